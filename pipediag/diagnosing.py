@@ -224,7 +224,7 @@ def _train(
                 empty = 0
                 step_fn(batch)
     except AnalysisOver as over:
-        session.ended = str(over)
+        session.ended = over.reason
     except BaseException:
         try:
             measurement.conclude()

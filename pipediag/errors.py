@@ -48,4 +48,14 @@ class RunOver(BaseException):
 
 
 class AnalysisOver(BaseException):
-    """Raised out of ``next()`` when the measurement is complete. A ``BaseException`` for the same reason."""
+    """Raised out of ``next()`` when the measurement is complete.
+
+    It is a ``BaseException`` so that a training loop's ``except Exception`` does not catch it. Frameworks log it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"pipediag ends the script here, its measurement is over ({self.reason})"

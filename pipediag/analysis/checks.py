@@ -10,7 +10,7 @@ from .chain import parts_of_sample
 from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView
-from .sentences import first_of, number, percent
+from .sentences import first_of, number, percent, shown
 from .shared_cores import too_many
 from .thresholds import GATE
 from .verdict import disagreements
@@ -118,7 +118,7 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         return None
     cores = ladder.session.cores
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use while the script runs as it is"
-    top = next((piece for piece in input_stages(ladder, pieces) if piece.ms.value > 0), None)
+    top = next((piece for piece in input_stages(ladder, pieces) if piece.share > GATE), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
@@ -127,8 +127,8 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     parts = [f"{name} {percent(share)}" for name, share in shares[:4]]
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} already were before {top.stage} was added: "
-        f"{top.stage} may not be the cause, but only the stage that filled the machine",
+        f"{told}, and {busy_cores(ladder, before):.1f} already were before {shown(top.stage)} was added: "
+        "it may not be the cause, but only the stage that filled the machine",
         f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )
 

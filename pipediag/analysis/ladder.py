@@ -121,7 +121,17 @@ class LadderView:
         Rungs are weaker evidence: they compare windows at different times, and cached batches warm the caches.
         """
         loader = self.session.loader
-        return self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
+        in_turn = self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
+        return in_turn and self.waited("baseline") is not None
+
+    @property
+    def best(self) -> Interval:
+        """Milliseconds per step without any input cost."""
+        waited = self.waited("baseline") if self.serial else None
+        if waited is None:
+            return self.ms(self.ceiling)
+        base = self.ms("baseline").value
+        return Interval(*(base * max(1e-3, 1 - share) for share in (waited.value, waited.high, waited.low)))
 
     @property
     def quiet(self) -> float:

@@ -30,6 +30,11 @@ def shown(stage: str) -> str:
     return "hand-off" if stage == "ipc" else stage
 
 
+def fed(ladder: LadderView) -> str:
+    """Return how the step without input cost is known, in words."""
+    return "without the wait" if ladder.serial else "with cached batches"
+
+
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
@@ -189,10 +194,10 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
     if not ladder.intervened:
         share_text = percent_of(f"a {number(base.value)} ms step", share)
         return f"Not starved: the loop waits for data {share_text}.{only_observed(ladder)}"
-    best = ladder.ms(ladder.ceiling)
+    best = ladder.best
     return (
-        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached "
-        f"batches, so the input pipeline costs {percent_of('', share)}. "
+        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms "
+        f"{fed(ladder)}, so the input pipeline costs {percent_of('', share)}. "
         "To train faster, work on the model's own step."
     )
 

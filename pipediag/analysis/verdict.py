@@ -146,7 +146,7 @@ def starved_share(ladder: LadderView) -> Interval | None:
     if not ladder.has("baseline"):
         return None
     waited = ladder.waited("baseline")
-    if not ladder.intervened or (waited is not None and ladder.serial):
+    if not ladder.intervened or ladder.serial:
         return waited
     share = ladder.share("baseline", ladder.ceiling).not_negative()
     if waited is None:
@@ -158,10 +158,10 @@ def startup_ms(session: Session) -> float | None:
     """Return the cost of an epoch's start in milliseconds per step, spread over the epoch; None if unknown.
 
     It includes ending the workers of the previous epoch. With persistent workers only epochs after the first count,
-    since the workers start once.
+    since the workers start once. Without workers nothing starts: the first batch also pays what is done only once.
     """
     loader = session.loader
-    if loader is None or not loader.length:
+    if loader is None or not loader.length or not loader.num_workers:
         return None
     paid = [s.seconds for s in session.startups if s.renewed or not loader.persistent_workers]
     ended = [s.shutdown for s in session.startups if s.shutdown > 0]

@@ -79,7 +79,7 @@ def sides(ladder: LadderView) -> Sides:
         part = beyond if share is None else share.times(step.value)
         waits = part if ladder.serial else max(beyond, part, key=lambda cost: cost.value)
         ready = step.value - waits.value
-        return Sides(step, min(ready, ladder.ms(ladder.ceiling).value), ready, waits, exactly(0.0))
+        return Sides(step, min(ready, ladder.best.value), ready, waits, exactly(0.0))
     sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
     waits = share.times(step.value)
     if sends is not None:
@@ -93,7 +93,7 @@ def sides(ladder: LadderView) -> Sides:
     lost = step.value - waits.value - ready
     # The wait is the noisiest term; the part beyond the rungs is known as precisely as they are.
     arm = math.hypot(2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), waits.arm)
-    compute = min(ready, ladder.ms(ladder.ceiling).value)
+    compute = min(ready, ladder.best.value)
     return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
 
 
@@ -219,7 +219,8 @@ def worker_shares(ladder: LadderView) -> dict[str, float]:
 def _cold(ladder: LadderView) -> float:
     """Return the share of a worker's time that goes into data outside the page cache: its saving on warm files.
 
-    Two rungs with equally fast workers differ by chance; a difference within that noise is returned as 0.
+    Two rungs with equally fast workers differ by chance; a difference within that noise is returned as 0. Warm files
+    also save time that the CPU works: only blocked time was spent on storage.
     """
     if not ladder.has("warm"):
         return 0.0
@@ -227,7 +228,7 @@ def _cold(ladder: LadderView) -> float:
     if cold <= 0 or warm <= 0:
         return 0.0
     windows = max(1, min(ladder.windows("baseline"), ladder.windows("warm")))
-    part = 1 - warm / cold
+    part = min(1 - warm / cold, ladder.evidence("baseline").get("worker_blocked", 1.0))
     return part if part > 2 * WORKERS.sd / math.sqrt(windows) else 0.0
 
 

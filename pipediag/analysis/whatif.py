@@ -283,15 +283,17 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         return None
     loader, workers = session.loader, session.workers
     loop_rung = next((r for r in ("worker", "host") if r in rungs), rungs[0])
-    waiting = ladder.cost("baseline", loop_rung).value
+    base = ladder.ms("baseline").value
+    loop = ladder.best.value if ladder.serial else ladder.ms(loop_rung).value
+    waiting = base - loop
     lost = _lost(ladder, waiting) if workers else NOTHING
     waits = _waits(ladder, loop_rung, waiting, lost.value, workers)
     work, taken = work_of(ladder), _cores_taken(ladder, loop_rung)
     return WhatIf(
-        base=ladder.ms("baseline").value,
-        compute=ladder.ms(ladder.ceiling).value,
-        ceiling=ladder.ratio("baseline", ladder.ceiling),
-        loop=ladder.ms(loop_rung).value,
+        base=base,
+        compute=ladder.best.value,
+        ceiling=ladder.best.inverse(base) if ladder.serial else ladder.ratio("baseline", ladder.ceiling),
+        loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
         handoff=_handoff(ladder),

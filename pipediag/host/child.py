@@ -201,7 +201,7 @@ def leave(over: AnalysisOver) -> int:
     The other ranks wait in their collectives until it has gone. Taking down torch and its process group would keep them
     waiting for seconds.
     """
-    code = EXIT_INTERRUPTED if str(over) == "interrupted" else EXIT_OK
+    code = EXIT_INTERRUPTED if over.reason == "interrupted" else EXIT_OK
     if not in_a_job():
         return code
     threading._shutdown()  # type: ignore[attr-defined]

@@ -127,6 +127,7 @@ _SYSTEM = ("/dev/", "/proc/", "/sys/")
 _UNINTERESTING = (
     "__pycache__",
     ".pyc",
+    ".lock",
     "torchinductor",
     "/.cache/",
     "/.triton/",

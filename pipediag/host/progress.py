@@ -91,7 +91,7 @@ class ProgressLine:
             case Looking(at) if at:
                 self._begin(f"after the ladder: recording {at}")
             case Rung(available=False, exists=True):
-                self._say(f"{event.name}: {event.why_not}")
+                self._say(f"{_named(event.name, session)}: {event.why_not}")
 
     def _begin(self, text: str, doing: str = "") -> None:
         """Print what begins now; ``doing`` is its short form for the lines that follow."""
@@ -157,7 +157,7 @@ def _remedy(session: Session) -> str:
     if remedy.keeping is not None and not remedy.moved:
         return f"samples are loaded once ({remedy.keeping.what})"
     also = [DECODING] if rung == DECODED else ["samples are loaded once"] if rung == LOADED_ONCE else []
-    return f"moved to the device: {', '.join([*also, *(place.name for place in remedy.moved)])}"
+    return f"moved to the device: {', '.join([*also, *dict.fromkeys(place.name for place in remedy.moved)])}"
 
 
 def _estimate(session: Session) -> str:

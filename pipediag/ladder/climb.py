@@ -6,6 +6,7 @@ In a distributed job this is rank 0; the others follow, see :mod:`.follow`.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import asdict
 
 from ..analysis.knobs import makes_way
@@ -78,11 +79,12 @@ class Climb(Driven):
         self._setting.send("progress", {"rung": "baseline", "round": 0})
         until = self._clock.now() + min(_OBSERVE_SECONDS, _OBSERVE_SHARE * self._plan.budget)
         steps = max(_OBSERVE_STEPS, self.feed.workers)
-        while steps > 0 and self._clock.now() < until:
-            delivery = yield from self._loop_side.take_fitting("baseline")
-            if delivery is not None:
-                yield from self._loop_side.hand(delivery.batch)
-                steps -= 1
+        with suppress(OutOfTime):  # the ladder then finds no time left
+            while steps > 0 and self._clock.now() < until:
+                delivery = yield from self._loop_side.take_fitting("baseline")
+                if delivery is not None:
+                    yield from self._loop_side.hand(delivery.batch)
+                    steps -= 1
         self._send_findings()
 
     def _await_ranks(self, leader: Leader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
@@ -30,25 +31,22 @@ class Track:
         self.observer = observer
         self.where = where  # the latest place: a loader may be iterated elsewhere before it trains
         self.dataset = loader.dataset
+        self.loader = weakref.ref(loader)  # the latest one
         self.draws = 0
         self.writes_in_place = False
         self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
         self.findings = Findings()
         self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
-        self._likeness = (type(loader.sampler), epoch_length(loader))
+        self._likeness = (type(loader.sampler), type(loader.batch_sampler), epoch_length(loader))
 
     @property
     def signature(self) -> tuple[Any, ...]:
         return (*self._kind, self.where)
 
     def is_like(self, other: Track) -> bool:
-        """Return whether this is the same loader rebuilt: same length and sampler type, iterated in the same place."""
+        """Return whether this is the same loader rebuilt: same length and sampler types, iterated in the same place."""
         return self.signature == other.signature and self._likeness == other._likeness
-
-    def comes_back_as(self, loader: DataLoader[Any]) -> bool:
-        """Return whether a loader is this one, or one that replaces it over the same dataset."""
-        return self.dataset is loader.dataset and self._kind[1:] == (loader.batch_size, loader.num_workers)
 
 
 class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]

@@ -183,18 +183,18 @@ class Measurement:
 
     def _track(self, loader: DataLoader[Any]) -> Track:
         """Return the loader's track: its own, or that of an earlier loader which it replaces over the same dataset."""
-        where = caller()
-        for track in self._tracks:
-            if track.comes_back_as(loader):
-                track.where = where if track.climb is None else track.where
-                return track
         recorder = StepRecorder.within(self.session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
-        track = Track(loader, len(self._tracks) + 1, where, observer)
-        if self._target is not None and track.is_like(self._target):
-            track.climb = self._target.climb
-        self._tracks.append(track)
-        return track
+        new = Track(loader, len(self._tracks) + 1, caller(), observer)
+        for track in self._tracks:
+            if track.loader() is loader or (track.dataset is loader.dataset and new.is_like(track)):
+                track.loader = new.loader
+                track.where = new.where if track.climb is None else track.where
+                return track
+        if self._target is not None and new.is_like(self._target):
+            new.climb = self._target.climb
+        self._tracks.append(new)
+        return new
 
     # Used by climbs
 

@@ -45,6 +45,8 @@ class RecordingPicture(PIL.Image.Image):
             return object.__getattribute__(self, name)
         if name in _RECORDED:
             return functools.partial(_RECORDED[name], self)
+        if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.source, "__dict__", {}):
+            raise AttributeError(name)
         what = "a numpy array" if name.startswith("__array") else repr(name)
         raise NotRecordable(f"{what} of a picture would need its pixels")
 

@@ -158,7 +158,8 @@ class _Trial:
             return (*self.reasons(), "the collate function puts no recorded image into the batch")
         if not self._scouts:
             return ("no transform was found on the dataset",)
-        return self.reasons() or tuple(dict.fromkeys(scout.why_no_image() for _, scout in self._scouts))
+        called = tuple(dict.fromkeys(scout.why_no_image() for _, scout in self._scouts if scout.called))
+        return self.reasons() or called or ("no transform was found that the dataset calls",)
 
     def own_code(self) -> tuple[Place, ...]:
         return tuple(place for _, scout in self._scouts for place in scout.own_code())
@@ -180,13 +181,13 @@ class _Scout(Recorder):
         super().__init__(transform, 0, proven(path, own))
         self._own = own
         self._path = path
-        self._recorded = False
+        self.called = self._recorded = False
         self._given: list[Any] = []  # arrays, tensors and Pillow images among the arguments of its last call
         self._reasons: dict[int, str] = {}
         self._inner: list[tuple[Slot, _Scout]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kept, begun = randomness.state(), self.start
+        kept, begun, self.called = randomness.state(), self.start, True
         self._given = [part for part in tree_leaves((args, kwargs)) if _has_pixels(part)] or self._given
         while self.start < len(self.links):
             before = [_state_of(link) for link in self.links]

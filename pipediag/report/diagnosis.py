@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
-from ..analysis.sentences import counted, job, number, percent, shown
+from ..analysis.sentences import counted, fed, job, number, percent, shown
 from ..analysis.summary import Summary, summarise
 from ..session import CACHED, Place, Warning_
 from . import advice, evidence, knobs, model, ranks, remedy
@@ -76,10 +76,10 @@ def step_line(diagnosis: Diagnosis) -> str:
     ladder = diagnosis.ladder
     if not ladder.intervened or ladder.ceiling not in CACHED:
         return ""
-    base, best = ladder.ms("baseline").value, ladder.ms(ladder.ceiling).value
+    base, best = ladder.ms("baseline").value, ladder.best.value
     return (
         f"step {ms(base)} = compute {ms(best)} + input {ms(base - best)};  "
-        f"{number(1000 / base)} steps/s now, {number(1000 / best)} with cached batches"
+        f"{number(1000 / base)} steps/s now, {number(1000 / best)} {fed(ladder)}"
     )
 
 

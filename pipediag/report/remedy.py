@@ -38,7 +38,7 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
         return _untried(remedy, result)
     if result.rung == HANDED_OVER:
         return [f"{HAND_OFF}; {_verdict(result)}", *_cost(remedy, result)]
-    moved = list(map(named, remedy.moved))
+    moved = [*dict.fromkeys(map(named, remedy.moved))]
     if remedy.keeping is not None:
         lines = [f"{BESIDE[LOADED_ONCE]}: {_verdict(result)}, from the second epoch on", _keeping(remedy.keeping)]
         lines += [f"moved to {remedy.device}: {', '.join(moved)}"] if moved else []

@@ -365,6 +365,7 @@ UNMEASURABLE_RUNS: dict[str, list[tuple[Session, str]]] = {
         (run(startups=[]), "the script began no epoch"),
         (run(persistent=True), "the workers persist, and the script began no second epoch"),
         (run(without(WELL, "baseline")), "baseline was not measured"),
+        (run(workers=0), "num_workers=0: the training process makes the batches between its steps"),
     ],
     "cores": [
         (run(environment={"python": "3.12"}), "the number of usable cores is not known"),

@@ -115,6 +115,10 @@ class TestFullCpu:
         assert "3.7 already were before transform was added" in warning.message
         assert warning.help.endswith("not known")
 
+    def test_nothing_is_suspected_of_a_loop_that_does_not_wait(self) -> None:
+        full = {rung: {"cores_busy": 3.9} for rung in RUNGS}
+        assert codes(make(climbing(), evidence=full, environment={"cores": 4})) == ["full-cpu"]
+
     def test_what_the_workers_do_with_their_time(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 6.0, load=3.0))
         assert warning is not None

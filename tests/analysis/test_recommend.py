@@ -561,8 +561,8 @@ class TestHandOff:
 
 
 class TestStorage:
-    def session(self, cold: float = 40.0, files: Files | None = None) -> Session:
-        seen = {"baseline": {**BUSY, "disk_read_mb": 12.5, "worker_blocked": 0.4}}
+    def session(self, cold: float = 40.0, files: Files | None = None, blocked: float = 0.4) -> Session:
+        seen = {"baseline": {**BUSY, "disk_read_mb": 12.5, "worker_blocked": blocked}}
         found = inside(1.0, 1.0, load=8.0, files=files)
         return make(climbing(baseline=cold), noise=0.0, evidence=seen, inside=found)
 
@@ -583,6 +583,9 @@ class TestStorage:
         one = advice(self.session(files=Files(2.0, 5e7, {".npy": 64})))["storage"]
         assert one.title == "Read from storage that keeps up"
         assert one.evidence[-1] == "2 files of 50 MB are opened for a sample (.npy)"
+
+    def test_not_for_workers_that_are_never_blocked(self) -> None:
+        assert "storage" not in advice(self.session(blocked=0.001))
 
     def test_not_where_all_is_in_the_page_cache(self) -> None:
         assert "storage" not in advice(self.session(cold=0.0))
@@ -607,6 +610,12 @@ class TestDecode:
     )
     def test_other_decoders(self, text: str) -> None:
         assert "decode" in advice(self.session(HotLine("data.py:7", text, 0.5)))
+
+    def test_no_cache_where_nothing_can_be_kept(self) -> None:
+        session = self.session(HotLine("", "cv2.imread(path)", 0.6))
+        assert "pipediag.cache(loader)" in advice(session)["decode"].how
+        session.loaded_once = Remedy(why_not="nothing is kept: the dataset has no length")
+        assert "pipediag.cache(loader)" not in advice(session)["decode"].how
 
     @pytest.mark.parametrize("line", [HotLine("data.py:7", "x = self.table[index]", 0.9), HotLine("", "imread", 0.02)])
     def test_not(self, line: HotLine) -> None:

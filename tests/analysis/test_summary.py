@@ -9,7 +9,7 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.compare import compare
 from pipediag.analysis.summary import Summary, summarise
-from pipediag.analysis.summary.words import file, short, shortened
+from pipediag.analysis.summary.words import file, short, shortened, shorter_paths
 from pipediag.session import HANDED_OVER, LOADED_ONCE, REMEDIED, Keeping, Place, Proof, Remedy, Session, Startup, Window
 
 from ..made import FLAT, blocks, climbing, cut, inside, make
@@ -117,7 +117,8 @@ class TestWhatToDo:
         return session
 
     def test_what_was_measured_comes_first(self) -> None:
-        session = self.remedied(2.0, moved=[Place("Crop"), Place("Flip")], proof=Proof(True, 64, elsewhere=[]))
+        moved = [Place("Crop"), Place("Flip"), Place("Crop")]  # the same chain of two datasets
+        session = self.remedied(2.0, moved=moved, proof=Proof(True, 64, elsewhere=[]))
         action = told(session).actions[0]
         assert action.title == "Move Crop and Flip to the device"
         assert action.gain == "2x measured, pixels equal"
@@ -152,6 +153,12 @@ class TestWhatToDo:
         assert shortened(session, "pipediag demo") == "pipediag demo"
 
 
+def test_changes_that_gain_little_are_not_named_but_mentioned() -> None:
+    found = told(make(FLAT, startups=[Startup(1.0, ready=0.05)] * 2, length=10, noise=0.0))
+    assert (found.causes[0].name, found.actions) == ("starting the workers", [])
+    assert found.nothing_to_gain == "No single change is predicted to gain more than 5 %; -v lists what gains less."
+
+
 class TestCareful:
     def test_files_and_runs(self) -> None:
         session = make(FLAT)
@@ -177,6 +184,14 @@ class TestCareful:
     def test_long_paths(self) -> None:
         assert file("out/model.pt") == "out/model.pt"
         assert file("/a/very/long/path/that/does/not/fit/anywhere/model.pt") == ".../anywhere/model.pt"
+        assert file("a_name_of_more_than_forty_letters_alone.pth") == "a_name_of_more_than_forty_letters_alone.pth"
+        longest = file(f"/checkpoints/{'x' * 100}/model.pt")
+        assert longest.startswith("...xxx") and longest.endswith("xx/model.pt") and len(longest) == 63
+
+    def test_places_of_libraries(self) -> None:
+        text = "store the samples with ToTensor (/env/site-packages/torchvision/transforms.py:107) applied"
+        found = shorter_paths(make(FLAT), text)
+        assert found == "store the samples with ToTensor (torchvision/transforms.py:107) applied"
 
 
 def test_a_comparison() -> None:

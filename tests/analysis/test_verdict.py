@@ -14,6 +14,7 @@ from pipediag.analysis.compare import compare
 from pipediag.analysis.intervals import Interval
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.stopping import next_round
+from pipediag.analysis.summary import summarise
 from pipediag.analysis.thresholds import GATE, SEVERE
 from pipediag.analysis.verdict import decided, starved_share
 from pipediag.report import RENDERERS
@@ -106,9 +107,10 @@ def test_startup_beside_a_starved_loop() -> None:
     [
         make(FLAT, startups=[5.0], length=10, persistent=True),
         make(FLAT, startups=[5.0], length=None),
+        make(FLAT, startups=[5.0], length=10, workers=0),
         make(FLAT, startups=[5.0], length=10_000),
     ],
-    ids=["persistent workers", "unknown length", "long epoch"],
+    ids=["persistent workers", "unknown length", "no workers", "long epoch"],
 )
 def test_startup_that_does_not_matter(session: Session) -> None:
     assert judged(session).verdict.bottleneck == "none"
@@ -197,6 +199,10 @@ def test_without_workers_the_wait_on_a_cpu_is_what_the_input_costs() -> None:
     diagnosis = judged(session)
     assert diagnosis.verdict.starved is not None and diagnosis.verdict.starved.value == pytest.approx(0.09)
     assert diagnosis.waterfall[0].ms.value == pytest.approx(91.0)
+    gains = [one.gain.value for one in diagnosis.recommendations if one.gain is not None]
+    assert all(gain <= 100 / 91 + 1e-9 for gain in gains), "what is recommended cannot save more than the wait"
+    possible = summarise(diagnosis).rates[-1].steps_per_s
+    assert possible == pytest.approx(1000 / 91)
     beside = make({"device": 80.0, "baseline": 100.0}, workers=2, device="cpu", noise=0.0, evidence=waits(9.0))
     starved = judged(beside).verdict.starved
     assert starved is not None and starved.value == pytest.approx(0.2), "workers may be in the way as well"

@@ -181,6 +181,12 @@ class TestWorkersTime:
         assert found["load"].without is not None
         assert not found["load"].without.measured, "under raw the storage is gone too"
 
+    def test_what_the_cpu_saves_on_warm_files_is_no_storage(self) -> None:
+        """Caches of the CPU are warm as well; workers that storage holds up are blocked."""
+        seen = {**waits(45.0, worker_ms=80.0, collate_ms=0.0, worker_blocked=0.0), "warm": {"worker_ms": 40.0}}
+        found = pieces(make({**self.LADDER, "warm": 60.0}, noise=0.0, evidence=seen, inside=inside(2.0, load=6.0)))
+        assert "storage" not in found
+
     def test_windows_that_differ_by_chance_are_no_storage(self) -> None:
         seen = {**waits(45.0, worker_ms=80.0, collate_ms=0.0), "warm": {"worker_ms": 78.0}}
         found = pieces(make({**self.LADDER, "warm": 98.0}, noise=0.0, evidence=seen, inside=inside(2.0, load=6.0)))

@@ -219,6 +219,7 @@ class TestWrites:
             "/home/me/.cache/huggingface/x",
             "/home/me/.triton/cache/x",
             "/tmp/pymp-abc/x",
+            "data/cache/builder.lock",
         ],
     )
     def test_other_files_are_not(self, path: str) -> None:

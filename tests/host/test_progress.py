@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine, opening
 from pipediag.host.script import Target
-from pipediag.session import REMEDIED, Session
+from pipediag.session import REMEDIED, Knobs, LoaderSettings, Rung, Session, settings_rung
 from pipediag.session.events import Applying, FirstBatch, Looking, Pass, Progress, Tick
 
 from ..made import blocks, make
@@ -126,3 +126,10 @@ def test_it_says_before_all_what_will_happen() -> None:
     )
     later = opening(replace(request, workdir="aside", apply=90.0))
     assert "really runs in aside, " in later and "takes 2 min at most" in later
+
+
+def test_settings_that_were_not_tried_are_named(clock: list[float]) -> None:
+    said, session = Said(), make({"baseline": 100.0})
+    session.knobs = Knobs([LoaderSettings(2, 4, False)])
+    ProgressLine(said)(Rung(settings_rung(1), False, "there was no time for it"), session)
+    assert said.lines == ["num_workers=2, prefetch_factor=4: there was no time for it"]

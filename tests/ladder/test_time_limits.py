@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -36,10 +37,10 @@ class Numbers(Dataset[Tensor]):
 class Run:
     """A loop of one process on a fake clock, measured until the time is over."""
 
-    def __init__(self, plan: Plan, first_step: float = 0.01) -> None:
+    def __init__(self, plan: Plan, *first_steps: float) -> None:
         self.clock, self.session = Clock(100.0), Session()
         self.events: list[tuple[str, dict[str, Any], float]] = []
-        self.plan, self._first_step = plan, first_step
+        self.plan, self._first_steps = plan, first_steps
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
         self.events.append((kind, data, self.clock.now()))
@@ -61,13 +62,12 @@ class Run:
             self.clock,
             choose_trial=lambda session: ["baseline", REMEDIED],
         )
-        seconds = self._first_step
-        with measurement.installed(), pytest.raises(AnalysisOver):
+        steps = chain(self._first_steps, repeat(0.01))
+        with measurement.installed(), pytest.raises(AnalysisOver, match="pipediag ends the script here"):
             for batch in self.loader(0.09):
                 model(batch).sum().backward()
                 optimizer.step()
-                self.clock.seconds += seconds
-                seconds = 0.01
+                self.clock.seconds += next(steps)
 
 
 @pytest.mark.parametrize(("first_step", "most"), [(0.01, 30.0), (10.0, 30.0), (25.0, 25.0 + 15.0)])
@@ -76,6 +76,13 @@ def test_the_budget_begins_with_the_first_batch(first_step: float, most: float) 
     run = Run(Plan(budget=30.0, rungs=["device", "baseline"]), first_step)
     run.train()
     assert most - 1.0 < run.time_of("finished") - run.time_of("first-batch") < most + 1.5
+
+
+@pytest.mark.parametrize("before", range(8))
+def test_a_step_that_outlasts_the_budget_ends_the_measurement_not_the_script(before: int) -> None:
+    run = Run(Plan(budget=30.0, rungs=["device", "baseline"]), *[0.01] * before, 60.0)
+    run.train()
+    assert run.time_of("finished") - run.time_of("first-batch") < 62.0 + 15.0
 
 
 @pytest.mark.parametrize(("preparing", "most"), [(0.0, 20.0), (12.0, 20.0), (50.0, 50.0 + 5.0)])

@@ -375,6 +375,30 @@ def grey_pictures_resized_and_cut() -> Dataset[Any]:
     return Images(v1.Compose(links), lambda index: picture_of_any_size(index).convert("L"), length=16)
 
 
+def of_rows(samples: list[dict[str, Any]]) -> Any:
+    return torch.stack([sample["pixels"] for sample in samples]), [sample["index"] for sample in samples]
+
+
+class Rows(Images):
+    """A table whose transform adds the pixels to each row: the picture itself stays in the sample."""
+
+    def __init__(self, links: list[Any]) -> None:
+        chain = v1.Compose(links)
+
+        def prepared(row: dict[str, Any]) -> dict[str, Any]:
+            return {**row, "pixels": chain(row["image"].convert("RGB"))}
+
+        super().__init__(prepared, length=16)
+
+    def __getitem__(self, index: int) -> Any:
+        return {**self.transform({"image": picture(index)}), "index": index}
+
+
+@case("prepared", collate_fn=of_rows)
+def pictures_that_stay_in_the_sample() -> Dataset[Any]:
+    return Rows([v1.RandomCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor()])
+
+
 @case("RandomResizedCrop PILToTensor", level=0)
 def pictures_whose_nearest_pixels_are_picked() -> Dataset[Any]:
     crop = v2.RandomResizedCrop(24, interpolation=v2.InterpolationMode.NEAREST)

@@ -231,7 +231,7 @@ def only_labels(samples: Any) -> Any:
     ("dataset", "collate", "reason"),
     [
         (OfArrays(Arrays()), None, "Arrays: it gets numpy arrays, and only tensors and Pillow images can be recorded"),
-        (Uncalled(CHAIN), None, "Compose: it was not called with an image"),
+        (Uncalled(CHAIN), None, "no transform was found that the dataset calls"),
         (Images(CHAIN), only_labels, "the collate function puts no recorded image into the batch"),
         (torch.utils.data.TensorDataset(torch.ones(64, 3, 8, 8)), None, "no transform was found on the dataset"),
     ],

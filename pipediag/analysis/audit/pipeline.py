@@ -8,7 +8,7 @@ import statistics
 from ..cores import threads
 from ..halving import arms
 from ..recommend import tried
-from ..sentences import counted, number, percent, percent_of, times
+from ..sentences import counted, fed, number, percent, percent_of, times
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
 from ..waterfall import OF_THE_WORKERS
@@ -18,6 +18,7 @@ from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, fa
 #: Ids of the recommendations that change only the loader's settings.
 KNOBS = frozenset({*tried.IDS, "persistent-workers"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
+_NO_WORKERS = "num_workers=0: the training process makes the batches between its steps"
 
 
 def starvation(check: Check) -> Result:
@@ -25,8 +26,8 @@ def starvation(check: Check) -> Result:
     ladder, starved = check.ladder, check.diagnosis.verdict.starved
     if starved is None:
         raise Unmeasurable(check.diagnosis.verdict.sentence)
-    base, best = number(ladder.ms("baseline").value), number(ladder.ms(ladder.ceiling).value)
-    figures = f"{percent_of('', starved)}: {base} ms with the loader, {best} with cached batches"
+    base, best = number(ladder.ms("baseline").value), number(ladder.best.value)
+    figures = f"{percent_of('', starved)}: {base} ms with the loader, {best} {fed(ladder)}"
     advice = [one for one in check.diagnosis.recommendations if one.stage != "compute"]
     return at_most(starved, check.gate, figures, advice, check.diagnosis.nothing_to_gain)
 
@@ -36,7 +37,7 @@ def supply(check: Check) -> Result:
     ladder = check.ladder
     check.needs("baseline", "supply")
     if not check.loader.num_workers:
-        raise Unmeasurable("num_workers=0: the training process makes the batches between its steps")
+        raise Unmeasurable(_NO_WORKERS)
     if len(ladder.rungs) < 2:
         check.needs("device")
     rate = margin(ladder)
@@ -51,6 +52,8 @@ def startup(check: Check) -> Result:
     loader, paid = check.loader, check.session.startups
     each = startup_ms(check.session)
     check.needs("baseline")
+    if not loader.num_workers:
+        raise Unmeasurable(_NO_WORKERS)
     if not loader.length:
         raise Unmeasurable("the loader has no length: its startup cannot be spread over an epoch")
     if each is None:

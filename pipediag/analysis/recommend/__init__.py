@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..ladder import LadderView
-from ..sentences import number, percent_of
+from ..sentences import fed, number, percent_of
 from ..thresholds import WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
@@ -83,7 +83,7 @@ def _nothing(view: View) -> str:
     if verdict.bottleneck == "inconclusive":
         return f"Nothing can be recommended yet. {verdict.sentence}"
     base, compute = number(view.whatif.base), number(view.whatif.compute)
-    told = f"{base} ms a step with the loader, {compute} ms with cached batches"
+    told = f"{base} ms a step with the loader, {compute} ms {fed(view.ladder)}"
     if view.costs:
         most = view.costs[0]
         told += f", and {most.stage} costs most with {number(most.ms.value)} ms"

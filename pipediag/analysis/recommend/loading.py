@@ -6,7 +6,9 @@ import re
 
 from ...session import Files
 from ..diagnosis import Recommendation
+from ..intervals import least
 from ..sentences import counted, number, percent
+from ..thresholds import GATE
 from ..whatif import Change
 from ..work import saving
 from .view import HALVED, View, bytes_text, half_at_best, share_text
@@ -26,6 +28,8 @@ def storage(view: View) -> Recommendation | None:
     """Recommend faster storage for data that is read from storage in every epoch."""
     ladder, files = view.ladder, view.inside.files
     if not (ladder.has("baseline") and ladder.has("warm")) or ladder.cost("baseline", "warm").low <= 0:
+        return None
+    if view.seen.get("worker_blocked", 1.0) < GATE:  # the rungs differ for another reason
         return None
     evidence = [
         f"a step takes {number(view.whatif.base)} ms, and {number(ladder.ms('warm').value)} ms with a few items "
@@ -48,7 +52,7 @@ def storage(view: View) -> Recommendation | None:
         "storage",
         title,
         "storage",
-        ladder.ratio("baseline", "warm"),
+        least(ladder.ratio("baseline", "warm"), view.whatif.ceiling),
         evidence,
         f"a local SSD, or /dev/shm where the data fits into memory; {how}",
         "a copy of the data must be kept up to date; slower storage than memory gains less",
@@ -78,6 +82,12 @@ def decode(view: View) -> Recommendation | None:
     if smaller is not None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
+    tried = view.session.loaded_once
+    once = (
+        ""
+        if tried is not None and tried.why_not
+        else "pipediag.cache(loader) decodes once if samples fit into memory; "
+    )
     on_device = (
         "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
         if view.device == "cuda" and any(ending in _JPEG for ending in (files.endings if files is not None else ()))
@@ -89,7 +99,6 @@ def decode(view: View) -> Recommendation | None:
         "load",
         Change(work=half_at_best(saving(took))),
         evidence,
-        "pipediag.cache(loader) decodes once if samples fit into memory; Image.draft() before convert() decodes JPEGs"
-        " to fewer pixels" + on_device,
+        f"{once}Image.draft() before convert() decodes JPEGs to fewer pixels{on_device}",
         "other decoders and other sizes give slightly other pixels",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...session import Prefix
 from ..diagnosis import Recommendation
 from ..intervals import exactly
-from ..sentences import few, number, percent
+from ..sentences import fed, few, number, percent
 from ..whatif import Change
 from .view import HALVED, View, half_at_best, s
 
@@ -68,7 +68,7 @@ def compute(view: View) -> Recommendation | None:
         return None
     seen = view.ladder.evidence("device")
     busy = None if view.on_cpu else seen.get("gpu_utilization")
-    evidence = [f"a step takes {number(model.compute)} ms with batches cached on the device"]
+    evidence = [f"a step takes {number(model.compute)} ms {fed(view.ladder)}"]
     if busy is not None:
         evidence.append(f"a kernel runs {percent(busy)} of that time")
     if busy is not None and busy < _BUSY:

@@ -105,7 +105,7 @@ def persistent_workers(view: View) -> Recommendation | None:
     loader, session, base = view.loader, view.session, view.whatif.base
     each = startup_ms(session)
     paid = sorted((one for one in session.startups if not one.renewed), key=lambda one: one.seconds)
-    if loader.persistent_workers or not loader.num_workers or each is None or not paid or not loader.length:
+    if loader.persistent_workers or each is None or not paid or not loader.length:
         return None
     middle, length = paid[len(paid) // 2], loader.length
     # Kept workers still make a first batch. If their start time is unknown, that batch may be the whole wait.

@@ -17,6 +17,7 @@ from ..waterfall import OF_THE_WORKERS, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import STAGES, file, is_library, short, shortened, shorter_paths
 
+_LITTLE = f"No single change is predicted to gain more than {percent(GATE)}; -v lists what gains less."
 #: Largest numbers of stages, actions and notes shown.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 #: Warnings that a reader must know before anything else, the most important first.
@@ -36,7 +37,7 @@ _FIRST = (
 def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     pieces = _with_startup(diagnosis)
     causes = [piece for piece in pieces if _certain(diagnosis, piece)][:_CAUSES]
-    careful, notes = _careful(diagnosis)
+    actions, (careful, notes) = _actions(diagnosis), _careful(diagnosis)
     return replace(
         answer(diagnosis),
         subject=_subject(diagnosis.session),
@@ -45,8 +46,8 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         basis=_basis(diagnosis, causes),
         causes=[StageCost(_name(p), p.ms.value, p.share, _place(diagnosis.session, p)) for p in causes],
         rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
-        actions=_actions(diagnosis),
-        nothing_to_gain=diagnosis.nothing_to_gain,
+        actions=actions,
+        nothing_to_gain=diagnosis.nothing_to_gain or ("" if actions else _LITTLE),
         careful=careful,
         notes=notes,
     )
@@ -123,7 +124,7 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
         step += startup_ms(diagnosis.session) or 0.0
     now = Rate("now", 1000.0 / step)
     if ladder.intervened and ladder.ceiling in CACHED:
-        possible = Rate("possible", ladder.ms(ladder.ceiling).inverse(1000.0).value, "if data were free")
+        possible = Rate("possible", 1000.0 / ladder.best.value, "if data were free")
     elif diagnosis.verdict.starved is not None:
         possible = Rate("possible", now.steps_per_s / max(1e-3, 1 - diagnosis.verdict.starved.value), "estimated")
     else:
@@ -211,7 +212,7 @@ def _keep(session: Session, kept: Outcome) -> Action:
     elif kept.rung == HANDED_OVER:
         title = "Hand batches over through re-used page-locked memory"
     else:
-        title = f"Move {few_of([place.name for place in remedy.moved]) or 'transforms'} to the device"
+        title = f"Move {few_of([*dict.fromkeys(place.name for place in remedy.moved)]) or 'transforms'} to the device"
     proof = remedy.proof
     equal = proof is not None and proof.passed and not any(one.largest for one in proof.apart) and not proof.elsewhere
     pixels = ", pixels equal" if remedy.moved and equal else ""

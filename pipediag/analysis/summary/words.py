@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 
 from ...session import LADDER, Session
@@ -13,8 +14,9 @@ STAGES = {
     "contention": "workers taking CPU from training",
     "startup": "starting the workers",
 }
-#: Paths up to this length are named in full.
-_LONG = 40
+#: Paths up to this length are named in full, and of longer ones no more than this.
+_LONG, _LONGEST = 40, 60
+_PLACE = re.compile(r"[^\s(),]+:\d+")
 
 
 def short(session: Session, where: str) -> str:
@@ -45,8 +47,8 @@ def _in_the_scripts_folder(session: Session, where: str) -> str:
 
 
 def shorter_paths(session: Session, text: str) -> str:
-    words = text.split(" ")
-    return " ".join(short(session, word) if os.sep in word and ":" in word else word for word in words)
+    """Shorten the places in a text."""
+    return _PLACE.sub(lambda found: short(session, found[0]), text)
 
 
 def shortened(session: Session, command: str) -> str:
@@ -60,5 +62,6 @@ def shortened(session: Session, command: str) -> str:
 
 
 def file(path: str) -> str:
-    """Return the end of a long path."""
-    return path if len(path) <= _LONG else os.sep.join(["...", *path.split(os.sep)[-2:]])
+    """Return the end of a long path: its last folder and its name, as far as they are short."""
+    end = os.sep.join(path.split(os.sep)[-2:])
+    return path if len(path) <= (_LONGEST if end == path else _LONG) else f"...{(os.sep + end)[-_LONGEST:]}"

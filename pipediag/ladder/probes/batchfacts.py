@@ -80,7 +80,7 @@ def _described(name: str, tensors: list[Tensor]) -> Leaf:
         with torch.no_grad():
             try:
                 _fill_in(leaf, [_part(tensor) for tensor in tensors])
-            except RuntimeError:  # a tensor type that lacks some operations
+            except Exception:  # a tensor type that lacks some operations
                 pass
     return leaf
 
@@ -116,8 +116,12 @@ def is_pinned(tensor: Tensor) -> bool:
 
 
 def _part(tensor: Tensor) -> Tensor:
-    """Return evenly spread samples of a large tensor, or the first elements of one with a single large sample."""
-    tensor = tensor.detach()
+    """Return evenly spread samples of a large tensor, or the first elements of one with a single large sample.
+
+    They are plain tensors: a subclass may allow fewer operations, or do more than to compute.
+    """
+    with torch._C.DisableTorchFunctionSubclass():
+        tensor = tensor.detach().as_subclass(Tensor)
     if tensor.numel() <= ELEMENTS:
         return tensor
     if tensor.dim() > 1 and tensor[0].numel() <= ELEMENTS:

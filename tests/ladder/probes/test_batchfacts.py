@@ -26,6 +26,21 @@ def pictures(low: int = 0, high: int = 256) -> Tensor:
     return torch.randint(low, high, (8, 3, 32, 32))
 
 
+class Strict(Tensor):
+    """A subclass that raises from whatever is done with it, as MONAI's does if a batch is sliced."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "__get__" in str(func) or func.__name__ in ("numel", "element_size", "is_complex", "is_pinned", "dim"):
+            return super().__torch_function__(func, types, args, kwargs or {})
+        raise ValueError(func.__name__)
+
+
+def test_a_subclass_is_looked_at_as_a_plain_tensor() -> None:
+    batches = [pictures() for _ in range(2)]
+    assert of(*(batch.as_subclass(Strict) for batch in batches)) == of(*batches)  # type: ignore[arg-type]
+
+
 class TestPaths:
     @pytest.mark.parametrize(
         "batch, paths",
