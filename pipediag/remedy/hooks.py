@@ -153,7 +153,7 @@ def _patches() -> Iterator[tuple[Any, str, _Function | None, _Function | None]]:
         yield module, "pil_to_tensor", None, _pil_to_tensor
         yield module, "to_pil_image", _to_picture, None
     yield F, "to_image", _to_image, _to_image
-    for name, of_picture in image_ops():
+    for name, of_picture in image_ops().items():
         yield ImageOps, name, None, of_picture
 
 

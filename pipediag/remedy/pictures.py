@@ -93,11 +93,10 @@ _ENHANCERS: dict[type, str] = {
 }
 
 
-def image_ops() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the name of each function of ``PIL.ImageOps`` to patch, and the function that records it."""
-    for name, encode in IMAGE_OPS.items():
-        yield name, recorded(encode, getattr(ImageOps, name))
-    yield "pad", _pad
+def image_ops() -> dict[str, Callable[..., Any]]:
+    """Return the function that records each function of ``PIL.ImageOps``, by its name."""
+    encoded = {name: recorded(encode, getattr(ImageOps, name)) for name, encode in IMAGE_OPS.items()}
+    return encoded | {"pad": _pad}
 
 
 def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: Any = (0.5, 0.5)) -> Any:
