@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..usercode import randomness, tree
-from ..usercode.links import Link, links_of, run
+from ..usercode.links import Link, run
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .assembling import assembled
@@ -88,16 +88,19 @@ def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor]
     return watch.images if watch.images and watch.alike else None
 
 
-class _Watch:
+class _Watch(Recorder):
     """Replacement for a transform that runs it with pixels and keeps the inputs of one of its links."""
 
     def __init__(self, transform: Any, site: int) -> None:
-        self.links = links_of(transform)
+        super().__init__(transform, 0)
         self.images: list[Tensor] = []
         self.alike = True
         self._site = site
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            self.alike = False
+            return self.transform(*args, **kwargs)
         for site, link in enumerate(self.links):
             given = args
             args = run((link,), args)
