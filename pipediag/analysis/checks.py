@@ -8,7 +8,7 @@ from ..session import CONTROLS, Session, Warning_, fed_apart
 from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView, known
-from .sentences import first_of, number, percent
+from .sentences import first_of, number, percent, shown
 from .shared_cores import too_many
 from .thresholds import GATE
 from .verdict import disagreements
@@ -79,7 +79,7 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
             found.append(
                 Warning_(
                     "not-monotone",
-                    f"adding {ladder.stage(slow)} made the step {number(-cost.value)} ms faster, "
+                    f"adding {shown(ladder.stage(slow))} made the step {number(-cost.value)} ms faster, "
                     "which added work cannot do",
                     "something else changed between the two rungs (CPU load, caches, batch contents); "
                     "read the neighbouring stages together",
@@ -133,8 +133,8 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} were already before {top.stage} was added: it may not be the "
-        "cause, only the stage that filled the machine",
+        f"{told}, and {busy_cores(ladder, before):.1f} were already before {shown(top.stage)} was added: it may not be "
+        "the cause, only the stage that filled the machine",
         f"judge by the workers' CPU time: {_shares(ladder.session) or 'not known'}",
     )
 

@@ -108,6 +108,14 @@ class LadderView:
         return min(cached, key=lambda rung: self.ms(rung).value) if cached else self.rungs[0]
 
     @property
+    def free_ms(self) -> float:
+        """Milliseconds of a step if data were free: the baseline's step, over its ratio to the ceiling.
+
+        The ratio compares neighbours in time. The mean step under the ceiling may exceed the baseline's on a busy host.
+        """
+        return self.ms("baseline").value / max(1.0, self.ratio("baseline", self.ceiling).value)
+
+    @property
     def serial(self) -> bool:
         """True if the CPU makes batches and trains in turn: the wait in a window is then exactly the input cost.
 

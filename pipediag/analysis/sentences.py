@@ -150,11 +150,16 @@ def starved(
 
 def only_observed(ladder: LadderView) -> str:
     """Return the evidence behind a verdict from the loop's own waiting, and what would strengthen it."""
-    steps = sum(one.steps for one in ladder.session.observed) or sum(w.steps for w in ladder.session.windows)
-    return (
-        f" This was observed in {steps} steps; the loop ended before it could be fed from a cache. "
-        "Let it train for more steps, and pipediag measures how fast it would be."
-    )
+    session = ladder.session
+    steps = sum(one.steps for one in session.observed) or sum(w.steps for w in session.windows)
+    more = "Give a longer --budget" if session.ended == "budget" else "Let it train for more steps"
+    return f" This was observed in {steps} steps; {unfed(session)}. {more}, and pipediag measures how fast it would be."
+
+
+def unfed(session: Session) -> str:
+    """Return why the loop was not fed from a cache, as a clause."""
+    what = "the time was over" if session.ended == "budget" else "the loop ended"
+    return f"{what} before it could be fed from a cache"
 
 
 def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
@@ -184,9 +189,9 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
     if not ladder.intervened:
         text = f"Not starved: the loop waits for data {percent(share.value)} of a {number(base.value)} ms step"
         return f"{text} ({span(share)}).{only_observed(ladder)}"
-    best = ladder.ms(ladder.ceiling)
+    best = ladder.free_ms
     return (
-        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached "
+        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best)} ms with cached "
         f"batches, so the input pipeline costs {max(0.0, 100 * share.value):.0f} % ({span(share)}). "
         "To train faster, work on the model's own step."
     )

@@ -77,7 +77,7 @@ def step_line(diagnosis: Diagnosis) -> str:
     ladder = diagnosis.ladder
     if not ladder.intervened or ladder.ceiling not in CACHED:
         return ""
-    base, best = ladder.ms("baseline").value, ladder.ms(ladder.ceiling).value
+    base, best = ladder.ms("baseline").value, ladder.free_ms
     return (
         f"step {ms(base)} = compute {ms(best)} + input {ms(base - best)};  "
         f"{number(1000 / base)} steps/s now, {number(1000 / best)} with cached batches"

@@ -28,7 +28,7 @@ def starvation(check: Check) -> Result:
     ladder, starved = check.ladder, check.diagnosis.verdict.starved
     if starved is None:
         raise Unmeasurable(check.diagnosis.verdict.sentence)
-    base, best = number(ladder.ms("baseline").value), number(ladder.ms(ladder.ceiling).value)
+    base, best = number(ladder.ms("baseline").value), number(ladder.free_ms)
     share = f"{percent(max(0.0, starved.value))} ({span(starved)})"
     found = at_most(starved, check.gate, f"{share}: {base} ms with the loader, {best} with cached batches")
     if found.status == PASSED:

@@ -6,6 +6,7 @@ import re
 
 from ...session import Files
 from ..diagnosis import Recommendation
+from ..intervals import least
 from ..sentences import counted, number, percent
 from ..whatif import Change
 from ..work import saving
@@ -26,6 +27,8 @@ def storage(view: View) -> Recommendation | None:
     """Recommend faster storage for data that is read from storage in every epoch."""
     ladder, files = view.ladder, view.inside.files
     if not (ladder.has("baseline") and ladder.has("warm")) or ladder.cost("baseline", "warm").low <= 0:
+        return None
+    if not view.whatif.waits:  # the two rungs differ for another reason
         return None
     evidence = [
         f"a step takes {number(view.whatif.base)} ms, and {number(ladder.ms('warm').value)} ms with a few items "
@@ -48,7 +51,7 @@ def storage(view: View) -> Recommendation | None:
         "storage",
         title,
         "storage",
-        ladder.ratio("baseline", "warm"),
+        least(ladder.ratio("baseline", "warm"), view.whatif.ceiling),
         evidence,
         f"a local SSD, or /dev/shm where the data fits into memory; {how}",
         "a copy of the data must be kept up to date; slower storage than memory gains less",

@@ -125,7 +125,7 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
         step += startup_ms(diagnosis.session) or 0.0
     now = Rate("now", 1000.0 / step)
     if ladder.intervened and ladder.ceiling in CACHED:
-        possible = Rate("possible", ladder.ms(ladder.ceiling).inverse(1000.0).value, "if data were free")
+        possible = Rate("possible", 1000.0 / ladder.free_ms, "if data were free")
     elif diagnosis.verdict.starved is not None:
         possible = Rate("possible", now.steps_per_s / max(1e-3, 1 - diagnosis.verdict.starved.value), "estimated")
     else:
