@@ -33,6 +33,7 @@ from .members import hosting_members
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing
+from .threads import raised_in_threads
 from .tracebacks import script_hook
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Child:
         self._steps = 0  # of optimizers, before the first loader is iterated
         self._first_step = 0.0
         self._was_interrupted = False
+        self._over: AnalysisOver | None = None  # as raised in another thread
         self._writes = Writes(self._send_file, order["began"])
 
     def run(self, target: Target) -> int:
@@ -109,6 +111,7 @@ class Child:
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupted)
+            self._stack.enter_context(raised_in_threads(AnalysisOver, self._over_in_thread))
             os.register_at_fork(after_in_child=self._leave_interrupts_to_python)
         error: BaseException | None = None
         said, exit_code, making = "", 0, False
@@ -177,10 +180,17 @@ class Child:
         self._stack.enter_context(self._writes.torch_saves())
         self._stack.enter_context(self._measurement.installed())
 
+    def _over_in_thread(self, over: AnalysisOver) -> None:
+        """End the main thread too, which may be waiting for the batches of the thread that has ended."""
+        self._over = over
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
     def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         if self._was_interrupted:  # the terminal and the parent both send the same interrupt
             return
         self._was_interrupted = True
+        if self._over is not None:
+            raise self._over
         if self._measurement is None:
             raise AnalysisOver("interrupted")
         if not self._measurement.over:

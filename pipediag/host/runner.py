@@ -6,6 +6,7 @@ script's own. See :mod:`pipediag.host.entry`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from ..remedy import saved
 from .hooks import on_first_iteration
 from .members import Members, hosting_members
 from .script import NoSuchModule, Target, run
+from .threads import raised_in_threads
 from .tracebacks import script_hook
 
 #: Arguments in place of a plan's file: find out what can move, without or with the decoding of JPEGs. The first also
@@ -83,6 +85,7 @@ def _remedied(arguments: list[str]) -> Iterator[_Work]:
             stack.enter_context(rerouting.installed())
 
         stack.enter_context(on_first_iteration(begin))
+        stack.enter_context(raised_in_threads(RunOver, lambda over: os._exit(_print_error(over.reason))))
         yield work
 
 

@@ -255,13 +255,13 @@ class Measurement:
 
     def send_observed(self, last: bool = False) -> None:
         """Send what was observed of the training loop's own steps, if the training loader is known."""
-        if self._target is not None:
+        if self._target is not None and not self.training.drawn_ahead(self._target.ordinal):
             for block in self._target.observer.take(last):
                 self.send("observed", asdict(block))
 
     def send_first_steps(self) -> None:
         """Send the single steps seen before the first window, once; windows record their own."""
-        if self._target is not None:
+        if self._target is not None and not self.training.drawn_ahead(self._target.ordinal):
             for stretch in self._target.observer.take_stretches():
                 self.send("stretch", vars(stretch))
 

@@ -204,8 +204,9 @@ class Windows:
 
     def close(self, window: OpenWindow) -> str:
         """Record the window, unless other code than the training loop ran in it; return why not, or ""."""
-        evidence = window.evidence(waits=window.rung not in CACHED)
-        steps = self._setting.training.steps - window.optimizer_steps
+        training = self._setting.training
+        evidence = window.evidence(waits=window.rung not in CACHED and not training.drawn_ahead(self._ordinal))
+        steps = training.steps - window.optimizer_steps
         if window.interrupted or (steps == 0 and not self._setting.plan.inference):
             self._thrown_away += 1
             if self._thrown_away <= _TOLERATED:

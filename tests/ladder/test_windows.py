@@ -168,7 +168,10 @@ class Loop:
         self.validates: set[int] = set()  # steps after which a batch is drawn from another loader
         self.validates_between = False  # whether one is drawn between the epochs
         self.draws = 0
-        self.training = SimpleNamespace(steps=0, drew=lambda ordinal: None)
+        self.is_drawn_ahead = False  # by a thread of the script's
+        self.training = SimpleNamespace(
+            steps=0, drew=lambda ordinal: None, drawn_ahead=lambda ordinal: self.is_drawn_ahead
+        )
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.epochs = Epochs(length, 0, horizon)
         self.loop_side = LoopSide(self.feed, self.epochs, self.training, 1, lambda: None)  # type: ignore[arg-type]
@@ -612,6 +615,12 @@ class TestLength:
         evidence = self.window(Loop())["evidence"]
         assert evidence["wait_ms"] == 1000 * (1.0 - 2 / 8) / 2
         assert (evidence["worker_ms"], evidence["worker_cpu"]) == (1000.0, 0.0)
+
+    def test_what_a_thread_waits_that_draws_ahead_is_not_the_loops(self) -> None:
+        loop = Loop()
+        loop.is_drawn_ahead = True
+        evidence = self.window(loop)["evidence"]
+        assert "wait_ms" not in evidence and evidence["worker_ms"] == 1000.0
 
     def test_what_lay_ready_is_in_no_window(self) -> None:
         loop = Loop()
