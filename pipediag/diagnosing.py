@@ -260,6 +260,7 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
         UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this machine.
     """
     from .remedy import offload
+    from .remedy.summary import why_nothing
 
     came = best(diagnosis.session)
     if came is not None and not came.applied:
@@ -277,7 +278,7 @@ def apply_remedy(diagnosis: analysis.Diagnosis, loader: DataLoader[Any]) -> Data
             return loader
     offloaded = offload(loader, device, transforms=transforms, approximate=rung == DECODED)
     if transforms and not offloaded.plan.pieces:
-        return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
+        return _as_it_is(loader, why_nothing(offloaded.plan))
     return offloaded
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..session import LADDER, Elsewhere, Rank, Session
 from .chain import heaviest
@@ -71,6 +71,14 @@ def few(names: Sequence[str]) -> str:
 def few_of(names: Sequence[str]) -> str:
     """Return names in a row: of many, the first two and how many more there are."""
     return listed(names) if len(names) <= _FEW else first_of(names, 2)
+
+
+def together(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return names with their reasons, those of one reason together."""
+    found: dict[str, list[str]] = {}
+    for name, why in reasons:
+        found.setdefault(why, []).append(name)
+    return [(few_of(names), why) for why, names in found.items()]
 
 
 def first_of(names: Sequence[str], most: int) -> str:

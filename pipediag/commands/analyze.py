@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis import diagnose_session
-from ..analysis.remedy import best, remedy_of, why_none
+from ..analysis.remedy import best, outcomes, remedy_of, why_none
 from ..errors import SessionFileError, UsageError
 from ..host.passes import Request
 from ..remedy import saved
@@ -11,6 +11,8 @@ from ..report.files import check_writable
 from ..session import Session
 from .measuring import exit_code, gated, measure, say_how_it_failed
 from .results import Results, say
+
+_NOT_TRIED = "the analysis ended before a remedy was tried"
 
 
 def analyze(
@@ -50,6 +52,8 @@ def analyze(
         except SessionFileError as error:
             results.failed.add(plan)
             say(str(error))
+    elif request.apply and not outcomes(session):
+        say(f"no remedy was kept: {_NOT_TRIED}")
     diagnosis = diagnose_session(session, price)
     results.deliver(diagnosis)
     return results.code(gated(code, diagnosis, fail_over))
@@ -60,7 +64,7 @@ def _save_plan(session: Session, path: str) -> None:
     result = best(session)
     remedy = remedy_of(session, result.rung) if result is not None else None
     if result is None or not result.applied or remedy is None or result.speedup is None:
-        why = why_none(session) or "the analysis ended before a remedy was tried"
+        why = why_none(session) or _NOT_TRIED
         say(f"{path} was not written: {why}")
         return
     saved.write(session, remedy, result.speedup.to_dict(), path)

@@ -28,7 +28,7 @@ from ..patches import hooked
 from ..remedy.handoff import why_not
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
-from ..remedy.summary import class_name
+from ..remedy.summary import class_name, why_nothing
 from ..sample_cache.loader import CachedLoader, cache
 from ..usercode.places import caller
 
@@ -233,7 +233,7 @@ class Rerouting:
         plan = made.offloaded.plan
         if not plan.pieces:
             if transforms:
-                self._say(f"{nothing}: {'; '.join(plan.reasons) or _NO_TRANSFORMS}")
+                self._say(f"{nothing}: {why_nothing(plan)}")
             return made if kept is not None and not kept.why_not else None
         moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
@@ -265,4 +265,3 @@ class Rerouting:
 
 _NONE_TRAINS = "no loader trains from its first batch on, or for a second epoch"
 _A_STREAM = " is an iterable dataset, whose samples cannot be made apart from it"
-_NO_TRANSFORMS = "no transforms were found on its dataset"

@@ -8,6 +8,7 @@ without being a chain is opened if it cannot be recorded as a whole.
 from __future__ import annotations
 
 import pickle
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,9 +21,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from ..frames import is_users
 from ..usercode import randomness, tree
 from ..usercode.links import Link, run
-from ..usercode.places import label
+from ..usercode.places import label, short
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .assembling import assembled
 from .custom import Shapes
@@ -71,10 +73,17 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
         except NoneRecorded:
             return Found(replace(plan, reasons=tuple(trial.why_none(again))), tuple(trial.own_code()))
         except NotRecordable as error:
-            return Found(replace(plan, reasons=(*trial.reasons(), str(error))), tuple(trial.own_code()))
+            return Found(replace(plan, reasons=(*trial.reasons(), _why(error))), tuple(trial.own_code()))
     if plan.decodes and packed.files is None:
         plan = replace(plan, decodes=False, undecoded="none reaches the moved transforms undecoded")
     return Found(replace(plan, pieces=trial.pieces(), reasons=trial.reasons()), tuple(trial.own_code()))
+
+
+def _why(error: NotRecordable) -> str:
+    """Return the error with the line of the user's code, outside of the transforms, that raised it."""
+    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    file, line = next((one for one in reversed(lines) if is_users(one[0])), ("", 0))
+    return f"the code after the transforms, {short(file)}:{line}: {error}" if file else str(error)
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:

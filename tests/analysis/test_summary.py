@@ -8,8 +8,11 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.compare import compare
+from pipediag.analysis.diagnosis import Recommendation
+from pipediag.analysis.intervals import exactly
 from pipediag.analysis.summary import Summary, summarise
 from pipediag.analysis.summary.words import file, short, shortened
+from pipediag.report import screen
 from pipediag.session import HANDED_OVER, LOADED_ONCE, REMEDIED, Keeping, Place, Proof, Remedy, Session, Startup, Window
 
 from ..made import FLAT, blocks, climbing, cut, inside, make
@@ -137,6 +140,21 @@ class TestWhatToDo:
     def test_what_does_not_pay_is_not_offered(self) -> None:
         session = self.remedied(1.0, moved=[Place("Crop")])
         assert not any("Move" in action.title and "measured" in action.gain for action in told(session).actions)
+
+    def test_why_nothing_was_kept(self) -> None:
+        session = self.remedied(1.0, moved=[Place("Crop")])
+        why = "--apply kept nothing: the loop is not faster by what is worth a change"
+        assert told(session).tried == why
+        assert why in " ".join(screen.write(told(session)).split())
+        assert told(self.remedied(2.0, moved=[Place("Crop")])).tried == ""
+
+    def test_changes_that_are_too_small_to_be_named(self) -> None:
+        diagnosis = diagnose_session(make(climbing(raw=50.0), noise=0.0))
+        diagnosis.recommendations = [Recommendation("id", "Less", "load", exactly(1.03), None, [], "", "")] * 2
+        diagnosis.nothing_to_gain = ""
+        summary = summarise(diagnosis)
+        assert summary.actions == []
+        assert summary.nothing_to_gain == "No change alone gains more than 5 %; -v shows 2 smaller ones."
 
     def test_at_most_three(self) -> None:
         assert len(told(make(climbing(host=20.0, raw=60.0))).actions) <= 3

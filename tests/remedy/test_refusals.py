@@ -22,6 +22,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import OffloadedLoader, offload
+from pipediag.remedy.plan import Plan
+from pipediag.remedy.summary import why_nothing
 
 from .sameness import Images, check_same, draws, floats, image, loader, moved, picture, pixels, seen
 
@@ -522,6 +524,24 @@ def test_a_collate_function_that_swallows_exceptions(device: torch.device) -> No
             return images, torch.zeros(len(samples))
 
     hold_against_plain(lambda: Images(v2.RandomCrop(24)), device, collate_fn=collate)
+
+
+def test_the_line_that_needs_the_pixels_afterwards(device: torch.device) -> None:
+    class Halved(Images):
+        def __getitem__(self, index: int) -> Any:
+            return self.transform(self.make_image(index)) * 0.5
+
+    offloaded = hold_against_plain(lambda: Halved(CHAIN, floats), device)
+    line = Halved.__getitem__.__code__.co_firstlineno + 1
+    why = why_nothing(offloaded.plan)
+    assert why.startswith("the code after the transforms, ")
+    assert why.endswith(f"test_refusals.py:{line}: mul would need the pixels of an image")
+
+
+def test_links_of_one_reason_stand_together() -> None:
+    reasons = (*(f"{name}: it gets arrays" for name in "ABCD"), "E: it draws", "the dataset is a stream")
+    assert why_nothing(Plan(reasons=reasons)) == "A, B and 2 more: it gets arrays; E: it draws; the dataset is a stream"
+    assert why_nothing(Plan()) == "no transforms were found on the dataset that could be moved"
 
 
 def test_a_transform_that_swallows_what_it_needs_itself(device: torch.device) -> None:

@@ -39,6 +39,7 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     pieces = _with_startup(diagnosis)
     causes = [piece for piece in pieces if _certain(diagnosis, piece)][:_CAUSES]
     careful, notes = _careful(diagnosis)
+    actions = _actions(diagnosis)
     answered = replace(answer(diagnosis), subject=_subject(diagnosis.session), rates=_rates(diagnosis))
     return replace(
         answered,
@@ -46,8 +47,9 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         basis=_basis(diagnosis, causes),
         causes=[_cause(diagnosis.session, piece) for piece in causes],
         rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
-        actions=_actions(diagnosis),
-        nothing_to_gain=diagnosis.nothing_to_gain,
+        actions=actions,
+        nothing_to_gain=diagnosis.nothing_to_gain or ("" if actions else _little_to_gain(diagnosis)),
+        tried=_tried(diagnosis.session),
         careful=careful,
         notes=notes,
     )
@@ -209,6 +211,20 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     worth = [one for one in diagnosis.recommendations if one.id not in covered and _worth(one)]
     worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
     return [*found, *(advice(session, one) for one in worth)][:ACTIONS]
+
+
+def _little_to_gain(diagnosis: Diagnosis) -> str:
+    """Return that no change gains enough to be named, if there is any; else empty."""
+    found = counted(len(diagnosis.recommendations), "smaller one")
+    return f"No change alone gains more than {percent(GATE)}; -v shows {found}." if diagnosis.recommendations else ""
+
+
+def _tried(session: Session) -> str:
+    """Return why the remedy that was tried first is not kept; empty if one is, or if none was requested."""
+    results = outcomes(session)
+    if not results or any(result.applied for result in results):
+        return ""
+    return f"--apply kept nothing: {results[0].why_not or results[0].reverted}"
 
 
 def _worth(one: Recommendation) -> bool:
