@@ -27,7 +27,7 @@ from ..session import Session
 from ..session.events import Story
 from .channel import Sender
 from .dead_workers import cause_of
-from .hooks import Writes, on_first_iteration, on_optimizer_step
+from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
 from .leaving import leave
 from .members import hosting_members
 from .script import NoSuchModule, Target, run
@@ -77,8 +77,8 @@ class Child:
         self._stack = ExitStack()
         self._until_loader = ExitStack()
         self._measurement: Measurement | None = None
-        self._steps = 0  # of optimizers, before the first loader is iterated
-        self._first_step = 0.0
+        self._trained = {"steps": 0, "backward": 0}  # before the first loader is iterated
+        self._first_step: float | None = None
         self._was_interrupted = False
         self._over: AnalysisOver | None = None  # as raised in another thread
         self._writes = Writes(self._send_file, order["began"])
@@ -119,7 +119,8 @@ class Child:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
                 self._stack.enter_context(self._until_loader)
-                self._until_loader.enter_context(on_optimizer_step(self._stepped_without_loader))
+                self._until_loader.enter_context(on_optimizer_step(partial(self._trained_without_loader, "steps")))
+                self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
                 words = ["member", str(os.getpid()), self._order["path"]]
                 self._stack.enter_context(hosting_members(words, self._send_trainer))
                 self._writes.listen()
@@ -145,14 +146,14 @@ class Child:
     def _send_file(self, path: str, overwrote: bool) -> None:
         self._sender.send("wrote", {"path": path, "overwrote": overwrote})
 
-    def _stepped_without_loader(self) -> None:
+    def _trained_without_loader(self, what: str) -> None:
         """End a script that trains, but from no DataLoader: there is nothing to wait for."""
         now = time.monotonic()
-        self._steps += 1
-        if self._steps == 1:
+        self._trained[what] += 1
+        if self._first_step is None:
             self._first_step = now
         seconds = max(_LEAST_SECONDS, min(_NO_LOADER_SECONDS, self._order["plan"]["budget"]))
-        if self._steps >= _NO_LOADER_STEPS and now - self._first_step > seconds:
+        if self._trained[what] >= _NO_LOADER_STEPS and now - self._first_step > seconds:
             raise AnalysisOver("no-loader")
 
     def _iterates(self) -> bool:
@@ -206,7 +207,8 @@ class Child:
 
         ``making`` is true if the error came out of a loader.
         """
-        story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
+        steps = self._trained["steps"] or self._trained["backward"]
+        story = Story(optimizer_steps=steps) if self._measurement is None else self._measurement.conclude()
         story.exit_code = exit_code
         if said.strip():
             story.said = said.strip().splitlines()[-1]

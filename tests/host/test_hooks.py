@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pipediag.host import hooks
-from pipediag.host.hooks import Writes, on_first_iteration, on_optimizer_step, when_imported
+from pipediag.host.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step, when_imported
 
 MODULE = "pipediag_fake_package.dataloader"
 SOURCE = """
@@ -276,6 +277,24 @@ class TestWrites:
         writes = Writes(lambda path, overwrote: told.append(overwrote), began=log.stat().st_mtime + 1)
         writes._audit("open", (str(log), "a", os.O_WRONLY | os.O_APPEND))
         assert told == [False]
+
+
+class TestOnBackward:
+    def test_every_pass_until_the_end(self) -> None:
+        passes: list[int] = []
+        native = torch.autograd.backward
+        with on_backward(lambda: passes.append(1)):
+            torch.ones(1, requires_grad=True).sum().backward()
+            torch.autograd.backward([torch.ones(1, requires_grad=True).sum()])
+        torch.ones(1, requires_grad=True).sum().backward()
+        assert len(passes) == 2 and torch.autograd.backward is native
+
+    def test_not_in_a_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        passes: list[int] = []
+        with on_backward(lambda: passes.append(1)):
+            monkeypatch.setattr(hooks.os, "getpid", lambda: -1)
+            torch.ones(1, requires_grad=True).sum().backward()
+        assert passes == []
 
 
 class TestOnOptimizerStep:
