@@ -7,7 +7,7 @@ import random
 import statistics
 from bisect import bisect_right
 
-from ..session import Inside, Slow, Tail
+from ..session import NOT_YET, Inside, Slow, Tail
 from .delivery import Delivery
 
 #: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
@@ -38,7 +38,7 @@ class WorkerReports:
         notes = delivery.notes
         if notes is None:
             return
-        if notes.inside is not None:
+        if notes.inside is not None and not self._knows_more(delivery.worker, notes.inside):
             self.insides[delivery.worker] = notes.inside
             self.revision += 1
         for seconds in notes.times:
@@ -52,6 +52,11 @@ class WorkerReports:
             self._slowest[index] = max(seconds, self._slowest.get(index, 0.0))
             if len(self._slowest) > _NAMED:
                 del self._slowest[min(self._slowest, key=self._slowest.__getitem__)]
+
+    def _knows_more(self, worker: int, inside: Inside) -> bool:
+        """Return whether the worker has taken samples apart already: one of a new epoch begins from nothing."""
+        known = self.insides.get(worker)
+        return known is not None and known.unsplit != NOT_YET and inside.unsplit == NOT_YET
 
     @property
     def tail(self) -> Tail | None:

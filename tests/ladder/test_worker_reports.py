@@ -9,7 +9,7 @@ import pytest
 from pipediag.ladder import worker_reports
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.worker_reports import WorkerReports
-from pipediag.session import Inside, Slow
+from pipediag.session import NOT_YET, Inside, Slow
 
 
 def delivery(notes: Notes | None, worker: int = 0) -> Delivery:
@@ -105,6 +105,17 @@ class TestHistogram:
 
 
 class TestInsides:
+    def test_a_worker_of_a_new_epoch_does_not_undo_what_was_found(self) -> None:
+        """Without persistent workers, each epoch has new ones, which have not taken their samples apart."""
+        heard = WorkerReports()
+        first, apart, anew = (Inside(samples=n, unsplit=why) for n, why in ((4, NOT_YET), (9, ""), (2, NOT_YET)))
+        for inside, revision in ((first, 1), (apart, 2), (anew, 2)):
+            heard.take(delivery(Notes(inside=inside)))
+            assert heard.revision == revision
+        assert heard.insides == {0: apart}
+        heard.take(delivery(Notes(inside=anew), worker=1))
+        assert heard.insides == {0: apart, 1: anew}
+
     def test_by_worker(self) -> None:
         heard = WorkerReports()
         heard.take(delivery(Notes(inside=Inside(samples=3)), 0))

@@ -224,7 +224,7 @@ def _tried(session: Session) -> str:
     results = outcomes(session)
     if not results or any(result.applied for result in results):
         return ""
-    return f"--apply kept nothing: {results[0].why_not or results[0].reverted}"
+    return shorter_paths(session, f"--apply kept nothing: {results[0].why_not or results[0].reverted}")
 
 
 def _worth(one: Recommendation) -> bool:
