@@ -110,6 +110,7 @@ class Diagnosis(analysis.Diagnosis):
                 machine.
         """
         from .remedy import offload
+        from .remedy.summary import why_nothing
 
         came = best(self.session)
         if came is not None and not came.applied:
@@ -127,7 +128,7 @@ class Diagnosis(analysis.Diagnosis):
                 return loader
         offloaded = offload(loader, device, transforms=transforms, approximate=rung == DECODED)
         if transforms and not offloaded.plan.pieces:
-            return _as_it_is(loader, "; ".join(offloaded.plan.reasons) or "it has no transforms that could be moved")
+            return _as_it_is(loader, why_nothing(offloaded.plan))
         return offloaded
 
 

@@ -71,7 +71,8 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
     return [
         Warning_(
             "not-monotone",
-            f"adding {ladder.stage(rung)} made the step {number(-cost.value)} ms faster, which added work cannot do",
+            f"adding {shown(ladder.stage(rung))} made the step {number(-cost.value)} ms faster, "
+            "which added work cannot do",
             "something else changed between the two rungs (CPU load, caches, batch contents); judge the neighbouring "
             "stages together",
         )

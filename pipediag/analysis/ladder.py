@@ -126,12 +126,16 @@ class LadderView:
 
     @property
     def best(self) -> Interval:
-        """Milliseconds per step without any input cost."""
-        waited = self.waited("baseline") if self.serial else None
-        if waited is None:
-            return self.ms(self.ceiling)
+        """Milliseconds per step without any input cost.
+
+        They follow from the baseline's step and what it loses to the ceiling, which is compared between neighbours in
+        time: on a busy host the mean step under the ceiling may exceed the baseline's.
+        """
         base = self.ms("baseline").value
-        return Interval(*(base * max(1e-3, 1 - share) for share in (waited.value, waited.high, waited.low)))
+        if self.serial and (waited := self.waited("baseline")) is not None:
+            return Interval(*(base * max(1e-3, 1 - share) for share in (waited.value, waited.high, waited.low)))
+        gain = self.ratio("baseline", self.ceiling)
+        return Interval(*(base / max(1.0, ratio) for ratio in (gain.value, gain.high, gain.low)))
 
     @property
     def quiet(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..session import LADDER, Elsewhere, Link, Place, Rank, Session
 from .chain import heaviest, parts_of_sample
@@ -88,6 +88,14 @@ def few_of(names: Sequence[str]) -> str:
     return listed(names) if len(names) <= _FEW else first_of(names, 2)
 
 
+def together(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return names with their reasons, those of one reason together."""
+    found: dict[str, list[str]] = {}
+    for name, why in reasons:
+        found.setdefault(why, []).append(name)
+    return [(few_of(names), why) for why, names in found.items()]
+
+
 def first_of(names: Sequence[str], most: int) -> str:
     """Return the first names in a row, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -165,10 +173,18 @@ def starved(
 
 def only_observed(ladder: LadderView) -> str:
     """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
+    session = ladder.session
+    more = "Give a longer --budget" if session.ended == "budget" else "Let it train for more steps"
     return (
-        f" This was observed in {ladder.session.steps_seen} steps; the loop ended before it could be fed from a cache. "
-        "Let it train for more steps, and pipediag measures how fast it would be."
+        f" This was observed in {session.steps_seen} steps; {unfed(session)}. "
+        f"{more}, and pipediag measures how fast it would be."
     )
+
+
+def unfed(session: Session) -> str:
+    """Return why the loop was not fed from a cache, as a clause."""
+    what = "the time was over" if session.ended == "budget" else "the loop ended"
+    return f"{what} before it could be fed from a cache"
 
 
 def within(session: Session, top: Stage, pieces: list[Stage]) -> str:

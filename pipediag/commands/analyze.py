@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..analysis import diagnose_session
-from ..analysis.remedy import best, remedy_of, why_none
+from ..analysis.remedy import best, outcomes, remedy_of, why_none
 from ..errors import SessionFileError, UsageError
 from ..host.passes import Request
 from ..host.script import Target
@@ -16,6 +16,7 @@ from .measuring import exit_code, gated, measure
 from .results import Results, say
 
 _DEMO = Path(__file__).parents[1] / "demo" / "train.py"
+_NOT_TRIED = "the analysis ended before a remedy was tried"
 
 
 def demo(budget: float, results: Results, fail_over: float | None) -> int:
@@ -57,6 +58,8 @@ def analyze(
             _save_plan(session, plan)
         except SessionFileError as error:
             results.fail(plan, str(error))
+    elif request.apply and not outcomes(session):
+        say(f"no remedy was kept: {_NOT_TRIED}")
     diagnosis = diagnose_session(session, price)
     results.deliver(diagnosis)
     return results.code(gated(diagnosis, fail_over))
@@ -67,7 +70,7 @@ def _save_plan(session: Session, path: str) -> None:
     result = best(session)
     remedy = remedy_of(session, result.rung) if result is not None else None
     if result is None or not result.applied or remedy is None or result.speedup is None:
-        why = why_none(session) or "the analysis ended before a remedy was tried"
+        why = why_none(session) or _NOT_TRIED
         say(f"{path} was not written: {why}")
         return
     saved.write(session, remedy, result.speedup.to_dict(), path)

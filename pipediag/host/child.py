@@ -29,11 +29,12 @@ from ..session import Session
 from ..session.events import Story
 from .channel import Sender
 from .dead_workers import cause_of
-from .hooks import Writes, on_first_iteration, on_optimizer_step
+from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
 from .members import hosting_members
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing
+from .threads import raised_in_threads
 from .tracebacks import script_hook
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ class Child:
         self._stack = ExitStack()
         self._until_loader = ExitStack()
         self._measurement: Measurement | None = None
-        self._steps = 0  # of optimizers, before the first loader is iterated
-        self._first_step = 0.0
+        self._trained = {"steps": 0, "backward": 0}  # before the first loader is iterated
+        self._first_step: float | None = None
         self._was_interrupted = False
+        self._over: AnalysisOver | None = None  # as raised in another thread
         self._writes = Writes(self._send_file, order["began"])
 
     def run(self, target: Target) -> int:
@@ -109,13 +111,15 @@ class Child:
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupted)
+            self._stack.enter_context(raised_in_threads(AnalysisOver, self._over_in_thread))
             os.register_at_fork(after_in_child=self._leave_interrupts_to_python)
         ending: dict[str, Any] = {}
         try:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
                 self._stack.enter_context(self._until_loader)
-                self._until_loader.enter_context(on_optimizer_step(self._stepped_without_loader))
+                self._until_loader.enter_context(on_optimizer_step(partial(self._trained_without_loader, "steps")))
+                self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
                 words = ["member", str(os.getpid()), self._order["path"]]
                 self._stack.enter_context(hosting_members(words, self._send_trainer))
                 self._writes.listen()
@@ -136,7 +140,8 @@ class Child:
             ending = {"error": in_one_line(cause_of(crash)), "making": raised_by_ours(crash), "refused": refused}
             raise
         finally:
-            story = Story(optimizer_steps=self._steps) if self._measurement is None else self._measurement.conclude()
+            steps = self._trained["steps"] or self._trained["backward"]
+            story = Story(optimizer_steps=steps) if self._measurement is None else self._measurement.conclude()
             self._sender.send("ended", asdict(replace(story, **ending)))
 
     def _send_trainer(self, at: str) -> None:
@@ -145,14 +150,14 @@ class Child:
     def _send_file(self, path: str, overwrote: bool) -> None:
         self._sender.send("wrote", {"path": path, "overwrote": overwrote})
 
-    def _stepped_without_loader(self) -> None:
+    def _trained_without_loader(self, what: str) -> None:
         """End a script that trains without a DataLoader: there is nothing to measure."""
         now = time.monotonic()
-        self._steps += 1
-        if self._steps == 1:
+        self._trained[what] += 1
+        if self._first_step is None:
             self._first_step = now
         seconds = max(_LEAST_SECONDS, min(_NO_LOADER_SECONDS, self._order["plan"]["budget"]))
-        if self._steps >= _NO_LOADER_STEPS and now - self._first_step > seconds:
+        if self._trained[what] >= _NO_LOADER_STEPS and now - self._first_step > seconds:
             raise AnalysisOver("no-loader")
 
     def _iterates(self) -> bool:
@@ -180,10 +185,17 @@ class Child:
         self._stack.enter_context(self._writes.torch_saves())
         self._stack.enter_context(self._measurement.installed())
 
+    def _over_in_thread(self, over: AnalysisOver) -> None:
+        """End the main thread too, which may be waiting for the batches of the thread that has ended."""
+        self._over = over
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
     def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         if self._was_interrupted:  # the terminal and the parent both send the same interrupt
             return
         self._was_interrupted = True
+        if self._over is not None:
+            raise self._over
         if self._measurement is None:
             raise AnalysisOver("interrupted")
         if not self._measurement.over:

@@ -14,13 +14,14 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
 from ..loop.iterator_makers import get_iterator_replaced
 from ..patches import hooked, replaced
 
-_DATALOADER, _OPTIMIZER = "torch.utils.data.dataloader", "torch.optim.optimizer"
+_DATALOADER, _OPTIMIZER, _AUTOGRAD = "torch.utils.data.dataloader", "torch.optim.optimizer", "torch.autograd"
 
 
 @contextmanager
@@ -57,6 +58,27 @@ def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
             stepped()
 
     with _patched(_OPTIMIZER, lambda module: hooked(module.register_optimizer_step_post_hook(note))):
+        yield
+
+
+@contextmanager
+def on_backward(passed: Callable[[], None]) -> Iterator[None]:
+    """Call ``passed`` after every backward pass in this process: not every optimizer is one of torch's."""
+    process = os.getpid()
+
+    def noted(module: ModuleType) -> AbstractContextManager[None]:
+        native = module.backward
+
+        @wraps(native)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            result = native(*args, **kwargs)
+            if os.getpid() == process:
+                passed()
+            return result
+
+        return replaced(module, "backward", backward)
+
+    with _patched(_AUTOGRAD, noted):
         yield
 
 

@@ -28,7 +28,7 @@ from ..patches import hooked
 from ..remedy.handoff import why_not
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
-from ..remedy.summary import class_name
+from ..remedy.summary import class_name, why_nothing
 from ..sample_cache.loader import CachedLoader, cache
 from ..usercode.places import caller
 
@@ -235,8 +235,7 @@ class Rerouting:
             self._say(f"samples of the loader at {seen.where}: {seen.kept.loader.plan}")
         if not plan.pieces:
             if transforms:
-                why = "; ".join(plan.reasons) or "no transforms were found on its dataset"
-                self._say(f"nothing was moved from the loader at {seen.where}: {why}")
+                self._say(f"nothing was moved from the loader at {seen.where}: {why_nothing(plan)}")
             elif seen.kept is None:
                 self._say(f"the loader at {seen.where} gives its batches on {device} by {HAND_OFF}")
             return

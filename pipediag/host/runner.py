@@ -6,6 +6,7 @@ terminal and exit code are the script's own. See :mod:`pipediag.host.entry`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from ..remedy import saved
 from .hooks import on_first_iteration
 from .members import hosting_members
 from .script import NoSuchModule, Target, run
+from .threads import raised_in_threads
 from .tracebacks import script_hook
 
 #: Arguments instead of a plan's file: find out what can move, without or with the decoding of JPEGs. The first one also
@@ -79,6 +81,7 @@ def _remedied(arguments: list[str]) -> Iterator[_Work]:
 
         stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed, work.find))
         stack.enter_context(on_first_iteration(begin))
+        stack.enter_context(raised_in_threads(RunOver, lambda over: os._exit(_print_error(over))))
         yield work
 
 

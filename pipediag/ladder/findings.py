@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..analysis.chain import merged
-from ..session import Inside, Slow, Startup, Tail
+from ..session import NOT_YET, Inside, Slow, Startup, Tail
 from .delivery import Delivery
 
 #: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
@@ -46,7 +46,7 @@ class Findings:
         notes = delivery.notes
         if notes is None:
             return
-        if notes.inside is not None:
+        if notes.inside is not None and not self._knows_more(delivery.worker, notes.inside):
             self.insides[delivery.worker] = notes.inside
             self.revision += 1
         for seconds in notes.times:
@@ -60,6 +60,11 @@ class Findings:
             self._slowest[index] = max(seconds, self._slowest.get(index, 0.0))
             if len(self._slowest) > _NAMED:
                 del self._slowest[min(self._slowest, key=self._slowest.__getitem__)]
+
+    def _knows_more(self, worker: int, inside: Inside) -> bool:
+        """Return whether the worker has timed samples link by link already; those of a new epoch start from nothing."""
+        known = self.insides.get(worker)
+        return known is not None and known.unsplit != NOT_YET and inside.unsplit == NOT_YET
 
     @property
     def tail(self) -> Tail | None:

@@ -150,6 +150,11 @@ class LoopSide:
         """Number of batches that the script has drawn from other loaders."""
         return self.setting.draws_of_others(self._ordinal)
 
+    @property
+    def drawn_ahead(self) -> bool:
+        """True if a thread of the script draws the loader's batches ahead: the loop need not wait while it waits."""
+        return self._training.drawn_ahead(self._ordinal)
+
     # The other ranks
 
     def agree(self) -> None:

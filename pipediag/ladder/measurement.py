@@ -218,7 +218,7 @@ class Measurement:
 
         With ``last``, also send the open block and the single steps.
         """
-        if self._target is not None:
+        if self._target is not None and not self.training.drawn_ahead(self._target.ordinal):
             for block in self._target.observer.take(last):
                 self.send("observed", asdict(block))
         if last:
@@ -226,7 +226,7 @@ class Measurement:
 
     def send_first_steps(self) -> None:
         """Send the single steps seen before the first window, once; windows record their own."""
-        if self._target is not None:
+        if self._target is not None and not self.training.drawn_ahead(self._target.ordinal):
             for stretch in self._target.observer.take_stretches():
                 self.send("stretch", vars(stretch))
 

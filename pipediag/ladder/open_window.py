@@ -28,6 +28,7 @@ class OpenWindow:
         self.interrupted = False
         self._clock = loop_side.clock
         self._device = loop_side.device
+        self._loop_side = loop_side
         self._training = setting.training
         self._trained = setting.training.steps
         self._attempt = setting.plan.attempt
@@ -127,7 +128,7 @@ class OpenWindow:
         """Return the figures so far."""
         steps = self._watch.steps
         figures = {**self._evidence.finish(steps), **worker_figures(self._costs)}
-        if self.rung in (*CACHED, "supply"):  # the loop does not wait for the workers' batches
+        if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
         if self._spans:
             figures["wait_ms"] = round(1000 * sum(waited for _, waited in self._spans) / len(self._spans), 4)

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -27,10 +28,20 @@ class Training:
         self.device: torch.device | None = None
         self.credits: dict[int, int] = {}
         self._drawn: set[int] = set()
+        self._drawers: dict[int, int] = {}  # the thread that draws from each loader
+        self._stepper = 0  # the thread of the optimizers
 
     def drew(self, loader: int) -> None:
         """Record that this loader (by its ordinal) has yielded a batch to the script."""
         self._drawn.add(loader)
+        self._drawers[loader] = get_ident()
+
+    def drawn_ahead(self, loader: int) -> bool:
+        """Return whether a thread of the script's own draws from this loader ahead of the loop.
+
+        What that thread waits, the loop need not wait.
+        """
+        return self._stepper not in (0, self._drawers.get(loader, 0))
 
     def ended(self, loader: int) -> None:
         """Record the end of a loader's epoch: batches not trained on by now never will be, as in a validation."""
@@ -60,6 +71,7 @@ class Training:
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
+        self._stepper = get_ident()
         for loader in self._drawn:
             self.credits[loader] = self.credits.get(loader, 0) + 1
         self._drawn.clear()

@@ -8,6 +8,7 @@ if it cannot be recorded as a whole.
 from __future__ import annotations
 
 import pickle
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,9 +20,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from ..frames import is_users
 from ..usercode import randomness, tree
-from ..usercode.links import Link, links_of, run
-from ..usercode.places import label
+from ..usercode.links import Link, run
+from ..usercode.places import label, short
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .assembling import assembled
 from .custom import Shapes
@@ -70,12 +72,19 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
         except NoneRecorded:
             plan = replace(plan, reasons=trial.why_none(again))
         except NotRecordable as error:
-            plan = replace(plan, reasons=(*trial.reasons(), str(error)))
+            plan = replace(plan, reasons=(*trial.reasons(), _why(error)))
         else:
             if plan.decodes and packed.files is None:
                 plan = replace(plan, decodes=False, undecoded="none reaches the moved transforms undecoded")
             plan = replace(plan, pieces=trial.pieces(), reasons=trial.reasons())
     return Found(plan, trial.own_code())
+
+
+def _why(error: NotRecordable) -> str:
+    """Return the error with the line of the user's code, outside of the transforms, that raised it."""
+    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    file, line = next((one for one in reversed(lines) if is_users(one[0])), ("", 0))
+    return f"the code after the transforms, {short(file)}:{line}: {error}" if file else str(error)
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:
@@ -88,19 +97,22 @@ def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor]
     return watch.images if watch.images and watch.alike else None
 
 
-class _Watch:
+class _Watch(Recorder):
     """Replacement for a transform that runs it with pixels and keeps the inputs of the link with index ``site``.
 
     ``alike`` is True while the link takes and gives one plain tensor.
     """
 
     def __init__(self, transform: Any, site: int) -> None:
-        self.links = links_of(transform)
+        super().__init__(transform, 0)
         self.images: list[Tensor] = []
         self.alike = True
         self._site = site
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            self.alike = False
+            return self.transform(*args, **kwargs)
         for site, link in enumerate(self.links):
             given = args
             args = run((link,), args)

@@ -8,12 +8,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from ..analysis.sentences import together
 from ..session import Apart, Kept, Proof, Remedy
 from ..usercode.links import links_of
 from ..usercode.places import places_of
 from .certifying import Certificate, Verdict
 from .loader import OffloadedLoader
-from .plan import moved_links, slot_at
+from .plan import Plan, moved_links, slot_at
 from .saved import SavedPlan, versions
 
 _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
@@ -66,17 +67,28 @@ def _kept(stays: Sequence[str], reasons: Sequence[str]) -> Iterator[Kept]:
     """Yield the links that stay, each with the reason that names it, and the reasons that name no link."""
     named: dict[str, str] = {}
     general = []
-    for reason in reasons:
-        name, colon, why = reason.partition(": ")
-        if colon and " " not in name:
+    for name, why in map(_parted, reasons):
+        if name:
             named.setdefault(name, why)
         else:
-            general.append(reason)
+            general.append(why)
     last = next((name for name in reversed(stays) if name in named), "")
     for name in stays:
         yield Kept(name, named.pop(name, f"it comes before {last}" if last else ""))
     yield from (Kept(name, why) for name, why in named.items())
     yield from (Kept("", why) for why in general)
+
+
+def _parted(reason: str) -> tuple[str, str]:
+    """Return the link that a reason names, or "", and the rest."""
+    name, colon, why = reason.partition(": ")
+    return (name, why) if colon and " " not in name else ("", reason)
+
+
+def why_nothing(plan: Plan) -> str:
+    """Return why nothing moves, with the links of one reason together."""
+    found = together(map(_parted, plan.reasons))
+    return "; ".join(f"{names}: {why}" if names else why for names, why in found) or _NO_TRANSFORMS
 
 
 def proof(certificate: Certificate) -> Proof:

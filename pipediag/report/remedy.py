@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..analysis import Diagnosis
 from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..analysis.savings import of_remedy
-from ..analysis.sentences import elsewhere, named, number
+from ..analysis.sentences import elsewhere, named, number, together
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
 from .advice import savings
 from .document import Block, Code, Listing, Section
@@ -46,7 +48,7 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
         lines = [f"{BESIDE[DECODED]}: {_verdict(result)}", f"moved to {remedy.device}: {', '.join([DECODING, *moved])}"]
     else:
         lines = [_verdict(result) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
-        lines += [_kept(kept) for kept in remedy.stayed]
+        lines += _stayed(remedy.stayed)
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
     return lines + _cost(remedy, result)
@@ -61,7 +63,7 @@ def _untried(remedy: Remedy, result: Outcome) -> list[str]:
     if result.rung == LOADED_ONCE:
         return [f"samples are not kept: {result.why_not}"]
     others = [kept for kept in remedy.stayed if result.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
-    return [f"nothing was moved: {result.why_not}", *map(_kept, others)]
+    return [f"nothing was moved: {result.why_not}", *_stayed(others)]
 
 
 def _keeping(keeping: Keeping) -> str:
@@ -93,8 +95,12 @@ def _predicted(diagnosis: Diagnosis) -> str:
     return f", predicted {number(expected[0].value)}" if expected else ""
 
 
-def _kept(kept: Kept) -> str:
-    return f"stays in the workers: {kept.name}" + (f", {kept.why}" if kept.why else "") if kept.name else kept.why
+def _stayed(stayed: Iterable[Kept]) -> list[str]:
+    """Return what stays in the workers and why, with the transforms of one reason in one line."""
+    return [
+        f"stays in the workers: {names}{', ' * bool(why)}{why}" if names else why
+        for names, why in together((kept.name, kept.why) for kept in stayed)
+    ]
 
 
 def _proof(proof: Proof) -> str:

@@ -93,12 +93,14 @@ class _Screen:
         if summary.findings:
             self._title(summary.findings_title.upper())
             self._print(_grid([[Text(name), Text(what)] for name, what in summary.findings], "ll"))
-        if summary.actions or summary.nothing_to_gain:
+        if summary.actions or summary.nothing_to_gain or summary.tried:
             self._title("WHAT TO DO")
         for count, action in enumerate(summary.actions, 1):
             self._action(count, action)
         if not summary.actions and summary.nothing_to_gain:
             self._print(Text(summary.nothing_to_gain))
+        if summary.tried:
+            self._print(Text(summary.tried, "dim"))
         if summary.careful:
             self._title("CAREFUL")
         for line in summary.careful:

@@ -10,6 +10,8 @@ from torch.nn import Sequential
 
 Link = Callable[..., Any]
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
+#: The methods of which one calls the links.
+_CALLS = ("__call__", "forward")
 
 
 def links_of(transform: Any) -> list[Link]:
@@ -34,7 +36,12 @@ def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
 
 
 def is_compose(transform: Any) -> bool:
-    kind = type(transform)
+    """Return whether it is a ``Compose`` of torchvision, or of a class of the user's that calls its links alike."""
+    own = next((kind for kind in type(transform).__mro__ if _is_torchvisions(kind)), None)
+    return own is not None and all(getattr(type(transform), name, None) is getattr(own, name, None) for name in _CALLS)
+
+
+def _is_torchvisions(kind: type) -> bool:
     return kind.__name__ == "Compose" and kind.__module__ in _COMPOSES
 
 

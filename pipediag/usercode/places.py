@@ -73,6 +73,12 @@ def label(obj: Any) -> str:
     return name.rpartition("<locals>.")[2]
 
 
+def code_of(obj: Any) -> Any:
+    """Return the code that a callable runs, or its class: different ones may have the same name."""
+    behind = _code_behind(obj)
+    return getattr(behind, "__code__", behind)
+
+
 def origin(obj: Any) -> str:
     """Return the module that defines a callable, or its class."""
     return str(getattr(_code_behind(obj), "__module__", None) or "")

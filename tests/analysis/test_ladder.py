@@ -9,6 +9,8 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.stopping import next_round
+from pipediag.analysis.summary import summarise
+from pipediag.report.diagnosis import step_line
 from pipediag.session import Session, Window
 
 from ..made import blocks, climbing, make, waits
@@ -125,6 +127,14 @@ class TestCeiling:
     def test_the_first_window_that_was_left_out_does_not_count(self) -> None:
         session = session_of(device=[99, 50, 50], host=[52, 52, 52], baseline=[100, 100, 100])
         assert LadderView(session).ceiling == "device"
+
+    def test_a_host_that_slows_down_makes_no_step_without_data_longer(self) -> None:
+        """Neighbours in time say how much data costs; later windows of one rung alone do not."""
+        session = session_of(device=[60, 60, 160, 160], baseline=[66, 66])
+        diagnosis = diagnose_session(session)
+        assert diagnosis.ladder.best.value == pytest.approx(60)
+        assert [rate.steps_per_s for rate in summarise(diagnosis).rates] == pytest.approx([1000 / 66, 1000 / 60])
+        assert step_line(diagnosis).startswith("step 66 ms = compute 60 ms + input 6 ms")
 
     @pytest.mark.parametrize("rung", ["host", "worker", "raw"])
     def test_what_there_is(self, rung: str) -> None:

@@ -590,6 +590,17 @@ class TestStorage:
     def test_not_where_all_is_in_the_page_cache(self) -> None:
         assert "storage" not in advice(self.session(cold=0.0))
 
+    def test_at_most_what_is_possible(self) -> None:
+        """On a busy host, a rung with workers may be faster than the loop without them."""
+        ladder = {**climbing(baseline=40.0), "device": 70.0, "host": 70.0, "worker": 70.0}
+        one = advice(make(ladder, noise=0.0))["storage"]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(ladder["baseline"] / 70)
+
+    def test_not_where_the_loader_alone_is_faster_than_the_loop(self) -> None:
+        session = make({**climbing(baseline=40.0), "supply": 2.0}, noise=0.0)
+        assert "storage" not in advice(session)
+
 
 class TestDecode:
     def session(self, *lines: HotLine) -> Session:
@@ -1010,6 +1021,24 @@ class TestNothingToGain:
         seen = waits(1.6, worker_ms=240.0, collate_ms=0.0)
         session = make(climbing(raw=1.0), noise=0.0, evidence=seen, inside=inside(1.0, 1.0, 1.0, load=1.5))
         assert self.told(session).endswith("and transform costs most with 1.07 ms.")
+
+    def test_cached_batches_seem_slower(self) -> None:
+        """No cost is named then, and the step without data is no longer than the one with them."""
+        session = make({"device": 130.0, "worker": 130.0, "baseline": 100.0}, noise=0.0)
+        assert self.told(session) == (
+            "Nothing to gain here, because the input pipeline costs 0 % of a step (0 to 0 %): 100 ms a step with the "
+            "loader, 100 ms with cached batches."
+        )
+
+    def test_hand_off_by_its_name(self) -> None:
+        session = make({"device": 50.0, "worker": 51.0, "baseline": 51.0}, noise=0.0)
+        assert self.told(session).endswith("and hand-off costs most with 1 ms.")
+
+    def test_the_time_was_over(self) -> None:
+        session = make({}, observed=blocks(9, 100.0, 50.0, noise=0.02))
+        session.ended = "budget"
+        assert self.told(session) == "No gain can be predicted: the time was over before it could be fed from a cache."
+        assert "Give a longer --budget, and" in diagnose_session(session).verdict.sentence
 
     def test_only_observed(self) -> None:
         starves, well = (make({}, observed=blocks(9, 100.0, wait, noise=0.02)) for wait in (50.0, 1.0))

@@ -336,6 +336,13 @@ class TestReports:
         assert DIFF in text
         assert "pipediag run --plan 'a plan.json' train.py" in text
 
+    def test_transforms_of_one_reason_stand_together(self) -> None:
+        remedy = whole()
+        remedy.stayed = [*(Kept(name, "it gets arrays") for name in "ABCD"), Kept("E", "it draws"), Kept("", "so")]
+        text = render_terminal(diagnose_session(tried(2.0, 8, remedy=remedy)))
+        assert "stays in the workers: A, B and 2 more, it gets arrays" in text
+        assert "stays in the workers: E, it draws" in text and "- so" in text
+
     def test_what_does_not_pay_is_not_offered(self) -> None:
         session = tried(0.5, 8, remedy=whole())
         for text in (render_terminal(diagnose_session(session)), render_markdown(diagnose_session(session))):

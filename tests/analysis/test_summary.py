@@ -8,8 +8,11 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.compare import compare
+from pipediag.analysis.diagnosis import Recommendation
+from pipediag.analysis.intervals import exactly
 from pipediag.analysis.summary import Summary, summarise
 from pipediag.analysis.summary.words import file, short, shortened, shorter_paths
+from pipediag.report import screen
 from pipediag.session import HANDED_OVER, LOADED_ONCE, REMEDIED, Keeping, Place, Proof, Remedy, Session, Startup, Window
 
 from ..made import FLAT, blocks, climbing, cut, inside, make
@@ -143,6 +146,21 @@ class TestWhatToDo:
         """Nothing that was measured looks like this, but a damaged file may."""
         assert told(self.remedied(2.0)).actions[0].title == "Move transforms to the device"
 
+    def test_why_nothing_was_kept(self) -> None:
+        session = self.remedied(1.0, moved=[Place("Crop")])
+        why = "--apply kept nothing: the loop is not faster by enough to matter"
+        assert told(session).tried == why
+        assert why in " ".join(screen.write(told(session)).split())
+        assert told(self.remedied(2.0, moved=[Place("Crop")])).tried == ""
+
+    def test_changes_that_are_too_small_to_be_named(self) -> None:
+        diagnosis = diagnose_session(make(climbing(raw=50.0), noise=0.0))
+        diagnosis.recommendations = [Recommendation("id", "Less", "load", exactly(1.03), None, [], "", "")] * 2
+        diagnosis.nothing_to_gain = ""
+        summary = summarise(diagnosis)
+        assert summary.actions == []
+        assert summary.nothing_to_gain == "No change alone gains more than 5 %; -v shows 2 smaller ones."
+
     def test_at_most_three(self) -> None:
         assert len(told(make(climbing(host=20.0, raw=60.0))).actions) <= 3
 
@@ -156,7 +174,7 @@ class TestWhatToDo:
 def test_changes_that_gain_little_are_not_named_but_mentioned() -> None:
     found = told(make(FLAT, startups=[Startup(1.0, ready=0.05)] * 2, length=10, noise=0.0))
     assert (found.causes[0].name, found.actions) == ("starting the workers", [])
-    assert found.nothing_to_gain == "No single change is predicted to gain more than 5 %; -v lists what gains less."
+    assert found.nothing_to_gain == "No change alone gains more than 5 %; -v shows 1 smaller one."
 
 
 class TestCareful:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipediag.host import hooks
-from pipediag.host.hooks import Writes, on_first_iteration, on_optimizer_step, when_imported
+from pipediag.host.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step, when_imported
 
 MODULE = "pipediag_fake_package.dataloader"
 SOURCE = """
@@ -277,6 +277,28 @@ class TestWrites:
         writes = Writes(lambda path, overwrote: told.append(overwrote), began=log.stat().st_mtime + 1)
         writes._audit("open", (str(log), "a", os.O_WRONLY | os.O_APPEND))
         assert told == [False]
+
+
+class TestOnBackward:
+    def test_every_pass_until_the_end(self) -> None:
+        import torch
+
+        passes: list[int] = []
+        native = torch.autograd.backward
+        with on_backward(lambda: passes.append(1)):
+            torch.ones(1, requires_grad=True).sum().backward()
+            torch.autograd.backward([torch.ones(1, requires_grad=True).sum()])
+        torch.ones(1, requires_grad=True).sum().backward()
+        assert len(passes) == 2 and torch.autograd.backward is native
+
+    def test_not_in_a_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import torch
+
+        passes: list[int] = []
+        with on_backward(lambda: passes.append(1)):
+            monkeypatch.setattr(hooks.os, "getpid", lambda: -1)
+            torch.ones(1, requires_grad=True).sum().backward()
+        assert passes == []
 
 
 class TestOnOptimizerStep:

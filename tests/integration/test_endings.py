@@ -41,10 +41,12 @@ def test_bare_except_that_iterates_anew_is_ended_promptly(analyze: Analyze) -> N
     assert done.bottleneck == "load"
 
 
+@pytest.mark.parametrize("optimizer", ["torch's", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", [10, pytest.param(6000, marks=pytest.mark.slow)], ids=["ends", "goes-on"])
-def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, steps: int) -> None:
+def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, steps: int, optimizer: str) -> None:
     """It takes five minutes; nobody waits for that."""
-    done = sandbox.run(*PIPEDIAG, "analyze", "--budget", "5", str(SCRIPTS / "batches_by_hand.py"), str(steps))
+    script = str(SCRIPTS / "batches_by_hand.py")
+    done = sandbox.run(*PIPEDIAG, "analyze", "--budget", "5", script, str(steps), optimizer)
     assert done.code == 1
     assert "makes its batches itself" in done.stderr and "Traceback" not in done.stderr
     assert ("trained" in done.stdout) == (steps == 10)

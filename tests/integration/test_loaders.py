@@ -25,6 +25,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "infinite": (["infinite_loader.py"], {"rungs": "device,worker,sample,baseline"}),
     "short-first-epoch": (["short_first_epoch.py"], {"rungs": QUICK, "budget": PATIENT}),
     "while-next": (["while_next.py"], {"rungs": QUICK, "budget": PATIENT}),
+    "prefetch-thread": (["prefetch_thread.py"], {"rungs": QUICK, "budget": PATIENT}),
     "spawn": (["start_method.py", "--method", "spawn"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
     "forkserver": (["start_method.py", "--method", "forkserver"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
     "inference": (["inference.py"], {"rungs": QUICK, "budget": PATIENT}),
@@ -87,6 +88,15 @@ def test_next_in_a_loop_without_end(results: Results) -> None:
     done = results["while-next"].result()
     assert done.measured == {"device", "baseline"}
     assert done.passes == 1 and done.bottleneck == "load"
+
+
+def test_a_thread_that_draws_ahead_of_the_loop(results: Results) -> None:
+    """It always waits for the workers, 40 ms a batch, while the loop is busy for 30 ms of them."""
+    done = results["prefetch-thread"].result()
+    assert done.measured == {"device", "baseline"} and not done.others
+    assert done.bottleneck == "load"
+    assert 0.05 < done.json["verdict"]["starved"]["value"] < 0.6
+    assert done.seconds < PATIENT + 15
 
 
 def test_a_first_epoch_shorter_than_the_others(results: Results) -> None:

@@ -169,7 +169,10 @@ class Loop:
         self.validates: set[int] = set()  # steps after which a batch is drawn from another loader
         self.validates_between = False  # whether one is drawn between the epochs
         self.draws = 0
-        self.training = SimpleNamespace(steps=0, drew=lambda ordinal: None)
+        self.is_drawn_ahead = False  # by a thread of the script
+        self.training = SimpleNamespace(
+            steps=0, drew=lambda ordinal: None, drawn_ahead=lambda ordinal: self.is_drawn_ahead
+        )
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.epochs = Epochs(length, 0, horizon)
         self.session = Session(windows=[*earlier])

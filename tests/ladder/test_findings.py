@@ -106,6 +106,17 @@ class TestHistogram:
 
 
 class TestInsides:
+    def test_a_worker_of_a_new_epoch_does_not_undo_what_was_found(self) -> None:
+        """Without persistent workers, each epoch has new ones, which have not yet timed single links."""
+        findings = Findings()
+        first, split, new = (Inside(samples=n, unsplit=why) for n, why in ((4, NOT_YET), (9, ""), (2, NOT_YET)))
+        for inside, revision in ((first, 1), (split, 2), (new, 2)):
+            findings.take(delivery(Notes(inside=inside)))
+            assert findings.revision == revision
+        assert findings.insides == {0: split}
+        findings.take(delivery(Notes(inside=new), worker=1))
+        assert findings.insides == {0: split, 1: new}
+
     def test_by_worker(self) -> None:
         findings = Findings()
         findings.take(delivery(Notes(inside=Inside(samples=3)), 0))

@@ -75,6 +75,12 @@ class TestLength:
         assert evidence["wait_ms"] == 1000 * (1.0 - 2 / 8) / 2
         assert (evidence["worker_ms"], evidence["worker_cpu"]) == (1000.0, 0.0)
 
+    def test_the_wait_of_a_thread_that_draws_ahead_is_not_the_loops(self) -> None:
+        loop = Loop()
+        loop.is_drawn_ahead = True
+        evidence = self.window(loop)["evidence"]
+        assert "wait_ms" not in evidence and evidence["worker_ms"] == 1000.0
+
     def test_queued_batches_are_in_no_window(self) -> None:
         loop = Loop()
         self.window(loop, "device")

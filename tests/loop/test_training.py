@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch.amp import GradScaler
@@ -47,6 +49,18 @@ def test_loaders_drawn_from_since_the_previous_step_are_credited() -> None:
         sgd.step()  # a second optimizer, as for a GAN
         training.drew(3)  # validation
     assert training.credits == {1: 3, 2: 1}
+
+
+def test_which_loader_a_thread_draws_from_ahead_of_the_loop() -> None:
+    training, sgd = Training(), optimizer()
+    with training.watching():
+        training.drew(1)
+        thread = threading.Thread(target=training.drew, args=(2,))
+        thread.start()
+        thread.join()
+        assert not training.drawn_ahead(1) and not training.drawn_ahead(2), "nothing is known before the first step"
+        sgd.step()
+    assert not training.drawn_ahead(1) and training.drawn_ahead(2)
 
 
 def test_validation_before_a_step_is_credited_once() -> None:

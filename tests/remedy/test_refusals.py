@@ -22,6 +22,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import OffloadedLoader, offload
+from pipediag.remedy.plan import Plan
+from pipediag.remedy.summary import why_nothing
 
 from .sameness import Images, check_same, draws, floats, image, loader, moved, picture, pixels, seen
 
@@ -254,6 +256,59 @@ def test_a_chain_that_begins_with_an_array(first: Any, device: torch.device) -> 
 # ---- state
 
 
+class Randomized(v1.Compose):
+    """Draws when its dataset asks for that, so that all images of a sample are transformed alike."""
+
+    def randomize(self) -> None:
+        for link in self.transforms:
+            link.randomize()
+
+
+class Brightened:
+    def randomize(self) -> None:
+        self.by = random.random()
+
+    def __call__(self, sample: Tensor) -> Tensor:
+        return (sample * self.by).clamp(0, 1)
+
+
+class Flipped(v1.RandomHorizontalFlip):
+    def randomize(self) -> None:
+        self.p = float(random.random() < 0.5)
+
+
+class Clips(Images):
+    def __getitem__(self, index: int) -> Any:
+        self.transform.randomize()
+        return torch.stack([self.transform(self.make_image(index + frame)) for frame in range(2)]), draws()
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_dataset_that_asks_its_transform_for_more_than_a_call(workers: int, device: torch.device) -> None:
+    offloaded = check_against_plain(lambda: Clips(Randomized([Brightened()]), floats), device, workers)
+    assert offloaded.plan.reasons[0] == "Brightened: mul would need the pixels of an image"
+    offloaded = check_against_plain(lambda: Clips(Randomized([Flipped(), Flipped()]), floats), device, workers)
+    assert moved(offloaded) == ["Flipped Flipped"]
+
+
+class Named(Images):
+    """Hands the image to its transform by name, as is usual for albumentations."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(image=self.make_image(index)), draws()
+
+
+def test_a_transform_that_gets_its_image_by_name(device: torch.device) -> None:
+    def halved(image: Tensor) -> Tensor:
+        return F.hflip(image) * 0.5
+
+    offloaded = check_against_plain(lambda: Named(halved, floats), device)
+    assert offloaded.plan.reasons == (
+        "halved: mul would need the pixels of an image",
+        "halved: it takes or gives something else than one plain tensor",
+    )
+
+
 class Counting:
     """Turns every image a little farther."""
 
@@ -469,6 +524,24 @@ def test_a_collate_function_that_swallows_exceptions(device: torch.device) -> No
             return images, torch.zeros(len(samples))
 
     check_against_plain(lambda: Images(v2.RandomCrop(24)), device, collate_fn=collate)
+
+
+def test_the_line_that_needs_the_pixels_afterwards(device: torch.device) -> None:
+    class Halved(Images):
+        def __getitem__(self, index: int) -> Any:
+            return self.transform(self.make_image(index)) * 0.5
+
+    offloaded = check_against_plain(lambda: Halved(CHAIN, floats), device)
+    line = Halved.__getitem__.__code__.co_firstlineno + 1
+    why = why_nothing(offloaded.plan)
+    assert why.startswith("the code after the transforms, ")
+    assert why.endswith(f"test_refusals.py:{line}: mul would need the pixels of an image")
+
+
+def test_links_of_one_reason_stand_together() -> None:
+    reasons = (*(f"{name}: it gets arrays" for name in "ABCD"), "E: it draws", "the dataset is a stream")
+    assert why_nothing(Plan(reasons=reasons)) == "A, B and 2 more: it gets arrays; E: it draws; the dataset is a stream"
+    assert why_nothing(Plan()) == "no transforms were found on the dataset that could be moved"
 
 
 def test_a_transform_that_swallows_its_own_exceptions(device: torch.device) -> None:

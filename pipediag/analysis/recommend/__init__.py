@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ...session import Session
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..ladder import LadderView
-from ..sentences import fed, number, percent_of
-from ..thresholds import WORTH
+from ..sentences import fed, number, percent_of, shown, unfed
+from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
 from . import loading, model, transfer, transforms, tried, workers
@@ -54,7 +55,7 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     """
     numbers = what_if(ladder)
     if numbers is None:
-        return [], _unknown(verdict)
+        return [], _unknown(ladder.session, verdict)
     view = View(ladder, input_stages(ladder, pieces), verdict, numbers)
     made = [one for rule in RULES if (one := rule(view)) is not None]
     found = sorted((one for one in made if one.gain is None or one.gain.high >= WORTH), key=_rank)
@@ -68,13 +69,13 @@ def _rank(one: Recommendation) -> float:
     return math.inf if one.gain is None else -round(one.gain.value, 2)
 
 
-def _unknown(verdict: Verdict) -> str:
+def _unknown(session: Session, verdict: Verdict) -> str:
     """Return why nothing is recommended if the loop was not fed from a cache."""
     if verdict.bottleneck == "inconclusive" or verdict.starved is None:
         return f"Nothing can be recommended yet. {verdict.sentence}"
     if verdict.bottleneck == "none":
         return f"Nothing to gain here, because the loop waits for data {percent_of('a step', verdict.starved)}."
-    return "No gain can be predicted: the loop ended before it could be fed from a cache."
+    return f"No gain can be predicted: {unfed(session)}."
 
 
 def _nothing(view: View) -> str:
@@ -82,11 +83,11 @@ def _nothing(view: View) -> str:
     verdict = view.verdict
     if verdict.bottleneck == "inconclusive":
         return f"Nothing can be recommended yet. {verdict.sentence}"
-    base, compute = number(view.whatif.base), number(view.whatif.compute)
-    told = f"{base} ms a step with the loader, {compute} ms {fed(view.ladder)}"
-    if view.costs:
-        most = view.costs[0]
-        told += f", and {most.stage} costs most with {number(most.ms.value)} ms"
+    base, compute = view.whatif.base, number(view.whatif.compute)
+    told = f"{number(base)} ms a step with the loader, {compute} ms {fed(view.ladder)}"
+    most = view.costs[0] if view.costs else None
+    if most is not None and most.ms.value > RESOLUTION * base:
+        told += f", and {shown(most.stage)} costs most with {number(most.ms.value)} ms"
     if verdict.bottleneck == "none" and verdict.starved is not None:
         share = percent_of("a step", verdict.starved)
         return f"Nothing to gain here, because the input pipeline costs {share}: {told}."

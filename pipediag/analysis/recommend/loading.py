@@ -29,7 +29,7 @@ def storage(view: View) -> Recommendation | None:
     ladder, files = view.ladder, view.inside.files
     if not (ladder.has("baseline") and ladder.has("warm")) or ladder.cost("baseline", "warm").low <= 0:
         return None
-    if view.seen.get("worker_blocked", 1.0) < GATE:  # the rungs differ for another reason
+    if not view.whatif.waits or view.seen.get("worker_blocked", 1.0) < GATE:  # the rungs differ for another reason
         return None
     evidence = [
         f"a step takes {number(view.whatif.base)} ms, and {number(ladder.ms('warm').value)} ms with a few items "

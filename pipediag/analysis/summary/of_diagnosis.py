@@ -17,7 +17,6 @@ from ..waterfall import OF_THE_WORKERS, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import STAGES, file, is_library, short, shortened, shorter_paths
 
-_LITTLE = f"No single change is predicted to gain more than {percent(GATE)}; -v lists what gains less."
 #: Largest numbers of stages, actions and notes shown.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 #: Warnings that a reader must know before anything else, the most important first.
@@ -47,7 +46,8 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         causes=[StageCost(_name(p), p.ms.value, p.share, _place(diagnosis.session, p)) for p in causes],
         rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
         actions=actions,
-        nothing_to_gain=diagnosis.nothing_to_gain or ("" if actions else _LITTLE),
+        nothing_to_gain=diagnosis.nothing_to_gain or ("" if actions else _little_to_gain(diagnosis)),
+        tried=_tried(diagnosis.session),
         careful=careful,
         notes=notes,
     )
@@ -201,6 +201,20 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     worth = [one for one in diagnosis.recommendations if one.gain is None or one.gain.value >= 1 + GATE]
     worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
     return [*found, *(advice(session, one) for one in worth if not found or one.id != "offload")][:ACTIONS]
+
+
+def _little_to_gain(diagnosis: Diagnosis) -> str:
+    """Return that no change gains enough to be named, if there is any; else empty."""
+    found = counted(len(diagnosis.recommendations), "smaller one")
+    return f"No change alone gains more than {percent(GATE)}; -v shows {found}." if diagnosis.recommendations else ""
+
+
+def _tried(session: Session) -> str:
+    """Return why the remedy that was tried first is not kept; empty if one is, or if none was requested."""
+    results = outcomes(session)
+    if not results or any(result.applied for result in results):
+        return ""
+    return shorter_paths(session, f"--apply kept nothing: {results[0].why_not or results[0].reverted}")
 
 
 def _keep(session: Session, kept: Outcome) -> Action:

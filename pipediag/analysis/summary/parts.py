@@ -55,6 +55,7 @@ class Summary:
         findings: rows of an audit, a comparison or a sweep, each as a name and what was found.
         actions: the best changes, the best first.
         nothing_to_gain: why there is nothing to do; empty if there is.
+        tried: what was tried and is not kept, and why; empty if nothing was.
         careful: what the reader must know before trusting or repeating this.
         notes: number of notes that are left out.
     """
@@ -73,5 +74,6 @@ class Summary:
     findings: list[tuple[str, str]] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     nothing_to_gain: str = ""
+    tried: str = ""
     careful: list[str] = field(default_factory=list)
     notes: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -77,11 +78,9 @@ def _described(name: str, tensors: list[Tensor]) -> Leaf:
         pinned=is_pinned(first),
     )
     if all(map(_can_be_examined, tensors)):
-        with torch.no_grad():
-            try:
-                _fill_in(leaf, [_part(tensor) for tensor in tensors])
-            except Exception:  # a tensor type that lacks some operations
-                pass
+        # A subclass may do more than torch when it is indexed, or lack some operations.
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass(), suppress(Exception):
+            _fill_in(leaf, [_part(tensor) for tensor in tensors])
     return leaf
 
 

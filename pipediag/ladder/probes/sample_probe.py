@@ -13,7 +13,7 @@ import torch
 from ...session import Cost, Inside, Link
 from ...usercode import tree
 from ...usercode.chain import Chain, decides_at_random
-from ...usercode.places import label, origin, places_of
+from ...usercode.places import code_of, origin, places_of
 from ...usercode.slots import Slot
 from ...usercode.spying import is_path, spied
 from .opened_files import OpenedFiles
@@ -131,7 +131,7 @@ class Probe:
         between: list[Cost] = []
         parts = {} if proven else _parts(call for sample in self._samples for call in sample.calls)
         for sample in self._samples:
-            inside = list(_by_link(sample.calls, chain) if proven else _by_name(sample.calls, parts))
+            inside = list(_by_link(sample.calls, chain) if proven else _by_code(sample.calls, parts))
             for key, call in inside:
                 found.setdefault(key, []).append(call)
             own, linked = _mean(sample.calls, sample.count), _mean([call for _, call in inside], sample.count)
@@ -188,28 +188,28 @@ def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Time
     yield from search(calls)
 
 
-def _by_name(calls: Iterable[_Timed], parts: Mapping[str, float]) -> Iterator[tuple[str, _Timed]]:
-    """Yield the calls with their names, or their inner calls if these take most of the time; see :func:`_parts`."""
+def _by_code(calls: Iterable[_Timed], parts: Mapping[Hashable, float]) -> Iterator[tuple[Hashable, _Timed]]:
+    """Yield the calls with their code, or their inner calls if these take most of the time; see :func:`_parts`."""
     for call in calls:
-        name = label(call.fn)
-        if call.inner and parts.get(name, 0.0) >= _MADE_OF_PARTS and not decides_at_random(call.fn):
-            yield from _by_name(call.inner, parts)
+        code = code_of(call.fn)
+        if call.inner and parts.get(code, 0.0) >= _MADE_OF_PARTS and not decides_at_random(call.fn):
+            yield from _by_code(call.inner, parts)
         else:
-            yield name, call
+            yield code, call
 
 
-def _parts(calls: Iterable[_Timed]) -> dict[str, float]:
-    """Return the share of the time that inner calls take, by name and over all calls: a single call may be atypical."""
-    wholes: dict[str, float] = {}
-    inner: dict[str, float] = {}
+def _parts(calls: Iterable[_Timed]) -> dict[Hashable, float]:
+    """Return the share of the time that inner calls take, by code and over all calls: a single call may be atypical."""
+    wholes: dict[Hashable, float] = {}
+    inner: dict[Hashable, float] = {}
     left = list(calls)
     while left:
         call = left.pop()
         left += call.inner
-        name = label(call.fn)
-        wholes[name] = wholes.get(name, 0.0) + call.wall
-        inner[name] = inner.get(name, 0.0) + sum(one.wall for one in call.inner)
-    return {name: inner[name] / whole for name, whole in wholes.items() if whole > 0}
+        code = code_of(call.fn)
+        wholes[code] = wholes.get(code, 0.0) + call.wall
+        inner[code] = inner.get(code, 0.0) + sum(one.wall for one in call.inner)
+    return {code: inner[code] / whole for code, whole in wholes.items() if whole > 0}
 
 
 def _mean(calls: list[_Timed], count: int) -> Cost:

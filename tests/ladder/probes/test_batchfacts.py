@@ -102,6 +102,19 @@ class TestShape:
         leaf = describe_leaves([[tensor]])[0] if tensor.is_nested else of(tensor)
         assert (leaf.low, leaf.high, leaf.levels, leaf.padding) == (None, None, None, None)
 
+    def test_values_of_a_subclass_that_refuses(self) -> None:
+        """As a batch of MONAI's tensors does when it is indexed and its samples' metadata do not fit together."""
+
+        class Refusing(Tensor):
+            @classmethod
+            def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if func in (Tensor.__getitem__, Tensor.reshape, Tensor.min):
+                    raise ValueError("inconsistent metadata")
+                return super().__torch_function__(func, types, args, kwargs)
+
+        leaf = of(torch.tensor([[0.25, 1.0], [0.5, 0.75]]).as_subclass(Refusing))
+        assert (leaf.low, leaf.high) == (0.25, 1.0)
+
     def test_values_that_are_part_of_a_graph(self) -> None:
         assert of(torch.ones(4, requires_grad=True)).high == 1.0
 

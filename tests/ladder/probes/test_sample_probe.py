@@ -189,13 +189,19 @@ class TestByLink:
 
 
 class TestUnproven:
-    """Without a chain that can be cut, calls are grouped by name."""
+    """Without a chain that can be cut, calls are told apart by their code."""
 
-    def test_by_name(self, clock: Clock) -> None:
+    def test_by_code(self, clock: Clock) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3), Crop(clock, 5)))
         inside = probed(dataset, clock, Chain(unsplit="because"))
         assert costs(inside) == {"Crop": (7, 7), "Blur": (3, 3)}
         assert inside.unsplit == "because"
+
+    def test_two_classes_of_one_name_are_two(self, clock: Clock) -> None:
+        """As a video's transforms may have a ``Compose`` for its frames and another for their numbers."""
+        other = type("Crop", (Step,), {})
+        inside = probed(Dataset(clock, Compose(clock, Crop(clock, 2), other(clock, 5))), clock)
+        assert [(link.name, link.cost.wall_ms) for link in inside.links] == [("Crop", 2), ("Crop", 5)]
 
     def test_without_any_chain(self, clock: Clock) -> None:
         dataset = Dataset(clock, Crop(clock, 2), 3)
