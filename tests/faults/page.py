@@ -80,8 +80,8 @@ epochs: each ended in the same way, and all 213 losses were equal. The process h
 895 MB at the end; no shared memory was left (`benchmarks/results/soak-h200.json`).
 
 On a CPU with 2 cores, in 20 minutes: 18 epochs, 6 corrupt files and 6 killed workers. The plain script trained as many
-epochs: each ended in the same way, and all 299 losses were equal. The process had 433 MB after the third epoch and at the
-end; no shared memory was left (`benchmarks/results/soak-cpu.json`).
+epochs: each ended in the same way, and all 299 losses were equal. The process had 433 MB after the third epoch and at
+the end; no shared memory was left (`benchmarks/results/soak-cpu.json`).
 
 ## The counts
 """

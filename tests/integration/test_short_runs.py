@@ -43,6 +43,7 @@ SLOW = [
     "accumulates",
     "ten-steps-well-fed",
     "slow-steps",
+    "slow-steps-ten",
     "without-workers-well-fed",
 ]
 

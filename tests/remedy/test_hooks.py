@@ -233,6 +233,7 @@ def test_workers_by_other_start_methods(told: dict[str, Any], method: str) -> No
     assert told[method] == {"moved": moved, "unrecorded": 0, "batches": 3}
 
 
+@pytest.mark.slow
 def test_the_registry_keeps_what_it_has_for_torchvisions_own_types(told: dict[str, Any]) -> None:
     assert told["registry kept"] is True
     assert set(told["added"]) <= {"pipediag.remedy.images", "pipediag.remedy.pictures"}
