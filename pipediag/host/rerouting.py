@@ -147,7 +147,8 @@ class Rerouting:
 
     def _warn_unmeasured(self) -> None:
         """Warn that the script may not work with batches on the device: no analysis has tested it."""
-        moved = [seen.where for seen in self._seen if seen.stand_in is not None and not seen.stand_in.given_up]
+        runs = [(seen.where, seen.stand_in) for seen in self._seen if seen.stand_in is not None]
+        moved = [where for where, run in runs if run.handed and not run.given_up]
         if self._plan is None and moved:
             self._warn(
                 f"the script failed while the loader at {moved[0]} gave it batches on the device; "

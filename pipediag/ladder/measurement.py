@@ -171,7 +171,8 @@ class Measurement:
 
     def _is_target(self, track: Track) -> bool:
         if self._target is not None:
-            return track.signature == self._target.signature and self._credits(track) >= EVIDENCE
+            replaces = not self.training.beside(track.ordinal, self._target.ordinal)
+            return replaces and track.signature == self._target.signature and self._credits(track) >= EVIDENCE
         if self.plan.loader is not None and track.ordinal != self.plan.loader:
             return False
         if self.plan.inference:

@@ -27,12 +27,18 @@ class Training:
         self.steps = 0
         self.device: torch.device | None = None
         self.credits: dict[int, int] = {}
+        self._draws = 0
+        self._first: dict[int, int] = {}  # the number of each loader's first draw
+        self._latest: dict[int, int] = {}
         self._drawn: set[int] = set()
         self._drawers: dict[int, int] = {}  # the thread that draws from each loader
         self._stepper = 0  # the thread of the optimizers
 
     def drew(self, loader: int) -> None:
         """Record that this loader (by its ordinal) has yielded a batch to the script."""
+        self._draws += 1
+        self._first.setdefault(loader, self._draws)
+        self._latest[loader] = self._draws
         self._drawn.add(loader)
         self._drawers[loader] = get_ident()
 
@@ -42,6 +48,10 @@ class Training:
         What that thread waits, the loop need not wait.
         """
         return self._stepper not in (0, self._drawers.get(loader, 0))
+
+    def beside(self, loader: int, other: int) -> bool:
+        """Return whether the script goes on drawing from the other loader, which this one then does not replace."""
+        return self._latest.get(other, 0) > self._first.get(loader, 0)
 
     def ended(self, loader: int) -> None:
         """Record the end of a loader's epoch: batches not trained on by now never will be, as in a validation."""

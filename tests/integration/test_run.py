@@ -33,6 +33,16 @@ for batch in DataLoader(Stream(), batch_size=2):
     model(batch).sum().backward()
     optimizer.step()
 """
+EARLY = """
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import FakeData
+from torchvision.transforms import ToTensor
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+iter(DataLoader(FakeData(16, (3, 8, 8), 2, ToTensor()), batch_size=2)).next()
+"""
 SHORT = ["--batches", "4", "--epochs", "2", "--losses", "--ms", "0.1"]
 
 
@@ -121,6 +131,13 @@ class TestEndings:
         ran = run(sandbox, REMEDIABLE, *SHORT, "--wants", "host-memory")
         assert ran.code == 1 and "this loop wants" in ran.others[-1]
         assert "gave it batches on the device" in ran.said[-1] and "--apply" in ran.said[-1]
+
+    def test_a_failure_before_the_first_batch_is_the_scripts_alone(self, sandbox: Sandbox) -> None:
+        script = sandbox.cwd / "early.py"
+        script.write_text(EARLY)
+        ran = run(sandbox, script)
+        assert ran.code == 1 and ran.others[-1].startswith("AttributeError")
+        assert len(ran.said) == 1 and ran.said[0].startswith("pipediag: moved from the loader"), ran.said
 
     def test_usage_errors_of_the_scripts_own(self, sandbox: Sandbox) -> None:
         native, ran = natively(sandbox, WHOLE, "--epochs"), run(sandbox, WHOLE, "--epochs")

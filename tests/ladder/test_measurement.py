@@ -108,3 +108,28 @@ def test_a_loader_that_is_made_anew_for_every_epoch_is_one() -> None:
     measurement = script.measured(lambda: script.train(DataLoader(data, 4, shuffle=True)))
     assert len(measurement.summary().loaders) == 1
     assert set(RUNGS) <= {*script.session.measured()}
+
+
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int) -> None:
+    """The second of two loaders of one class, drawn from on one line, gets its own samples."""
+    script = Script()
+    second = torch.optim.SGD(script.model.parameters(), lr=1e-9)
+    loaders = [DataLoader(Numbers(script.clock), 4, sampler=range(first, first + 100)) for first in (0, 100)]
+    low: list[float] = []
+    high: list[float] = []
+
+    def epoch() -> None:
+        iterators = [iter(loader) for loader in loaders]
+        for _ in range(25):
+            for iterator, seen, optimizer in zip(iterators, (low, high), (script.optimizer, second), strict=True):
+                batch = next(iterator)
+                seen += batch[:, 0].tolist()
+                script.model(batch).sum().backward()
+                if optimizers == 2 or seen is high:
+                    optimizer.step()
+                script.clock.seconds += 0.02
+
+    script.measured(epoch)
+    assert max(low) < 100 <= min(high)
+    assert set(RUNGS) <= {*script.session.measured()}
