@@ -80,6 +80,7 @@ class Measurement:
         self._joining = Joining(self.clock)
         self._tracks: list[Track] = []
         self._target: Track | None = None
+        self._ambiguous = False  # whether a loader like the target trains beside it
         self._first_draw: float | None = None
         self._ignored = 0
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
@@ -171,8 +172,11 @@ class Measurement:
 
     def _is_target(self, track: Track) -> bool:
         if self._target is not None:
-            replaces = not self.training.beside(track.ordinal, self._target.ordinal)
-            return replaces and track.signature == self._target.signature and self._credits(track) >= EVIDENCE
+            if track.signature != self._target.signature or self._credits(track) < EVIDENCE:
+                return False
+            beside = self.training.beside(track.ordinal, self._target.ordinal)
+            self._ambiguous |= beside
+            return not beside
         if self.plan.loader is not None and track.ordinal != self.plan.loader:
             return False
         if self.plan.inference:
@@ -192,7 +196,7 @@ class Measurement:
                 track.loader = new.loader
                 track.where = new.where if track.climb is None else track.where
                 return track
-        if self._target is not None and new.is_like(self._target):
+        if self._target is not None and new.is_like(self._target) and not self._ambiguous:
             new.climb = self._target.climb
         self._tracks.append(new)
         return new

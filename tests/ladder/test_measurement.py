@@ -110,17 +110,22 @@ def test_a_loader_that_is_made_anew_for_every_epoch_is_one() -> None:
     assert set(RUNGS) <= {*script.session.measured()}
 
 
+@pytest.mark.parametrize("rebuilt", [False, True])
 @pytest.mark.parametrize("optimizers", [1, 2])
-def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int) -> None:
-    """The second of two loaders of one class, drawn from on one line, gets its own samples."""
+def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int, rebuilt: bool) -> None:
+    """The second of two loaders of one class, drawn from on one line, gets its own samples, in every epoch."""
     script = Script()
     second = torch.optim.SGD(script.model.parameters(), lr=1e-9)
-    loaders = [DataLoader(Numbers(script.clock), 4, sampler=range(first, first + 100)) for first in (0, 100)]
     low: list[float] = []
     high: list[float] = []
 
+    def made() -> list[DataLoader[Any]]:
+        return [DataLoader(Numbers(script.clock), 4, sampler=range(first, first + 100)) for first in (0, 100)]
+
+    loaders = made()
+
     def epoch() -> None:
-        iterators = [iter(loader) for loader in loaders]
+        iterators = [iter(loader) for loader in (made() if rebuilt else loaders)]
         for _ in range(25):
             for iterator, seen, optimizer in zip(iterators, (low, high), (script.optimizer, second), strict=True):
                 batch = next(iterator)
