@@ -536,6 +536,14 @@ class TestCommand:
         analyzed(run(climbing(baseline=4.0), rounds=1))
         assert main("audit", script)[0] == 0
 
+    def test_it_has_not_passed_while_it_is_open_whether_the_loop_starves(
+        self, main: Main, script: Path, analyzed: Callable[[Session], list[Request]]
+    ) -> None:
+        analyzed(run({"device": 50.0}))
+        code, out, _ = main("audit", script)
+        assert code == 0
+        assert out.startswith("THE AUDIT IS INCONCLUSIVE: 0 of 9 checks failed")
+
     def test_reports(
         self, main: Main, script: Path, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
     ) -> None:

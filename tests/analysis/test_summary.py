@@ -15,7 +15,7 @@ from pipediag.analysis.summary.words import file, short, shortened, shorter_path
 from pipediag.report import screen
 from pipediag.session import HANDED_OVER, LOADED_ONCE, REMEDIED, Keeping, Place, Proof, Remedy, Session, Startup, Window
 
-from ..made import FLAT, blocks, climbing, cut, inside, make
+from ..made import FLAT, blocks, climbing, cut, inside, make, waits
 
 
 def told(session: Session) -> Summary:
@@ -35,6 +35,12 @@ class TestAnswer:
         assert (found.headline, found.tone) == ("Your training does not wait for data", "good")
         assert found.figures == "input costs 0 % of every step"
         assert found.causes == []
+
+    def test_not_starved_though_few_windows_were_compared(self) -> None:
+        """The loop hardly waits, but by one window of each rung the input may cost more than 5 %."""
+        found = told(make(climbing(raw=1.4), rounds=1, noise=0.0, evidence=waits(1.0, 0.0)))
+        assert found.headline == "Your training does not wait for data"
+        assert found.certainty.endswith("%, of which waiting is certainly below 5 %")
 
     def test_open(self) -> None:
         found = told(make(climbing(raw=3.0), rounds=1))

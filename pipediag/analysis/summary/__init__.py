@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..audit import FAILED, PASSED, UNMEASURABLE, Audit
+from ..audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
 from ..compare import Comparison, StageChange
 from ..diagnosis import Diagnosis
 from ..sentences import counted, number, percent
@@ -28,19 +29,20 @@ def summarise(subject: Diagnosis | Audit | Comparison | Sweep) -> Summary:
 
 
 def _of_audit(audit: Audit) -> Summary:
-    inner, failed = of_diagnosis(audit.diagnosis), audit.count(FAILED)
+    inner = of_diagnosis(audit.diagnosis)
     items = sorted(audit.items, key=lambda item: [FAILED, UNMEASURABLE, PASSED].index(item.status))
     actions = []
     for item in items:
         actions += [advice(audit.diagnosis.session, one) for one in item.advice]
         actions += map(Action, item.todo)
-    passed, open_ = audit.count(PASSED), audit.count(UNMEASURABLE)
+    failed, passed, open_ = map(audit.count, (FAILED, PASSED, UNMEASURABLE))
+    headline, tone = _answer_of_audit(items)
     return replace(
         inner,
-        headline="The audit failed" if failed else "The audit passed",
+        headline=headline,
         figures=f"{failed} of {counted(len(items), 'check')} failed, {passed} passed, {open_} unmeasurable",
         certainty="",
-        tone="bad" if failed else "good",
+        tone=tone,
         basis="",
         causes=[],
         rest="",
@@ -48,6 +50,15 @@ def _of_audit(audit: Audit) -> Summary:
         findings=[(item.status, item.title) for item in items],
         actions=list(dict.fromkeys(actions))[:ACTIONS],
     )
+
+
+def _answer_of_audit(items: Sequence[Item]) -> tuple[str, Tone]:
+    """Return the headline of an audit: it has not passed while it is open whether the loop starves."""
+    if any(item.status == FAILED for item in items):
+        return "The audit failed", "bad"
+    if any(item.status == UNMEASURABLE and item.id == "starvation" for item in items):
+        return "The audit is inconclusive", "doubtful"
+    return "The audit passed", "good"
 
 
 def _of_comparison(comparison: Comparison) -> Summary:

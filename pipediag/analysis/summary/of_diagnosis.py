@@ -12,7 +12,7 @@ from ..intervals import Interval, exactly
 from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..sentences import counted, few_of, job, number, percent, span
 from ..thresholds import GATE
-from ..verdict import OBSERVED, PROVEN, startup_ms
+from ..verdict import OBSERVED, PROVEN, decided, startup_ms
 from ..waterfall import OF_THE_WORKERS, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import STAGES, file, is_library, short, shortened, shorter_paths
@@ -61,7 +61,7 @@ def answer(diagnosis: Diagnosis) -> Summary:
     verdict, starved = diagnosis.verdict, _starved(diagnosis)
     if starved is None:
         return Summary("Too little was seen to say whether your training waits for data", tone="doubtful")
-    certain, seen = f"{span(starved)}, {_certainty(diagnosis)}", f"{percent(starved.value)} of every step"
+    certain, seen = f"{span(starved)}, {_certainty(diagnosis, starved)}", f"{percent(starved.value)} of every step"
     if verdict.bottleneck == "inconclusive":
         open_ = "a longer --budget decides"
         return Summary("It is open whether your training waits for data", seen, f"{span(starved)}, {open_}", "doubtful")
@@ -82,10 +82,12 @@ def _starved(diagnosis: Diagnosis) -> Interval | None:
     return starved.times(step).shifted(start).times(1 / (step + start))
 
 
-def _certainty(diagnosis: Diagnosis) -> str:
-    if diagnosis.verdict.level != OBSERVED:
-        return "certain"
-    return f"seen in {counted(diagnosis.session.steps_seen, 'step')} only"
+def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
+    if diagnosis.verdict.level == OBSERVED:
+        return f"seen in {counted(diagnosis.session.steps_seen, 'step')} only"
+    if diagnosis.verdict.bottleneck == "none" and decided(starved) is None:  # it hardly waits, but few windows tell
+        return f"of which waiting is certainly below {percent(GATE)}"
+    return "certain"
 
 
 def _subject(session: Session) -> str:
