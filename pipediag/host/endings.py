@@ -195,7 +195,9 @@ def _not_that_loader(asked: int, drawn: list[LoaderUse]) -> str:
 def _no_training_loader(outcome: Outcome) -> str:
     """Return why no loader is known to train although an optimizer stepped, or "" if that needs no explanation."""
     steps, drawn = outcome.story.optimizer_steps, outcome.drawn
-    few = steps <= max(loader.credits for loader in drawn)
+    # Several optimizers may step for each batch, and the latest batch may not be trained on yet.
+    every_batch = any(0 < loader.credits >= loader.draws - 1 for loader in drawn)
+    few = every_batch or steps <= max(loader.credits for loader in drawn)
     if not steps or (few and outcome.stopped):
         return ""
     if few:

@@ -308,6 +308,7 @@ class TestNothing:
 
     OTHER = LoaderUse(2, "train.py:9", draws=5, credits=0)
     UNTRAINED = replace(STORY, target=None, optimizer_steps=0)
+    TWO_OPTIMIZERS = replace(LOADER, draws=2, credits=1)  # both have stepped for its first batch
 
     @pytest.mark.parametrize(
         ("outcome", "loader", "words"),
@@ -317,6 +318,11 @@ class TestNothing:
             (ended(stopped=True, story=UNTRAINED), None, ["the budget of 7 s", "a longer --budget"]),
             (
                 ended(stopped=True, story=replace(UNTRAINED, optimizer_steps=1, loaders=[replace(LOADER, credits=1)])),
+                None,
+                ["the budget of 7 s", "a longer --budget"],
+            ),
+            (
+                ended(stopped=True, story=replace(UNTRAINED, optimizer_steps=2, loaders=[TWO_OPTIMIZERS, OTHER])),
                 None,
                 ["the budget of 7 s", "a longer --budget"],
             ),
