@@ -112,7 +112,7 @@ def _agrees(ladder: LadderView, top: Stage) -> bool:
     if top.ms.low <= 0:
         return False
     if top.stage not in OF_THE_WORKERS:
-        return bool(top.rung) or top.stage == "contention"  # rungs measured it
+        return bool(top.rung) or top.covers == ["contention"]  # rungs measured it
     return (ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
 
 

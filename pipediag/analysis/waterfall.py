@@ -2,7 +2,8 @@
 
 Rungs measure the time that the training process needs for a step with batches ready: ``device`` (compute), ``host``
 (transfer), ``worker`` (hand-off). The rest of the step that is not waiting is the slowdown that the workers cause
-(contention; if a rung is missing, its stage may be in it). The waiting time belongs to the workers. It is divided in
+(contention). If a rung is missing, it counts as that rung's stage, unless it is longer than moving the batch's bytes
+can take. The waiting time belongs to the workers. It is divided in
 proportion to a worker's time for each of its stages, not by the marginal costs of neighbouring rungs: those give
 everything to the first stage that the loop cannot hide. The rungs divide it only if no worker times are known.
 
@@ -33,6 +34,9 @@ OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in _OWN
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
 _SHARE_ARM = 0.05
+#: Most that handing a batch over and copying it adds to a step beyond the wait for it, in all and for each megabyte:
+#: memory that the host of a virtual machine provides on first use takes 2.4 ms per megabyte.
+_MOVED_MS, _MOVED_MS_PER_MB = 10.0, 2.5
 #: Rounding error left by differences that cancel out.
 _DUST = 1e-9
 
@@ -118,9 +122,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
             at = here
         before = rung if ladder.has(rung) else before
     if found.lost.value > _DUST * found.step.value:
-        hidden = [STAGE_OF_RUNG[rung] for rung in _OWN_SIDE[1:] if ladder.lacks(rung)]
-        lost = found.lost.not_negative()
-        pieces.append(_stage(ladder, hidden[-1] if hidden else "contention", lost, covers=hidden or None))
+        pieces.append(_lost(ladder, found.lost.not_negative()))
     pieces += _of_the_workers(ladder, found)
     left = found.step.value - sum(piece.ms.value for piece in pieces)
     apart = {piece.stage for piece in pieces[1:]}
@@ -149,6 +151,15 @@ def _stage(
     share = ms.value / ladder.ms("baseline").value
     added_by = rung if ladder.has(rung) else ""
     return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], added_by, links or [])
+
+
+def _lost(ladder: LadderView, lost: Interval) -> Stage:
+    """Return the additional time of the training process while workers run, as the stage that may explain it."""
+    hidden = [STAGE_OF_RUNG[rung] for rung in _OWN_SIDE[1:] if ladder.lacks(rung)]
+    size = ladder.session.loader.batch_bytes if ladder.session.loader is not None else 0
+    if hidden and not (size and lost.low > _MOVED_MS + _MOVED_MS_PER_MB * size / 1e6):
+        return _stage(ladder, hidden[-1], lost, covers=hidden)
+    return _stage(ladder, "contention", lost, covers=[*hidden, "contention"])
 
 
 def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:

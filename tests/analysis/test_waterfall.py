@@ -200,6 +200,16 @@ class TestWorkersTime:
         )
         assert found["ipc"].covers == ["transfer", "ipc"]
 
+    @pytest.mark.parametrize(("megabytes", "stage"), [(0, "ipc"), (1, "contention"), (50, "ipc")])
+    def test_moving_few_bytes_does_not_explain_what_is_left(self, megabytes: int, stage: str) -> None:
+        """The 30 ms beyond the wait are not those of one megabyte, but may be those of fifty, or of an unknown size."""
+        session = make({"device": 50.0, "baseline": 100.0}, noise=0.0, evidence=waits(20.0))
+        assert session.loader is not None
+        session.loader.batch_bytes = megabytes * 10**6
+        assert pieces(session)[stage].ms.value == pytest.approx(30.0)
+        verdict = diagnose_session(session).verdict
+        assert (verdict.bottleneck, verdict.level) == (stage, "intervened")
+
 
 def test_raw_missing() -> None:
     """Loading and transforms cannot be separated: the piece is ``load`` and says what it covers."""
