@@ -53,17 +53,21 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     """The iterator that ``iter(loader)`` returns under an analysis.
 
     It is plain until its loader proves to be the training loader; from then on its batches come from the climb.
+
+    Attributes:
+        track: its loader's.
+        ended: true after the last batch of the epoch.
     """
 
     def __init__(self, loader: DataLoader[Any], track: Track, measurement: Measurement, native: NativeIterator) -> None:
         # The parent's constructor would draw a seed and begin the sampler; the native iterator does both.
         self._loader = loader
-        self._track = track
+        self.track = track
         self._measurement = measurement
         self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside, track.findings)
         self._handed = 0
         self._watched: tuple[Any, tuple[int, ...]] | None = None
-        self._ended = False
+        self.ended = False
         if track.climb is None:
             self._feed.open()  # as torch does: iter() starts the workers
 
@@ -75,46 +79,47 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def __next__(self) -> Any:
         self._measurement.check()
-        climb = self._track.climb
-        self._track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
+        climb = self.track.climb
+        self.track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
         if climb is None:
             self._look_back()
-            climb = self._measurement.promote(self._track, self._feed, self._handed)
+            climb = self._measurement.promote(self.track, self._feed, self._handed)
         if climb is None:
             return self._plain_next()
         turn = climb.next()
         if climb.plain is not None:
-            self._track.observer.gets(climb.plain)
+            self.track.observer.gets(climb.plain)
         else:
-            self._track.observer.breaks()
-        if turn is END:
+            self.track.observer.breaks()
+        self.ended = turn is END
+        if self.ended:
             raise StopIteration
         if isinstance(turn, Failure):
             raise users_text(turn.error)
         return turn
 
     def _plain_next(self) -> Any:
-        if self._ended:
+        if self.ended:
             raise StopIteration
         try:
             delivery = self._feed.take()
         except Exception as error:
             raise users_text(error)  # noqa: B904 - the same error, with a cleaner message
         if delivery is None:
-            self._ended = True
-            self._track.observer.breaks()
-            self._measurement.training.ended(self._track.ordinal)
+            self.ended = True
+            self.track.observer.breaks()
+            self._measurement.training.ended(self.track.ordinal)
             raise StopIteration
         if self._handed:
-            self._track.observer.gets(delivery)
+            self.track.observer.gets(delivery)
         else:
-            self._track.observer.breaks()
+            self.track.observer.breaks()
         self._handed += 1
-        self._measurement.drew(self._track)
-        if not self._track.writes_in_place:
+        self._measurement.drew(self.track)
+        if not self.track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
-        if self._track.facts is None:
-            self._track.facts = describe(self._loader, self._track.where, tree.nbytes(delivery.batch))
+        if self.track.facts is None:
+            self.track.facts = describe(self._loader, self.track.where, tree.nbytes(delivery.batch))
         return delivery.batch
 
     def _look_back(self) -> None:
@@ -122,14 +127,14 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if self._watched is not None:
             batch, before = self._watched
             self._watched = None
-            self._track.writes_in_place = tree.versions(batch) != before
+            self.track.writes_in_place = tree.versions(batch) != before
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin an epoch; called by ``iter()`` of a loader with persistent workers."""
         self._measurement.check()
-        self._handed, self._ended = 0, False
-        if self._track.climb is not None:
-            self._track.climb.begin_epoch(loader)
+        self._handed, self.ended = 0, False
+        if self.track.climb is not None:
+            self.track.climb.begin_epoch(loader)
         else:
             self._feed.renew()
 
@@ -145,7 +150,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_feed" not in self.__dict__:
             raise AttributeError(name)
-        climb = self._track.climb
+        climb = self.track.climb
         return getattr((self._feed if climb is None else climb.feed).native_iterator, name)
 
     @property

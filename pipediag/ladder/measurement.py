@@ -191,8 +191,10 @@ class Measurement:
         recorder = StepRecorder.within(self.session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
         new = Track(loader, len(self._tracks) + 1, caller(), observer)
+        under_way = {id(iterator.track) for iterator in self._iterators if not iterator.ended}
         for track in self._tracks:
-            if track.loader() is loader or (track.dataset is loader.dataset and new.is_like(track)):
+            replaces = track.dataset is loader.dataset and new.is_like(track) and id(track) not in under_way
+            if track.loader() is loader or replaces:
                 track.loader = new.loader
                 track.where = new.where if track.climb is None else track.where
                 return track

@@ -110,17 +110,20 @@ def test_a_loader_that_is_made_anew_for_every_epoch_is_one() -> None:
     assert set(RUNGS) <= {*script.session.measured()}
 
 
+@pytest.mark.parametrize("one_dataset", [False, True])
 @pytest.mark.parametrize("rebuilt", [False, True])
 @pytest.mark.parametrize("optimizers", [1, 2])
-def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int, rebuilt: bool) -> None:
+def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int, rebuilt: bool, one_dataset: bool) -> None:
     """The second of two loaders of one class, drawn from on one line, gets its own samples, in every epoch."""
     script = Script()
+    shared = Numbers(script.clock)
     second = torch.optim.SGD(script.model.parameters(), lr=1e-9)
     low: list[float] = []
     high: list[float] = []
 
     def made() -> list[DataLoader[Any]]:
-        return [DataLoader(Numbers(script.clock), 4, sampler=range(first, first + 100)) for first in (0, 100)]
+        datasets = [shared if one_dataset else Numbers(script.clock) for _ in range(2)]
+        return [DataLoader(datasets[n], 4, sampler=range(100 * n, 100 * n + 100)) for n in range(2)]
 
     loaders = made()
 
