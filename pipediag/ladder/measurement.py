@@ -198,8 +198,9 @@ class Measurement:
                 track.loader = new.loader
                 track.where = new.where if track.climb is None else track.where
                 return track
-        if self._target is not None and new.is_like(self._target) and not self._ambiguous:
-            new.climb = self._target.climb
+        target = self._target
+        if target is not None and new.is_like(target) and id(target) not in under_way and not self._ambiguous:
+            new.climb = target.climb
         self._tracks.append(new)
         return new
 

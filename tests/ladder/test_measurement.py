@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -107,6 +107,30 @@ def test_a_loader_that_is_made_anew_for_every_epoch_is_one() -> None:
     data = Numbers(script.clock)
     measurement = script.measured(lambda: script.train(DataLoader(data, 4, shuffle=True)))
     assert len(measurement.summary().loaders) == 1
+    assert set(RUNGS) <= {*script.session.measured()}
+
+
+def test_a_loader_that_joins_the_training_later_gets_its_own_samples() -> None:
+    script = Script()
+    seen: list[float] = []
+
+    def endless(first: int) -> Iterator[Tensor]:
+        loader = DataLoader(Numbers(script.clock), 4, sampler=range(first, first + 100))
+        while True:
+            yield from loader
+
+    low, high = endless(0), endless(100)
+
+    def epoch() -> None:
+        for step in range(50):
+            batches = [next(low)] if step < 10 else [next(low), next(high)]
+            seen.extend(batch[:, 0].min().item() for batch in batches[1:])
+            script.model(torch.cat(batches)).sum().backward()
+            script.optimizer.step()
+            script.clock.seconds += 0.02
+
+    script.measured(epoch)
+    assert min(seen) >= 100
     assert set(RUNGS) <= {*script.session.measured()}
 
 
