@@ -13,10 +13,10 @@ pytestmark = pytest.mark.slow
 
 Results = dict[str, Future[Analysis]]
 
-EVERYTHING = {"device", "worker", "sample", "warm", "baseline", "device+load", "supply"}
+EVERYTHING = {"device", "worker", "sample", "warm", "baseline", "supply"}
 FORMS = ["nested", "detection", "graph"]
 
-WITH_WORKERS = "device,worker,sample,raw,device+load,baseline"
+WITH_WORKERS = "device,worker,sample,raw,baseline"
 WITHOUT = "device,sample,raw,warm,baseline"
 IN_PLACE = {
     "in-process": (["--workers", "0"], WITHOUT),

@@ -137,7 +137,7 @@ def test_a_script_that_never_ends_is_ended(analyze: Analyze) -> None:
     done = analyze("never_ends.py", budget=2, rungs="device,baseline")
     assert done.seconds < 2 + 15 + 15
     assert "hung" in done.warned
-    assert done.measured and done.json["partial"] is True
+    assert done.json["session"]["observed"] and done.json["partial"] is True
     assert "PARTIAL" in done.stdout
 
 

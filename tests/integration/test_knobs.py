@@ -55,7 +55,7 @@ def test_more_workers_are_found_and_measured(results: Results, case: str) -> Non
     told = settings(done)
     assert told["why_not"] is None
     best = next(one for one in told["tried"] if one["rung"] == told["best"])
-    assert best["verdict"] == "pays" and best["rounds"] >= 4 and best["startup_s"] > 0
+    assert best["verdict"] == "pays" and best["rounds"] >= 2 and best["startup_s"] > 0
     assert best["measured_speedup"]["low"] > 1.2
     one = recommended(done)
     assert one["measured_speedup"] == best["measured_speedup"]
