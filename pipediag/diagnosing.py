@@ -116,7 +116,7 @@ class Diagnosis(analysis.Diagnosis):
         if came is not None and not came.applied:
             return _as_it_is(loader, why_none(self.session))
         rung = REMEDIED if came is None else came.rung
-        device = self.session.device.get("type", "cpu")
+        device = self.session.device_type
         transforms = rung != HANDED_OVER
         if rung == LOADED_ONCE:
             from .sample_cache.loader import cache

@@ -93,6 +93,11 @@ def least(one: Interval, other: Interval) -> Interval:
     return Interval(min(one.value, other.value), min(one.low, other.low), min(one.high, other.high))
 
 
+def exceeds(interval: Interval, bound: float) -> bool | None:
+    """Return whether a quantity exceeds a bound, or None if its interval contains the bound."""
+    return None if interval.low <= bound < interval.high else interval.low > bound
+
+
 def apart(before: Interval, after: Interval) -> Interval:
     """Return the ratio ``after / before`` of two independent rates; half-widths of the logarithms add in quadrature."""
     ratio = after.value / before.value

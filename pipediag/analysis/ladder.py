@@ -20,7 +20,7 @@ from ..session import (
 )
 from .estimate import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .estimate import share as share_of_sums
-from .intervals import Interval
+from .intervals import Interval, exactly, largest
 
 #: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
 #: the device agreed to 0.01 or 0.02 on an H200.
@@ -134,8 +134,7 @@ class LadderView:
         base = self.ms("baseline").value
         if self.serial and (waited := self.waited("baseline")) is not None:
             return Interval(*(base * max(1e-3, 1 - share) for share in (waited.value, waited.high, waited.low)))
-        gain = self.ratio("baseline", self.ceiling)
-        return Interval(*(base / max(1.0, ratio) for ratio in (gain.value, gain.high, gain.low)))
+        return largest(self.ratio("baseline", self.ceiling), exactly(1.0)).inverse(base)
 
     @property
     def quiet(self) -> float:

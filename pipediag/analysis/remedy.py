@@ -81,7 +81,7 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
 
 
 def outcomes(session: Session) -> list[Outcome]:
-    """Return the results of the remedies that were tried, in that order."""
+    """Return the results of the remedies that were tried, the offload's first."""
     return [result for rung in REMEDIES if (result := outcome(session, rung)) is not None]
 
 

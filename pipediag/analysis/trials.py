@@ -6,7 +6,7 @@ from statistics import median
 
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session
 from .estimate import LEAST
-from .intervals import total
+from .intervals import exceeds, total
 from .ladder import LadderView
 from .remedy import outcomes, remedy_of, sure
 from .sentences import number
@@ -76,8 +76,7 @@ def loading_matters(session: Session) -> bool | None:
         return False
     if model is None or model.work is None:
         return None
-    gain = model.faster(Change(work=saving(model.work.load)))
-    return None if gain.low <= LEAST < gain.high else gain.low > LEAST
+    return exceeds(model.faster(Change(work=saving(model.work.load))), LEAST)
 
 
 def why_no_handoff(session: Session) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from ..session import Session
 from . import sentences
 from .diagnosis import Stage, Verdict
-from .intervals import Interval
+from .intervals import Interval, largest
 from .ladder import LadderView
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION
 from .waterfall import OF_THE_WORKERS, culprit, input_stages, sides
@@ -151,7 +151,7 @@ def starved_share(ladder: LadderView) -> Interval | None:
     share = ladder.share("baseline", ladder.ceiling).not_negative()
     if waited is None:
         return share
-    return Interval(max(share.value, waited.value), max(share.low, waited.low), max(share.high, waited.high))
+    return largest(share, waited)
 
 
 def startup_ms(session: Session) -> float | None:

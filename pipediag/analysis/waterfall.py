@@ -47,8 +47,8 @@ class Sides:
 
     Attributes:
         step: the whole step.
-        compute: the step with batches cached as near to the device as measured; if no cache was measured, the step
-            without waiting.
+        compute: the step without input cost (:attr:`.LadderView.best`), at most ``ready``; if no cache was measured,
+            the step without waiting.
         ready: the step with batches ready for the training process, hand-off included.
         waits: waiting for the workers, beyond the hand-off.
         lost: additional time that the training process needs per step while workers run.
@@ -156,7 +156,7 @@ def _stage(
 def _lost(ladder: LadderView, lost: Interval) -> Stage:
     """Return the additional time of the training process while workers run, as the stage that may explain it."""
     hidden = [STAGE_OF_RUNG[rung] for rung in _OWN_SIDE[1:] if ladder.lacks(rung)]
-    size = ladder.session.loader.batch_bytes if ladder.session.loader is not None else 0
+    size = ladder.session.batch_bytes
     if hidden and not (size and lost.low > _MOVED_MS + _MOVED_MS_PER_MB * size / 1e6):
         return _stage(ladder, hidden[-1], lost, covers=hidden)
     return _stage(ladder, "contention", lost, covers=[*hidden, "contention"])

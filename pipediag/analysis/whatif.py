@@ -82,7 +82,7 @@ class WhatIf:
     """The numbers that predictions use; :func:`what_if` makes them.
 
     Attributes:
-        base, compute: the baseline step, and the step with batches cached as near to the device as measured.
+        base, compute: the baseline step, and the step without input cost (:attr:`.LadderView.best`).
         ceiling: speedup of the latter over the former, paired round by round.
         loop, supply: the two sides of the pipeline at present.
         transfer, handoff: cost of copying and of handing over to the loop; None if not measured.

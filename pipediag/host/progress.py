@@ -157,7 +157,7 @@ def _remedy(session: Session) -> str:
     if remedy.keeping is not None and not remedy.moved:
         return f"samples are loaded once ({remedy.keeping.what})"
     also = [DECODING] if rung == DECODED else ["samples are loaded once"] if rung == LOADED_ONCE else []
-    return f"moved to the device: {', '.join([*also, *dict.fromkeys(place.name for place in remedy.moved)])}"
+    return f"moved to the device: {', '.join([*also, *remedy.moved_names])}"
 
 
 def _estimate(session: Session) -> str:

@@ -165,8 +165,7 @@ def proposal(feed: Feed, session: Session, seconds: float) -> Iterator[tuple[str
 
 def _memory(feed: Feed, session: Session) -> Memory:
     """Return the current memory figures; without workers, the process itself is the upper bound for one worker."""
-    batch = session.loader.batch_bytes if session.loader is not None else 0
-    return Memory(own_bytes(feed.worker_pids or [os.getpid()]), batch, free_bytes(), shared_bytes())
+    return Memory(own_bytes(feed.worker_pids or [os.getpid()]), session.batch_bytes, free_bytes(), shared_bytes())
 
 
 def _too_long(found: Candidates, session: Session, seconds: float) -> list[int]:
@@ -194,7 +193,7 @@ def _window(one: LoaderSettings, ms: float, target: float) -> float:
 def _startup(one: LoaderSettings, session: Session) -> float:
     """Return the seconds until the first batch, estimated from the startup of the loader's own workers."""
     seen = [startup.seconds for startup in session.startups if not startup.renewed]
-    workers = session.loader.num_workers if session.loader is not None else 0
+    workers = session.workers
     if not workers or not seen:
         return _START * one.num_workers
     return statistics.median(seen) * max(1.0, one.num_workers / workers)

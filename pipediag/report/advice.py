@@ -7,7 +7,7 @@ import math
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
 from ..analysis.savings import Savings
-from ..analysis.sentences import number, times
+from ..analysis.sentences import number, shown, times
 from .document import Advice, Paragraph, Section
 
 #: Units of time, with their seconds; a time is given in the largest unit of which it has at least two.
@@ -28,7 +28,7 @@ def section(diagnosis: Diagnosis) -> Section:
 def _advice(diagnosis: Diagnosis, count: int, one: Recommendation) -> Advice:
     how, *code = one.how.splitlines()
     saved = savings(diagnosis, one.savings)
-    return Advice(count, one.title, one.stage, gain(one), saved, one.evidence, how, code, one.risk)
+    return Advice(count, one.title, shown(one.stage), gain(one), saved, one.evidence, how, code, one.risk)
 
 
 def gain(one: Recommendation) -> str:

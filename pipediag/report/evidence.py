@@ -77,7 +77,7 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
         behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""
         lines.append(f"the loop waits {ms(seen['wait_ms'])} a step for batches{behind}")
     if "cores_busy" in seen and "process_cpu" in seen:
-        usable = session.environment.get("cores")
+        usable = session.cores
         of = f" of {usable:g} usable" if usable else ""
         own = seen.get("cores_used", seen["process_cpu"])
         lines.append(
@@ -107,7 +107,7 @@ def _startup_lines(session: Session) -> list[str]:
     lines = []
     if started := sorted((s for s in session.startups if not s.renewed), key=lambda s: s.seconds):
         one = started[len(started) // 2]
-        workers = session.loader.num_workers if session.loader else 0
+        workers = session.workers
         parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready and workers else ""
         lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}")
     if renewed := sorted(s.seconds for s in session.startups if s.renewed):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from ..analysis.sentences import shown
 from .document import Advice, Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
 
 
@@ -46,7 +45,7 @@ def _table(headers: Sequence[str], align: str, rows: Iterable[Sequence[str]]) ->
 
 
 def _advice(one: Advice) -> str:
-    lines = [f"{one.number}. **{one.title}** ({shown(one.stage)}): {one.gain}"]
+    lines = [f"{one.number}. **{one.title}** ({one.stage}): {one.gain}"]
     lines += [f"   - {text}" for text in (one.savings, *one.reasons) if text]
     code = ["```python", *one.code, "```"] if one.code else []
     lines += [f"   - how: {one.how}", *(textwrap.indent(line, " " * 5) for line in code), f"   - risk: {one.risk}"]

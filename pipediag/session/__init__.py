@@ -181,6 +181,11 @@ class Session:
         return self.loader.num_workers if self.loader else 0
 
     @property
+    def batch_bytes(self) -> int:
+        """Bytes of the tensors of a batch; 0 if unknown."""
+        return self.loader.batch_bytes if self.loader else 0
+
+    @property
     def cores(self) -> float | None:
         """Number of cores that the script may use; None if unknown."""
         return self.environment.get("cores") or None

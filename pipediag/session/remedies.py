@@ -113,3 +113,8 @@ class Remedy:
     edit: Edit = field(default_factory=Edit)
     plan: dict[str, Any] = field(default_factory=dict)
     plan_file: str = ""
+
+    @property
+    def moved_names(self) -> list[str]:
+        """Names of what moves, each once."""
+        return [*dict.fromkeys(place.name for place in self.moved)]

@@ -102,7 +102,7 @@ _CONTROLS = (RungKind("supply", "", "", "the loader alone, without the training 
 #: include a baseline of their own. The same holds for the rungs ``settings:k``: the loop fed by copies of its loader
 #: with other settings.
 REMEDIED, DECODED, LOADED_ONCE, HANDED_OVER = "remedied", "decoded", "loaded-once", "hand-off"
-#: The rungs of the remedies in the order in which they are tried, and the field of a session that holds each.
+#: The rungs of the remedies, and the field of a session that holds each.
 REMEDIES = {REMEDIED: "remedy", DECODED: "decoded", LOADED_ONCE: "loaded_once", HANDED_OVER: "handoff"}
 
 RUNGS = tuple(kind.name for kind in LADDER)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...session import Loader, Session
 from ..diagnosis import Diagnosis, Recommendation
-from ..intervals import Interval
+from ..intervals import Interval, exceeds
 from ..ladder import LadderView
 
 PASSED, FAILED, UNMEASURABLE = "passed", "failed", "unmeasurable"
@@ -102,11 +102,6 @@ class Check:
                 why = found.why_not if found is not None else ""
                 return f"{rung} was not measured: {why or 'not reached; give a longer --budget'}"
         return ""
-
-
-def exceeds(interval: Interval, bound: float) -> bool | None:
-    """Return whether a cost exceeds a bound, or None if its interval contains the bound."""
-    return None if interval.low <= bound < interval.high else interval.low > bound
 
 
 def at_most(interval: Interval, bound: float, figures: str, advice: list[Recommendation], otherwise: str) -> Result:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...session import Session, fed_apart, ordered
-from ..intervals import Interval
+from ..intervals import Interval, exceeds
 from ..ladder import LadderView
 from ..thresholds import GATE
 from ..verdict import starved_share
-from .item import exceeds, margin, share_of_step
+from .item import margin, share_of_step
 
 #: Minimum number of windows per rung.
 _ENOUGH = 2

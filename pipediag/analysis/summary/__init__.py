@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from ..audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
+from ..audit import FAILED, PASSED, UNMEASURABLE, Audit
 from ..compare import Comparison, StageChange
 from ..diagnosis import Diagnosis
 from ..sentences import counted, number, percent
@@ -36,7 +35,7 @@ def _of_audit(audit: Audit) -> Summary:
         actions += [advice(audit.diagnosis.session, one) for one in item.advice]
         actions += map(Action, item.todo)
     failed, passed, open_ = map(audit.count, (FAILED, PASSED, UNMEASURABLE))
-    headline, tone = _answer_of_audit(items)
+    headline, tone = _answer_of_audit(audit)
     return replace(
         inner,
         headline=headline,
@@ -52,11 +51,11 @@ def _of_audit(audit: Audit) -> Summary:
     )
 
 
-def _answer_of_audit(items: Sequence[Item]) -> tuple[str, Tone]:
+def _answer_of_audit(audit: Audit) -> tuple[str, Tone]:
     """Return the headline of an audit: it has not passed while it is open whether the loop starves."""
-    if any(item.status == FAILED for item in items):
+    if audit.count(FAILED):
         return "The audit failed", "bad"
-    if any(item.status == UNMEASURABLE and item.id == "starvation" for item in items):
+    if any(item.status == UNMEASURABLE and item.id == "starvation" for item in audit.items):
         return "The audit is inconclusive", "doubtful"
     return "The audit passed", "good"
 

@@ -212,7 +212,7 @@ def _little_to_gain(diagnosis: Diagnosis) -> str:
 
 
 def _tried(session: Session) -> str:
-    """Return why the remedy that was tried first is not kept; empty if one is, or if none was requested."""
+    """Return why the first of the remedies, usually the offload, is not kept; empty if one is or none was requested."""
     results = outcomes(session)
     if not results or any(result.applied for result in results):
         return ""
@@ -228,7 +228,7 @@ def _keep(session: Session, kept: Outcome) -> Action:
     elif kept.rung == HANDED_OVER:
         title = "Hand batches over through re-used page-locked memory"
     else:
-        title = f"Move {few_of([*dict.fromkeys(place.name for place in remedy.moved)]) or 'transforms'} to the device"
+        title = f"Move {few_of(remedy.moved_names) or 'transforms'} to the device"
     proof = remedy.proof
     equal = proof is not None and proof.passed and not any(one.largest for one in proof.apart) and not proof.elsewhere
     pixels = ", pixels equal" if remedy.moved and equal else ""
