@@ -198,7 +198,6 @@ class _Comparison:
             self._pictures.add(ours, reference)
         for history, image in images(recorded.samples, real.samples):
             want = self._by_op(history)
-            self._taken |= {self._link(step) for step in history.steps}
             self._faithful = self._faithful and equal(want, tensor_of(image))
             if not agree:
                 self._whole[want.dtype].theirs.add(self._by_torchvision(history), want)
@@ -223,10 +222,11 @@ class _Comparison:
         )
 
     def _by_op(self, history: History) -> Tensor:
-        """Run the calls one by one on the CPU, compare each call's ops on the device with it, and note which are not
-        exact by construction. Return the last CPU result."""
+        """Run the calls one by one on the CPU, compare each call's ops on the device with it, and note which links were
+        taken and what is not exact by construction. Return the last CPU result."""
         image = history.source
         for step in history.steps:
+            self._taken.add(self._link(step))
             result = self._called(step, image)
             if step.ops:
                 one = self._ops[step.name]

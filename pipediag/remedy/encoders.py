@@ -83,7 +83,9 @@ def vertical_flip(state: State) -> list[Op]:
 
 
 def crop(state: State, top: int, left: int, height: int, width: int) -> list[Op]:
-    return prepare_crop(state)(top, left, height, width)
+    if top == left == 0 and (height, width) == state.size:
+        return []
+    return [state.op("crop", top, left, static=(height, width), shape=state.resized(height, width))]
 
 
 _SIZES = 16  # limit on ops without numbers to reuse; most transforms have one output size

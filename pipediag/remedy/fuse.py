@@ -106,10 +106,8 @@ _way = functools.lru_cache(_WAYS)(_Way)
 
 
 def _leading_crop(kinds: Sequence[Kind]) -> int | None:
-    for k, kind in enumerate(kinds):
-        if kind.name not in EACH_PIXEL:
-            return k if kind.name == "crop" else None
-    return None
+    k = next((k for k, kind in enumerate(kinds) if kind.name not in EACH_PIXEL), None)
+    return k if k is not None and kinds[k].name == "crop" else None
 
 
 def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[_Part]:

@@ -58,7 +58,7 @@ def resample_ragged(memory: Tensor, numbers: Tensor, static: Static) -> Tensor:
 def _converting(settings: Sequence[Any], converted: str | None) -> dict[str, Any]:
     """Return the settings of a resize that also converts its input, in the way that ``converted`` names."""
     out_dtype = torch.float32 if converted else None
-    return {**resizing(tuple(settings)), "out_dtype": out_dtype, "scale": converted == "multiply"}
+    return {**resizing(settings), "out_dtype": out_dtype, "scale": converted == "multiply"}
 
 
 def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def _resample(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tenso
     return geometry.resized_crop(x, *numbers[:, :4].unbind(1), **resizing(static))
 
 
-def resizing(static: Static) -> dict[str, Any]:
+def resizing(static: Sequence[Any]) -> dict[str, Any]:
     """Return the settings of a resize, as its kernels name them."""
     height, width, interpolation, antialias, fixed, pillow = static
     return {

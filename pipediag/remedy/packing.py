@@ -187,8 +187,7 @@ def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[
 def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
     """Return the box that the first crop takes, or the first resize if ``resized``; None if that is the whole image."""
     op = next((op for op in ops if op.name not in EACH_PIXEL), None)
-    takes_box = op is not None and (op.name == "crop" or (op.name == "resample" and resized))
-    if op is None or not takes_box or is_undecoded(tape.source):
+    if op is None or op.name not in (("crop", "resample") if resized else ("crop",)) or is_undecoded(tape.source):
         return None
     box = (*op.numbers, *op.static) if op.name == "crop" else op.numbers
     top, left, height, width = (int(number) for number in box)

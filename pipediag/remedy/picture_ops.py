@@ -259,7 +259,7 @@ METHODS: dict[str, Callable[..., list[Op]]] = {
     "copy": copy,
 }
 
-#: Those that read pixels themselves; all others call methods.
+#: Those that read pixels themselves; the others call methods, except ``pad`` (:mod:`.pictures`).
 IMAGE_OPS: dict[str, Callable[..., list[Op]]] = {
     "autocontrast": autocontrast,
     "equalize": equalize,

@@ -94,7 +94,7 @@ _ENHANCERS: dict[type, str] = {
 
 
 def image_ops() -> dict[str, Callable[..., Any]]:
-    """Return the function that records each function of ``PIL.ImageOps``, by its name."""
+    """Return the functions that record those of ``PIL.ImageOps`` that read or paste pixels themselves, by name."""
     encoded = {name: recorded(encode, getattr(ImageOps, name)) for name, encode in IMAGE_OPS.items()}
     return encoded | {"pad": _pad}
 

@@ -82,9 +82,10 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
 
 def _why(error: NotRecordable) -> str:
     """Return the error with the line of the user's code, outside of the transforms, that raised it."""
-    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    file, line = next((one for one in reversed(lines) if is_users(one[0])), ("", 0))
-    return f"the code after the transforms, {short(file)}:{line}: {error}" if file else str(error)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    if not frames:
+        return str(error)
+    return f"the code after the transforms, {short(frames[-1].filename)}:{frames[-1].lineno}: {error}"
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:

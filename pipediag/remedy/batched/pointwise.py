@@ -89,8 +89,8 @@ def to_dtype_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
     torchvision's older conversions (``to_tensor``, ``convert_image_dtype``) do this; multiplying by the inverse differs
     in the last bit. Bit-equal on any device: on a GPU, division by a Python number would become such a multiplication.
     """
-    largest = torch.full((1,), float(torch.iinfo(x.dtype).max), dtype=dtype, device=x.device)
-    return torch.div(x, largest, out=torch.empty_like(x, dtype=dtype))
+    divisor = torch.full((1,), float(torch.iinfo(x.dtype).max), dtype=dtype, device=x.device)
+    return torch.div(x, divisor, out=torch.empty_like(x, dtype=dtype))
 
 
 def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
