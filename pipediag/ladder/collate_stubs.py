@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ..usercode import tree
@@ -25,18 +25,19 @@ class CollateStubs:
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
-        self._slots: list[Slot] | None = None
         self._results: dict[str, list[Any]] = {}  # by the name of the transform's slot
         self._recorded = False
 
     def __bool__(self) -> bool:
         return bool(self._results)
 
+    @cached_property
+    def _slots(self) -> list[Slot]:
+        return function_slots(self._collate)
+
     @property
     def missing(self) -> bool:
         """True if the function may run transforms of which no results were recorded yet."""
-        if self._slots is None:
-            self._slots = function_slots(self._collate)
         return bool(self._slots) and not self._recorded
 
     def record(self, items: list[Any], count: int, room: float) -> None:
@@ -56,7 +57,7 @@ class CollateStubs:
     def _calls(self, items: list[Any]) -> list[Seen]:
         """Return the transforms that the collate function calls on these samples."""
         recorder = Recorder()
-        with spied(self._slots or [], recorder):
+        with spied(self._slots, recorder):
             self._collate(items)
         return recorder.seen
 
@@ -64,7 +65,7 @@ class CollateStubs:
     def installed(self, copies: SafeCopies) -> Iterator[None]:
         """Replace the transforms within the context; their results pass through ``copies``."""
         with ExitStack() as stack:
-            for slot in self._slots or []:
+            for slot in self._slots:
                 if slot.name in self._results:
                     safe = partial(copies.of, kind=slot.name)
                     stack.enter_context(slot.replaced(_Stub(self._results[slot.name], safe)))

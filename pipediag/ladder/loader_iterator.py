@@ -45,7 +45,7 @@ class Track:
         return (*self._kind, self.where)
 
     def is_like(self, other: Track) -> bool:
-        """Return whether this is the same loader rebuilt: same length and sampler types, iterated in the same place."""
+        """Return whether this may be the other rebuilt: same length and sampler types, iterated in the same place."""
         return self.signature == other.signature and self._likeness == other._likeness
 
 

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -187,19 +188,22 @@ class Measurement:
         return self.training.credits.get(track.ordinal, 0)
 
     def _track(self, loader: DataLoader[Any]) -> Track:
-        """Return the loader's track: its own, or that of an earlier loader which it replaces over the same dataset."""
+        """Return the loader's track: its own, or that of an earlier loader which it replaces over the same dataset.
+
+        A loader like the target over another dataset gets a new track, with the target's climb if it replaces it.
+        """
         recorder = StepRecorder.within(self.session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
         new = Track(loader, len(self._tracks) + 1, caller(), observer)
-        under_way = {id(iterator.track) for iterator in self._iterators if not iterator.ended}
-        for track in self._tracks:
-            replaces = track.dataset is loader.dataset and new.is_like(track) and id(track) not in under_way
-            if track.loader() is loader or replaces:
-                track.loader = new.loader
-                track.where = new.where if track.climb is None else track.where
-                return track
-        target = self._target
-        if target is not None and new.is_like(target) and id(target) not in under_way and not self._ambiguous:
+        live = [iterator.track for iterator in self._iterators if not iterator.ended]
+        own = (one for one in self._tracks if one.loader() is loader)
+        alike = (one for one in self._tracks if one.dataset is loader.dataset and new.is_like(one) and one not in live)
+        if track := next(chain(own, alike), None):
+            track.loader = new.loader
+            track.where = new.where if track.climb is None else track.where
+            return track
+        target, climbing = self._target, [one.climb for one in live]
+        if target is not None and new.is_like(target) and target.climb not in climbing and not self._ambiguous:
             new.climb = target.climb
         self._tracks.append(new)
         return new
@@ -226,20 +230,26 @@ class Measurement:
 
         With ``last``, also send the open block and the single steps.
         """
-        if self._target is not None and not self.training.drawn_ahead(self._target.ordinal):
-            for block in self._target.observer.take(last):
+        if observer := self._observer:
+            for block in observer.take(last):
                 self.send("observed", asdict(block))
         if last:
             self.send_first_steps()
 
     def send_first_steps(self) -> None:
         """Send the single steps seen before the first window, once; windows record their own."""
-        if self._target is not None and not self.training.drawn_ahead(self._target.ordinal):
-            for stretch in self._target.observer.take_stretches():
+        if observer := self._observer:
+            for stretch in observer.take_stretches():
                 self.send("stretch", vars(stretch))
 
+    @property
+    def _observer(self) -> Observer | None:
+        """The training loader's observer; None if it is not known, or if the loop does not wait for it itself."""
+        target = self._target
+        return None if target is None or self.training.drawn_ahead(target.ordinal) else target.observer
+
     def draws_of_others(self, ordinal: int) -> int:
-        """Return the batches drawn so far from loaders that are neither this one nor its replacements."""
+        """Return the batches drawn so far from loaders that are neither this one nor like it."""
         own = self._tracks[ordinal - 1]
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal and not t.is_like(own))
 

@@ -140,7 +140,7 @@ class OpenWindow:
 
     def stretches(self, round_: int) -> list[Stretch]:
         """Return the recorded steps as those of this round, once."""
-        return self._recorder.take(round_)
+        return [] if self._loop_side.drawn_ahead else self._recorder.take(round_)
 
     def closed(self, round_: int, evidence: dict[str, float]) -> Window:
         """Return the window as it is recorded."""

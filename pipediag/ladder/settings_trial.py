@@ -43,7 +43,6 @@ class ClonedFeed(Feed):
         super().__init__(clone, original._native, original._clock, looks_inside=False, timeout=patience)
         self.endless = original.endless
         self._rung = rung
-        self._begun = False
         self._trouble = ""
 
     @property
@@ -51,26 +50,23 @@ class ClonedFeed(Feed):
         """Seconds from ``iter()`` to the first batch, or None before that."""
         return self.findings.startups[0].seconds if self.findings.startups else None
 
+    def open(self) -> None:
+        # A user-defined sampler may draw from the process-wide generators.
+        with undisturbed(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are intended
+            super().open()
+
     def take(self) -> Delivery | None:
         if not self._trouble:
             try:
-                return self._taken()
+                delivery = super().take()
+                if delivery is not None:
+                    delivery.rung = self._rung
+                return delivery
             except Exception as error:
                 self._trouble = _short(error)
                 self.close()
         return Delivery(None, self._rung, False, NO_COST, 0, self._trouble)
-
-    def _taken(self) -> Delivery | None:
-        if not self._begun:
-            self._begun = True
-            # A user-defined sampler may draw from the process-wide generators.
-            with undisturbed(), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are intended
-                self.open()
-        delivery = super().take()
-        if delivery is not None:
-            delivery.rung = self._rung
-        return delivery
 
     def renew(self) -> None:
         if not self._trouble:

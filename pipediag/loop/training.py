@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
-from threading import get_ident
+from threading import get_ident, main_thread
 from typing import Any
 
 import torch
@@ -21,7 +21,10 @@ EVIDENCE = 2
 
 
 class Training:
-    """A counter of optimizer steps that credits each to the loaders drawn from since the previous step."""
+    """A counter of optimizer steps that credits each to the loaders drawn from since the previous step.
+
+    It also knows in which order loaders are drawn from, and in which threads.
+    """
 
     def __init__(self) -> None:
         self.steps = 0
@@ -45,9 +48,11 @@ class Training:
     def drawn_ahead(self, loader: int) -> bool:
         """Return whether a thread of the script's own draws from this loader ahead of the loop.
 
-        What that thread waits, the loop need not wait.
+        What that thread waits, the loop need not wait. The main thread is the loop's also if the optimizer steps in
+        another one: on a GPU, a hook of a parameter runs in a thread of autograd.
         """
-        return self._stepper not in (0, self._drawers.get(loader, 0))
+        drawer = self._drawers.get(loader)
+        return bool(self._stepper) and drawer not in (self._stepper, main_thread().ident)
 
     def beside(self, loader: int, other: int) -> bool:
         """Return whether the script goes on drawing from the other loader, which this one then does not replace."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -126,6 +127,30 @@ def test_a_loader_that_joins_the_training_later_gets_its_own_samples() -> None:
             batches = [next(low)] if step < 10 else [next(low), next(high)]
             seen.extend(batch[:, 0].min().item() for batch in batches[1:])
             script.model(torch.cat(batches)).sum().backward()
+            script.optimizer.step()
+            script.clock.seconds += 0.02
+
+    script.measured(epoch)
+    assert min(seen) >= 100
+    assert set(RUNGS) <= {*script.session.measured()}
+
+
+def test_a_loader_that_joins_one_that_is_made_anew_gets_its_own_samples() -> None:
+    """It joins in the second epoch, in which a successor of the first loader is measured."""
+    script = Script()
+    seen: list[float] = []
+    epochs = itertools.count()
+
+    def batches(first: int) -> Iterator[Tensor]:
+        return iter(DataLoader(Numbers(script.clock), 4, sampler=range(first, first + 100)))
+
+    def epoch() -> None:
+        low, high, joins = batches(0), None, next(epochs) > 0
+        for step in range(25):
+            script.model(next(low)).sum().backward()
+            high = batches(100) if joins and step == 10 else high
+            if high is not None:
+                seen.append(next(high)[:, 0].min().item())
             script.optimizer.step()
             script.clock.seconds += 0.02
 

@@ -80,6 +80,7 @@ class TestLength:
         loop.is_drawn_ahead = True
         evidence = self.window(loop)["evidence"]
         assert "wait_ms" not in evidence and evidence["worker_ms"] == 1000.0
+        assert not any(kind == "stretch" for kind, _ in loop.events)
 
     def test_queued_batches_are_in_no_window(self) -> None:
         loop = Loop()

@@ -63,6 +63,17 @@ def test_which_loader_a_thread_draws_from_ahead_of_the_loop() -> None:
     assert not training.drawn_ahead(1) and training.drawn_ahead(2)
 
 
+def test_an_optimizer_that_steps_in_another_thread_makes_no_thread_of_the_loop() -> None:
+    """As hooks of parameters do on a GPU."""
+    training, sgd = Training(), optimizer()
+    with training.watching():
+        training.drew(1)
+        thread = threading.Thread(target=sgd.step)
+        thread.start()
+        thread.join()
+    assert training.steps == 1 and not training.drawn_ahead(1)
+
+
 def test_validation_before_a_step_is_credited_once() -> None:
     training, sgd = Training(), optimizer()
     with training.watching():

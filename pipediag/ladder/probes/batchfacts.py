@@ -78,8 +78,7 @@ def _described(name: str, tensors: list[Tensor]) -> Leaf:
         pinned=is_pinned(first),
     )
     if all(map(_can_be_examined, tensors)):
-        # A subclass may do more than torch when it is indexed, or lack some operations.
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass(), suppress(Exception):
+        with torch.no_grad(), suppress(Exception):  # a tensor type may lack some operations
             _fill_in(leaf, [_part(tensor) for tensor in tensors])
     return leaf
 
