@@ -198,8 +198,10 @@ def _requesting(function: _Command) -> _Command:
         target = Target.named(script, list(args), module)
         if workdir is not None:
             target = target.absolute()
-        request = Request(target, budget, loader, workdir, rungs, apply_budget if apply else 0.0, approximate)
-        request.knobs, request.profile = not no_knobs, str(Path(profile).resolve()) if profile is not None else ""
+        seconds = apply_budget if apply else 0.0
+        trace = "" if profile is None else str(Path(profile).resolve())
+        knobs = not no_knobs
+        request = Request(target, budget, loader, workdir, rungs, seconds, approximate, profile=trace, knobs=knobs)
         return function(request, **others)
 
     return command

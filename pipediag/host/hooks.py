@@ -1,8 +1,8 @@
 """Hook into the script's process without importing anything before the script does.
 
-A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``, which must not come earlier. So the
-hook waits until the script itself imports the data loader's module, and then only replaces one method. The measurement
-is set up when the first loader is iterated.
+A script may set ``OMP_NUM_THREADS`` and the like before its first ``import torch``, which must not come earlier. So
+each hook waits until the script itself imports the module that it needs, and then replaces one function or registers
+one hook there. The measurement is set up when the first loader is iterated.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def on_backward(passed: Callable[[], None]) -> Iterator[None]:
     """Call ``passed`` after every backward pass in this process: not every optimizer is one of torch's."""
-    process = os.getpid()
+    process, over = os.getpid(), False
 
     def noted(module: ModuleType) -> AbstractContextManager[None]:
         native = module.backward
@@ -72,14 +72,17 @@ def on_backward(passed: Callable[[], None]) -> Iterator[None]:
         @wraps(native)
         def backward(*args: Any, **kwargs: Any) -> Any:
             result = native(*args, **kwargs)
-            if os.getpid() == process:
+            if not over and os.getpid() == process:
                 passed()
             return result
 
         return replaced(module, "backward", backward)
 
     with _patched(_AUTOGRAD, noted):
-        yield
+        try:
+            yield
+        finally:
+            over = True  # a script may have imported the function itself
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Event
 from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
@@ -29,11 +30,11 @@ NO_PLAN, APPROXIMATELY = "-", "-approximate"
 def main(arguments: list[str]) -> int:
     """Run the script; return its exit code. Its exceptions propagate, and Python shows them."""
     try:
-        with _traceback_of_the_users(), _remedied(arguments[:2]) as work:
+        with _traceback_of_the_users(), _remedied(arguments[:2]) as found:
             run(Target.of(arguments[2:]))
     except (RunOver, PlanRefused, NoSuchModule) as error:
         return _print_error(error)
-    if not work.found:
+    if not found.is_set():
         say("nothing was moved: the script iterated no torch DataLoader in its own process")
     return 0
 
@@ -47,18 +48,11 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
         sys.exit(_print_error(error))
 
 
-class _Work:
-    """Whether this process iterated a loader or started a process that may."""
-
-    found = False
-
-    def find(self) -> None:
-        self.found = True
-
-
 @contextmanager
-def _remedied(arguments: list[str]) -> Iterator[_Work]:
+def _remedied(arguments: list[str]) -> Iterator[Event]:
     """Put the training loader of this process, and of those that it starts for training, under the remedy.
+
+    The event is set once this process iterates a loader or starts a process that may.
 
     Args:
         arguments: the plan's file and the folder for samples, or what stands for their absence.
@@ -68,21 +62,21 @@ def _remedied(arguments: list[str]) -> Iterator[_Work]:
     """
     file, folder = arguments
     plan = None if file in (NO_PLAN, APPROXIMATELY) else saved.read(file)
-    work = _Work()
+    found = Event()
     with ExitStack() as stack:
 
         def begin() -> None:
             from .rerouting import Rerouting
 
-            work.find()
+            found.set()
             cache_dir = None if folder == NO_PLAN else folder
             rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
             stack.enter_context(rerouting.installed())
 
-        stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed, work.find))
+        stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed, found.set))
         stack.enter_context(on_first_iteration(begin))
         stack.enter_context(raised_in_threads(RunOver, lambda over: os._exit(_print_error(over))))
-        yield work
+        yield found
 
 
 def _warn_of_missed(command: str) -> None:

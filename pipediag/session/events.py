@@ -113,7 +113,8 @@ class Story:
     ``target`` is the ordinal of the training loader, ``horizon`` the number of batches after which the loop leaves an
     epoch early, ``rung`` the one under way at the end. ``error`` is the last line of the exception that ended the
     script, ``said`` that of the message with which it exited. ``refused`` is true if the error shows that the script
-    cannot run twice, ``making`` if the error was raised while a loader made a batch.
+    cannot run twice, ``making`` if the error was raised while a loader made a batch. ``optimizer_steps`` counts
+    backward passes instead if no loader was iterated and no optimizer of torch's stepped.
     """
 
     loaders: list[LoaderUse] = field(default_factory=list)

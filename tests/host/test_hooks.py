@@ -291,6 +291,15 @@ class TestOnBackward:
         torch.ones(1, requires_grad=True).sum().backward()
         assert len(passes) == 2 and torch.autograd.backward is native
 
+    def test_not_afterwards_by_a_function_that_the_script_has_imported(self) -> None:
+        import torch
+
+        passes: list[int] = []
+        with on_backward(lambda: passes.append(1)):
+            from torch.autograd import backward
+        backward([torch.ones(1, requires_grad=True).sum()])
+        assert passes == []
+
     def test_not_in_a_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import torch
 
