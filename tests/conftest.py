@@ -61,8 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def installed() -> list[Any]:
     """Return everything in this process that pipediag may hook; nothing of torch if torch is not loaded."""
+    hooked = [list(sys.meta_path), marker.recorder, threading.excepthook]
     if "torch.utils.data.dataloader" not in sys.modules:
-        return [list(sys.meta_path), marker.recorder, threading.excepthook]
+        return hooked
     import torch
     from torch.amp import GradScaler
     from torch.nn.modules import module
@@ -73,8 +74,7 @@ def installed() -> list[Any]:
     assert native.__module__ == dataloader.__name__, f"{native} stands in for torch's own _get_iterator"
     of_optimizers = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
     hooks = [*of_optimizers, module._global_forward_pre_hooks]
-    functions = [native, torch.save, GradScaler.step, torch.autograd.backward, threading.excepthook]
-    return [list(sys.meta_path), marker.recorder, *functions, *map(dict, hooks)]
+    return [*hooked, native, torch.save, GradScaler.step, torch.autograd.backward, *map(dict, hooks)]
 
 
 @pytest.fixture(scope="session", autouse=True)
