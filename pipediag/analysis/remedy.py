@@ -66,7 +66,7 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
     found = session.rungs.get(rung)
     if found is not None and not found.available:
         return Outcome(rung, False, measured, reverted=found.why_not)
-    if measured is None or _rounds(session, rung) < FEWEST:
+    if measured is None or not can_be_judged(session, rung):
         why = "there was no time for enough windows; give a longer --apply-budget"
         return Outcome(rung, False, measured, reverted=why)
     gains = sure(session, rung, last=True)
@@ -144,6 +144,11 @@ def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
 def sure(session: Session, rung: str, last: bool = False) -> bool | None:
     """Return whether a remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
     return sure_gain(*paired(session, "baseline", rung), last=last)
+
+
+def can_be_judged(session: Session, rung: str) -> bool:
+    """Return whether there are enough rounds for a first look at a remedy."""
+    return _rounds(session, rung) >= FEWEST
 
 
 def _rounds(session: Session, rung: str) -> int:

@@ -5,12 +5,13 @@ In a distributed job this is rank 0; the others follow, see :mod:`.follow`.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 
 from ..analysis.knobs import makes_way
-from ..analysis.remedy import remedy_of
+from ..analysis.remedy import can_be_judged, remedy_of
 from ..analysis.thresholds import GATE
 from ..analysis.trials import first, following, reserved, under_way
 from ..analysis.whatif import transfer_matters
@@ -60,7 +61,7 @@ class Climb(Driven):
             if isinstance(self._lockstep, Leader):
                 self._await_ranks(self._lockstep)
                 self._deadline.at = until - _TRIALS_SHARE * self._plan.budget
-            ended = yield from self._rounds(until - self._plan.knobs)
+            ended = yield from self._rounds(partial(self._makes_way, until - self._plan.knobs))
             if isinstance(self._lockstep, Leader):
                 self._deadline.at = until
                 yield from RankTrials(self._lockstep, self._loop_side, self._windows).run()
@@ -93,19 +94,23 @@ class Climb(Driven):
         if not leader.all_joined():
             self._setting.send("warning", NOT_ALL_JOINED)
 
-    def _rounds(self, makes_way_from: float = math.inf) -> Turn[str]:
+    def _makes_way(self, since: float) -> bool:
+        """Return whether the ladder ends here: from ``since`` on, if trying other settings is worth more."""
+        return self._clock.now() > since and makes_way(self._session)
+
+    def _rounds(self, may_end: Callable[[], bool] = lambda: False) -> Turn[str]:
         """Measure window after window as the schedule asks; return why there are no more.
 
-        From the time ``makes_way_from`` on, the ladder ends after a round if trying other settings is worth more.
+        After each round, ``may_end`` may end them early.
         """
         self._setting.send_first_steps()
         schedule = self._windows.schedule
         round_ = schedule.round
         try:
             while (rung := schedule.next_rung()) is not None:
-                if schedule.round != round_ and self._clock.now() > makes_way_from:
+                if schedule.round != round_:
                     round_ = schedule.round
-                    if makes_way(self._session):
+                    if may_end():
                         return "budget"
                 self._setting.send("progress", {"rung": rung, "round": schedule.round + 1})
                 if cut_of(rung) is not None and rung not in self._session.rungs:
@@ -175,7 +180,7 @@ class Climb(Driven):
         rung: str | None = begun or then
         while rung is not None:
             left = until - self._clock.now()
-            yield from self._try_remedy(rung, left / (1 + len(reserved(session, rung))))
+            yield from self._try_remedy(rung, left / (1 + len(reserved(session, rung))), left)
             rung = following(session, rung) if self._clock.now() < until else None
             if rung is not None:
                 self._prepare_remedy(ended, rung)
@@ -184,33 +189,32 @@ class Climb(Driven):
         self._deadline.lift()  # a trial in the workers is not limited by the budget
         self._setting.send("applying", {"ended": ended, "rung": rung})
 
-    def _try_remedy(self, rung: str, seconds: float) -> Turn[None]:
+    def _try_remedy(self, rung: str, seconds: float, at_most: float) -> Turn[None]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own.
 
-        Preparing it counts towards its ``seconds``, but leaves some of them for measuring.
+        Preparing it counts towards its ``seconds``. A trial that ends before its first look tells nothing, so the
+        rounds until then may take ``at_most`` seconds, and a share of them however long preparing took.
         """
-        until = self._clock.now() + seconds
-        begins = remedy_of(self._session, rung) is None
+        began, begins = self._clock.now(), remedy_of(self._session, rung) is None
         yield from self._settler.take_granted()
         self._lockstep.do("baseline", prepares=rung)
         self._loop_side.agree()  # the other ranks prepare it at the same time
         if not self._prepare_trial(rung, seconds):
             return
-        self._windows.begin_rounds(self._setting.trial_schedule(rung, begins), self._left(until, seconds))
+        prepared = self._clock.now()
+        least = prepared + _LEFT_FOR_REMEDY * seconds
+        own, until = max(began + seconds, least), max(began + at_most, least)
+        self._windows.begin_rounds(self._setting.trial_schedule(rung, begins), own - prepared)
         try:
             if rung not in self._switcher.pace:
                 self.rung = rung
                 yield from self._begin(rung)
-            left = self._left(until, seconds)
+            left = max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
             self._setting.send("applying", {"budget": left})
             self._deadline.put(left)
-            yield from self._rounds()
+            yield from self._rounds(lambda: self._clock.now() > own and can_be_judged(self._session, rung))
         finally:
             self._end_trial()
-
-    def _left(self, until: float, seconds: float) -> float:
-        """Return the seconds left for measuring a remedy."""
-        return max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
 
     def _begin(self, rung: str) -> Turn[None]:
         """Start the workers of a separate source; their startup does not count as pace."""

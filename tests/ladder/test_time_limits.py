@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from pipediag.analysis.remedy import can_be_judged
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import remedy_trial
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
 from pipediag.ladder.remedy_trial import RemediedFeed
-from pipediag.session import REMEDIED, Place, Remedy, Session
+from pipediag.session import LOADED_ONCE, REMEDIED, Place, Remedy, Session
 
 from ..clock import Clock
 from ..made import inside
@@ -85,20 +86,20 @@ def test_a_step_that_outlasts_the_budget_ends_the_measurement_not_the_script(bef
     assert run.time_of("finished") - run.time_of("first-batch") < 62.0 + 15.0
 
 
-@pytest.mark.parametrize(("preparing", "most"), [(0.0, 20.0), (12.0, 20.0), (50.0, 50.0 + 5.0)])
-def test_preparing_a_remedy_is_a_part_of_its_time(
-    monkeypatch: pytest.MonkeyPatch, preparing: float, most: float
-) -> None:
-    """At least a quarter of that time is left for measuring."""
+def remedied(monkeypatch: pytest.MonkeyPatch, preparing: float, later: list[str], pace: float = 0.01) -> Run:
+    """Try a remedy for 20 s, with time reserved for the ``later`` ones.
+
+    It takes ``preparing`` seconds to prepare; then it makes a batch in ``pace`` seconds.
+    """
     run = Run(Plan(budget=10.0, apply=20.0, rungs=["device", "baseline"]))
 
     class Trial:
         def __init__(self, rung: str, loop_side: Any, peak_before: int | None, seconds: float) -> None:
             run.clock.seconds += preparing
             self.rung, self.remedy = rung, Remedy(device="cpu", moved=[Place("Flip", "")])
-            offloaded: Any = run.loader(0.01)
+            offloaded: Any = run.loader(pace)
             self.feed = RemediedFeed(rung, offloaded, 1, loop_side.setting.aside, run.clock)
-            assert seconds == pytest.approx(20.0, abs=0.5)
+            assert seconds == pytest.approx(20.0 / (1 + len(later)), abs=0.5)
 
         def send(self, send: Any) -> None:
             send("remedy", asdict(self.remedy))
@@ -106,10 +107,30 @@ def test_preparing_a_remedy_is_a_part_of_its_time(
         def measured(self) -> None: ...
 
     monkeypatch.setattr("pipediag.ladder.driven.Trial", Trial)
-    monkeypatch.setattr("pipediag.ladder.climb.reserved", lambda session, rung: [])  # it depends on the real clock
+    monkeypatch.setattr("pipediag.ladder.climb.reserved", lambda session, rung: later)  # it depends on the real clock
+    monkeypatch.setattr("pipediag.ladder.climb.following", lambda session, rung: None)
     run.train()
+    return run
+
+
+@pytest.mark.parametrize(("preparing", "most"), [(0.0, 20.0), (12.0, 20.0), (50.0, 50.0 + 5.0)])
+def test_preparing_a_remedy_is_a_part_of_its_time(
+    monkeypatch: pytest.MonkeyPatch, preparing: float, most: float
+) -> None:
+    """At least a quarter of that time is left for measuring."""
+    run = remedied(monkeypatch, preparing, [])
     assert run.session.windows_of(REMEDIED)
     assert most - 1.0 < run.time_of("finished") - run.time_of("applying") < most + 2.5
+
+
+@pytest.mark.parametrize(("preparing", "took"), [(0.0, 10.0), (9.0, 15.0)])
+def test_a_remedy_is_looked_at_once_before_it_leaves_time_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, preparing: float, took: float
+) -> None:
+    """A trial that ends before its first look was for nothing."""
+    run = remedied(monkeypatch, preparing, [LOADED_ONCE], pace=0.3)
+    assert run.time_of("finished") - run.time_of("applying") == pytest.approx(took, abs=3.5)
+    assert can_be_judged(run.session, REMEDIED)
 
 
 @pytest.mark.parametrize(("seconds", "samples"), [(60.0, 15), (20.0, 8), (1e9, 30)])
