@@ -1,10 +1,10 @@
 """Find which of a script's loaders trains, and run it under the remedy, without measuring.
 
-With a plan, it is the loader that the plan names. Without one, a loader moves from its first batch on if it is clearly
-about to train: gradients are enabled, and there is an optimizer whose parameters belong to modules in training mode.
-Any other loader moves from its next epoch on once the optimizer has stepped on its batches. A moved loader is released
-from its next epoch on if another one proves to train. Nothing is switched within an epoch: the workers' random numbers
-would differ from those without the remedy.
+With a plan, it is the loader that the plan names; one that evaluates may look the same. Without one, a loader moves
+from its first batch on if it is clearly about to train: gradients are enabled, and there is an optimizer whose
+parameters belong to modules in training mode. Any other loader moves from its next epoch on once the optimizer has
+stepped on its batches. A moved loader is released from its next epoch on if another one proves to train. Nothing is
+switched within an epoch: the workers' random numbers would differ from those without the remedy.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class _Seen:
         self.stand_in: RemediedRun | None = None
         self.kept: _Cache | None = None
         self.was_tried = False
+        self.refused = ""  # why the plan is not for this loader
         self.with_gradients = True
         self.credits = 0
         self.dataset = class_name(loader.dataset)
@@ -139,7 +140,7 @@ class Rerouting:
 
     def _why_nothing(self) -> str:
         if self._plan is not None:
-            return "the plan's loader was not iterated"
+            return next((seen.refused for seen in self._seen if seen.refused), "the plan's loader was not iterated")
         streams = [seen for seen in self._seen if seen.credits and seen.is_a_stream]
         if streams:
             return f"{streams[0].dataset} is an iterable dataset, whose samples cannot be made apart from it"
@@ -187,16 +188,31 @@ class Rerouting:
         device = self._device_for(seen, loader)
         if device is None:
             return None
-        seen.was_tried = True
         seen.with_gradients = torch.is_grad_enabled()
-        seen.stand_in = self._made(seen, loader, device, native)
+        try:
+            seen.stand_in = self._made(seen, loader, device, native)
+        except PlanRefused as refused:
+            # The loader that evaluates may have the training loader's class of dataset, batch size, and place.
+            if seen.with_gradients and not self._follows_the_plan():
+                raise self._over(refused) from None
+            seen.refused = str(refused)
+            if seen.with_gradients:
+                self._warn(f"nothing was moved from the loader at {seen.where}: {refused}")
+            return None
+        seen.was_tried = True
         return seen.stand_in
+
+    def _follows_the_plan(self) -> bool:
+        """Return whether a loader trains as the plan says."""
+        return any(seen.stand_in is not None and seen.with_gradients for seen in self._seen)
 
     def _device_for(self, seen: _Seen, loader: DataLoader[Any]) -> torch.device | None:
         """Return the training device if the loader moves now, otherwise None."""
-        if seen.was_tried:
+        if seen.was_tried or seen.refused:
             return None
         if self._plan is not None:
+            if not torch.is_grad_enabled() and self._follows_the_plan():
+                return None  # it evaluates
             named = self._plan.names(class_name(loader.dataset), loader.batch_size, seen.where)
             return (training_device() or torch.device(self._plan.device)) if named else None
         if seen.is_a_stream or not torch.is_grad_enabled():
@@ -206,7 +222,11 @@ class Rerouting:
     def _made(
         self, seen: _Seen, loader: DataLoader[Any], device: torch.device, native: NativeIterator
     ) -> RemediedRun | None:
-        """Return what makes the loader's batches under the remedy; None if nothing changes."""
+        """Return what makes the loader's batches under the remedy; None if nothing changes.
+
+        Raises:
+            PlanRefused: the plan was made for another loader or device.
+        """
         kept = seen.kept = _Cache(self._cache_dir) if self._caches else None
         transforms = self._plan is None or bool(self._plan.moved)
         try:
@@ -220,8 +240,8 @@ class Rerouting:
             if self._plan is not None:
                 self._plan.check_cache(kept.why_not if kept is not None else "")
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
-        except PlanRefused as refused:
-            raise self._over(refused) from None
+        except PlanRefused:
+            raise
         except Exception as error:  # the script can train without the remedy
             why = error if isinstance(error, UsageError) else in_one_line(error)  # such as that torchvision is missing
             self._warn(f"nothing was moved from the loader at {seen.where}: {why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ..analysis import Diagnosis
@@ -85,7 +86,8 @@ def _verdict(result: Outcome) -> str:
     if result.speedup is None:
         return f"reverted: {result.reverted}"
     speedup = result.speedup
-    ratio = f"{number(speedup.value)} times the steps ({number(speedup.low)} to {number(speedup.high)})"
+    known = f" ({number(speedup.low)} to {number(speedup.high)})" if math.isfinite(speedup.high) else " in one round"
+    ratio = f"{number(speedup.value)} times the steps{known}"
     return f"it pays: {ratio}" if result.applied else f"reverted: {result.reverted}; {ratio}"
 
 

@@ -18,13 +18,14 @@ SIZE = 224
 
 
 class Squares(Dataset[tuple[Any, int]]):
-    """Images of one colour, which is the label."""
+    """Images of one random colour, which is the label: no sample could be kept for the next epoch."""
 
     def __len__(self) -> int:
         return 1_000_000
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        return np.full((3, SIZE, SIZE), index % 251, dtype=np.uint8), index % 251
+        colour = int(torch.randint(251, ()))
+        return np.full((3, SIZE, SIZE), colour, dtype=np.uint8), colour
 
 
 class Prefetcher:

@@ -42,7 +42,7 @@ def test_it_pays_where_nothing_moves(told: dict[str, Any], how: str, folder: Pat
     """Batches of 19 MB in new shared memory, copied from pageable memory, and a model that takes no time."""
     assert told["remedy"]["why_not"] and not told["remedy"]["moved"]
     handoff = told["handoff"]
-    assert handoff["applied"] and handoff["device"] == "cuda:0" and handoff["rounds"] >= 3, handoff
+    assert handoff["applied"] and handoff["device"] == "cuda:0" and handoff["rounds"] >= 2, handoff
     assert bool(handoff["how"]["diff"]) == (how == "apex"), "timm's loader is in no variable of the script"
     assert json.loads((folder / "plan.json").read_text())["moved"] == []
 

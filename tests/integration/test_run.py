@@ -220,6 +220,39 @@ class TestPlan:
         assert len(ran.said) == 1 and "dim" in ran.said[0] and "not measured" not in ran.said[0]
 
     @pytest.mark.parametrize(
+        ("order", "gradients"),
+        [
+            ("other, loader, other, loader", "loader is not other"),
+            ("loader, other, loader", "loader is not other"),
+            ("loader, other, loader", "True"),
+        ],
+        ids=["first", "later", "with-gradients"],
+    )
+    def test_a_loader_that_evaluates_is_left_alone(
+        self, sandbox: Sandbox, plan: Path, order: str, gradients: str
+    ) -> None:
+        """It has the training loader's dataset class, batch size and line, but other transforms, as timm's has."""
+        source = (SCRIPTS / REMEDIABLE).read_text()
+        for before, after in {
+            "lr=0.01)": "lr=0.01); other = DataLoader(Images(v2.Compose(chain[:2])), batch_size=16, num_workers=2)",
+            "for _epoch in range(args.epochs):": f"for loader in ({order}):",
+            "    seen = 0": f"    seen = 0; torch.set_grad_enabled({gradients})",
+            "loss.backward()": "loss.backward() if loss.requires_grad else None",
+            "optimizer.step()": "loader is other or optimizer.step()",
+        }.items():
+            assert source.count(before) == 1
+            source = source.replace(before, after)
+        copy = sandbox.folder / REMEDIABLE
+        copy.write_text(source)
+        arguments = SHORT[: SHORT.index("--ms")]
+        native, ran = natively(sandbox, copy, *arguments), run(sandbox, copy, *arguments, plan=plan)
+        assert (native.code, ran.code) == (0, 0), ran.stderr
+        assert ran.stdout == native.stdout and len(ran.stdout.splitlines()) == 4 * (1 + order.count(","))
+        moved = [line for line in ran.said if "moved from the loader" in line and "nothing was" not in line]
+        assert len(moved) == 1 and "dim" in moved[0]
+        assert len(ran.said) == 1 + (gradients == "True"), ran.said
+
+    @pytest.mark.parametrize(
         ("before", "after", "why"),
         [
             ("return image * 0.5", "return image * 0.5 + 0.0", "dim is not what it was"),
