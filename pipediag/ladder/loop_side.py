@@ -15,6 +15,7 @@ import torch
 
 from ..loop.epochs import Epochs
 from ..loop.training import Training
+from ..measure.account import Counters, InNext
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.schedule import Schedule
@@ -99,6 +100,8 @@ class LoopSide:
         lockstep: decides with the other ranks of a distributed job what each step is for.
         caches: the cached batches, or None before a rung has needed them.
         plain: the delivery that the loop has just been handed, if it waited for this one only, as in training.
+        counters: what the kernel counts of this process's threads.
+        in_next: the loop's time in ``next()`` of its source.
     """
 
     def __init__(self, loop: Loop, epochs: Epochs, deadline: Deadline, lockstep: Lockstep) -> None:
@@ -112,6 +115,8 @@ class LoopSide:
         self.writes_in_place = loop.writes_in_place
         self.caches: Caches | None = None
         self.plain: Delivery | None = None
+        self.counters = Counters()
+        self.in_next = InNext(loop.setting.clock, self.counters)
         self._training = loop.setting.training
         self._ordinal = loop.ordinal
         self._beside: dict[str, Source] = {}
@@ -228,7 +233,9 @@ class LoopSide:
         if source in self._paused:
             self._paused.remove(source)
         try:
+            self.in_next.asks()
             delivery = source.take()
+            self.in_next.gets()
         except Exception as error:
             yield Failure(error)
             return None

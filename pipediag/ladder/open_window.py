@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
 from ..measure.steps import StepClock
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
-from ..session import CACHED, Stretch, Window
+from ..session import CACHED, Account, Stretch, Window
 from .delivery import Delivery
 from .loop_side import LoopSide
 from .step_recorder import StepRecorder
+
+#: A step is a pause if it takes at least these seconds and this many times a usual step, and if nearly all of it is
+#: idle time of the training thread and of the worker whose batch it got: the process was stopped, or its data was.
+_PAUSE, _UNUSUAL, _IDLE = 1.0, 20.0, 0.8
+#: Seconds after which the thread's work is read again: reading it at every step would take time.
+_READ_EVERY = 0.2
+#: Number of steps that show what is usual.
+_USUAL = 3
 
 
 class OpenWindow:
@@ -34,6 +43,10 @@ class OpenWindow:
         self._attempt = setting.plan.attempt
         self._watch = Stopwatch(self._clock, self._device.synchronize)
         self._steps = StepClock(self._clock, self._device)
+        self._account = StepAccount(self._clock, loop_side.counters, loop_side.in_next)
+        self._asked = self._got = 0.0  # by the clock
+        self._busy = self._read = 0.0  # seconds of the thread's work when they were read last, and when that was
+        self._left_out = self._left_out_in_next = 0.0
         self._recorder = StepRecorder.within(setting.session, rung, setting.plan.attempt)
         self._queue = None if rung in CACHED else source
         self._costs: list[BatchCost] = []
@@ -47,9 +60,12 @@ class OpenWindow:
 
     def start(self) -> None:
         """Begin a stretch: the loop has just asked for a batch."""
+        self._account.start()
         self._watch.start()
         self._lay_ready = self._source.ready
-        self._recorder.asks(self._steps.asks(), self._queue)
+        self._asked = self._read = self._steps.asks()
+        self._busy = self._worked()
+        self._recorder.asks(self._asked, self._queue)
 
     def takes(self, delivery: Delivery) -> None:
         """Note a batch of the workers: the next one that the loop gets."""
@@ -58,16 +74,43 @@ class OpenWindow:
 
     def gets(self) -> None:
         """Note that the loop is about to get the batch it asked for."""
-        self._recorder.gets(self._steps.gets())
+        self._got = self._steps.gets()
+        self._recorder.gets(self._got)
 
     def count(self) -> None:
         """Count a step: the loop has completed it and asks for the next batch."""
+        asked, self._asked = self._asked, self._steps.asks()
+        self._recorder.asks(self._asked, self._queue)
+        step = self._asked - asked
+        if step >= _PAUSE or self._asked - self._read >= _READ_EVERY:
+            busy, self._busy, self._read = self._busy, self._worked(), self._asked
+            if step >= _PAUSE and not self._left_out:
+                self._cut_out_pause(step, self._got - asked, self._busy - busy)
         self._watch.count()
-        self._recorder.asks(self._steps.asks(), self._queue)
+
+    def _worked(self) -> float:
+        """Return the seconds that the training thread has worked or waited for a core; 0 if they are not known."""
+        times = self._loop_side.counters.here()
+        return sum(times) if times is not None else 0.0
+
+    def _cut_out_pause(self, step: float, in_next: float, busy: float) -> None:
+        """Cut what a step took longer than usual out of the window, once, if it was a pause."""
+        before = self._watch.total_steps
+        if before < _USUAL:
+            return
+        more = step - (self._watch.seconds + self._watch.elapsed - step) / before
+        waits, idle = in_next > _IDLE * step, step - busy
+        if waits and self._costs:
+            idle = min(idle, step - self._costs[-1].cpu - self._costs[-1].queued)
+        if step < _UNUSUAL * (step - more) or idle < _IDLE * step:
+            return
+        self._left_out, self._left_out_in_next = more, more if waits else 0.0
+        self._watch.leave_out(more)
 
     def stop(self) -> None:
         """End the stretch and keep it."""
         self._watch.stop()
+        self._account.stop()
         self._recorder.ends(self._clock.now())
         self._stock += self._source.ready - self._lay_ready
         self._spans += self._steps.take()
@@ -76,6 +119,7 @@ class OpenWindow:
     def drop(self) -> None:
         """Discard the stretch: its end was not seen."""
         self._watch.drop()
+        self._account.drop()
         self._recorder.drop()
         self._steps = StepClock(self._clock, self._device)
 
@@ -126,17 +170,27 @@ class OpenWindow:
 
     def evidence(self) -> dict[str, float]:
         """Return the figures so far."""
-        steps = self._watch.steps
-        figures = {**self._evidence.finish(steps), **worker_figures(self._costs)}
+        steps, left_out = self._watch.steps, self._left_out
+        costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
+        figures = {**self._evidence.finish(steps), **worker_figures(costs)}
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
+        in_next = self._left_out_in_next
         if self._spans:
-            figures["wait_ms"] = round(1000 * sum(waited for _, waited in self._spans) / len(self._spans), 4)
+            waited = sum(waited for _, waited in self._spans) - in_next
+            figures["wait_ms"] = round(1000 * max(0.0, waited) / len(self._spans), 4)
         if steps:
             figures["stock"] = float(self._stock)
-            figures["next_ms"] = round(1000 * (self._source.waited - self._waited) / steps, 4)
+            figures["next_ms"] = round(1000 * max(0.0, self._source.waited - self._waited - in_next) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
         return figures
+
+    def account(self) -> Account | None:
+        """Return the account of the steps so far, if the loop draws its batches itself."""
+        if self.rung == "supply" or self._loop_side.drawn_ahead:
+            return None
+        left_out, in_next = self._left_out, self._left_out_in_next
+        return self._account.figures(self._watch.steps, self._watch.seconds, left_out, in_next)
 
     def stretches(self, round_: int) -> list[Stretch]:
         """Return the recorded steps as those of this round, once."""
@@ -152,4 +206,5 @@ class OpenWindow:
             optimizer_steps=self.optimizer_steps,
             attempt=self._attempt,
             evidence=evidence,
+            account=self.account(),
         )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds, window_steps
@@ -226,7 +227,7 @@ class Windows:
     def _record(self, open_: OpenWindow, evidence: dict[str, float]) -> None:
         window = open_.closed(self.schedule.round, evidence)
         self.switcher.learn(window)
-        self._setting.send("window", vars(window))
+        self._setting.send("window", asdict(window))
         for stretch in open_.stretches(window.round):
             self._setting.send("stretch", vars(stretch))
         self._recorded(window.rung)

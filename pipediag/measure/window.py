@@ -38,6 +38,16 @@ class Stopwatch:
         """Count one more issued step."""
         self._open_steps += 1
 
+    def leave_out(self, seconds: float) -> None:
+        """Cut seconds out of the open stretch."""
+        assert self._started is not None, "leave_out() without start()"
+        self._started += seconds
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the open stretch so far."""
+        return self._clock.now() - self._started if self._started is not None else 0.0
+
     @property
     def total_steps(self) -> int:
         """Steps of the finished stretches and of the open one."""

@@ -43,7 +43,7 @@ from .rungs import (
 )
 from .script import Script, Warning_
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
-from .windows import UNTOUCHED, Observed, Startup, Stretch, Window
+from .windows import UNTOUCHED, Account, Observed, Startup, Stretch, Window
 from .worker import NOT_YET, Cost, Files, HotLine, Inside, Link, Slow, Tail
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "STAGE_OF_RUNG",
     "UNTOUCHED",
+    "Account",
     "Apart",
     "BatchFacts",
     "BatchStep",

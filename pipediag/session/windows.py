@@ -20,12 +20,47 @@ def check_timed(what: str, steps: int, seconds: float) -> None:
 
 
 @dataclass
+class Account:
+    """What the thread that trains did in a step of a window: milliseconds per step, averages over the window.
+
+    ``cpu_ms``, ``queue_ms``, ``waits_ms`` and ``other_ms`` sum to the step: on a CPU (which includes waiting for a
+    device in a busy loop, as CUDA does), ready to run without a core, blocked in ``next()``, and blocked elsewhere: for
+    the device, for a lock that another thread holds, for a file. ``next_cpu_ms`` is the part of ``cpu_ms`` in
+    ``next()``.
+
+    ``threads_cpu_ms`` is the CPU time of the process's other threads together, ``threads_queue_ms`` the longest time
+    that one of them was ready to run without a core. ``steal`` is the number of cores that a virtual machine's host
+    took away. ``left_out_s`` are seconds of a pause that were cut out of the window.
+    """
+
+    cpu_ms: float = 0.0
+    queue_ms: float = 0.0
+    waits_ms: float = 0.0
+    other_ms: float = 0.0
+    next_cpu_ms: float = 0.0
+    threads_cpu_ms: float = 0.0
+    threads_queue_ms: float = 0.0
+    steal: float = 0.0
+    left_out_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(vars(self).values()) < 0:
+            raise ValueError("an account with negative time")
+
+    @property
+    def queued_ms(self) -> float:
+        """Milliseconds per step that full cores add at most: a step waits for its own thread or for one beside it."""
+        return self.queue_ms + self.threads_queue_ms
+
+
+@dataclass
 class Window:
     """One timed stretch of the training loop under one rung.
 
     ``steps`` counts batches drawn from the loader; ``optimizer_steps`` counts the optimizer steps in the same stretch
     (fewer under gradient accumulation). ``seconds`` is wall time with the device synchronised at both ends.
     ``evidence`` holds the other figures of the window; see :mod:`pipediag.measure.evidence` for the keys.
+    ``account`` is None if the kernel keeps no counters, or if another thread than the training's draws the batches.
     """
 
     rung: str
@@ -35,6 +70,7 @@ class Window:
     optimizer_steps: int = 0
     attempt: int = 1  # number of the pass over the script
     evidence: dict[str, float] = field(default_factory=dict)
+    account: Account | None = None
 
     def __post_init__(self) -> None:
         check_timed("a window", self.steps, self.seconds)
