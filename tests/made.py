@@ -11,6 +11,7 @@ from pipediag.analysis.stragglers import Change, next_trial
 from pipediag.session import (
     CONTROLS,
     RUNGS,
+    Account,
     BatchFacts,
     Cost,
     Inside,
@@ -113,6 +114,7 @@ def make(
     absent: Sequence[str] = (),
     unavailable: Mapping[str, str] | None = None,
     evidence: Mapping[str, Mapping[str, float]] | None = None,
+    accounts: Mapping[str, Account] | None = None,
     environment: Mapping[str, Any] | None = None,
     device: str = "cuda",
     inside: Inside | None = None,
@@ -149,7 +151,8 @@ def make(
         for rung, ms in ladder.items():
             seconds = 10 * ms * max(0.1, 1 + draw.gauss(0, noise)) / 1000
             seen = dict((evidence or {}).get(rung, {}))
-            session.windows.append(Window(rung, round_, 10, seconds, 10, evidence=seen))
+            account = (accounts or {}).get(rung)
+            session.windows.append(Window(rung, round_, 10, seconds, 10, evidence=seen, account=account))
     for rung in ordered({*RUNGS, *CONTROLS, *ladder, *(unavailable or {})}):
         why = (unavailable or {}).get(rung, "")
         if rung in absent:

@@ -10,14 +10,13 @@ from .chain import parts_of_sample
 from .cores import busy_cores, full
 from .diagnosis import Stage
 from .ladder import LadderView
+from .load import others, worth_telling
 from .sentences import first_of, number, percent, shown
 from .shared_cores import too_many
 from .thresholds import GATE
 from .verdict import disagreements
 from .waterfall import input_stages
 
-#: Other processes are reported if they use at least this share of the cores and at least this many cores.
-FOREIGN, _OTHERS = 0.1, 0.4
 #: Largest number of files named in a warning.
 FILES = 4
 #: The tail is heavy if the 99th percentile is at least this many times the median.
@@ -41,6 +40,7 @@ def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
         *_not_monotone(ladder),
         *_disagreeing(ladder),
         _foreign_load(ladder),
+        _paused(ladder),
         too_many(session.ranks),
         _full_cpu(ladder, pieces),
         _heavy_tail(ladder),
@@ -98,18 +98,32 @@ def _disagreeing(ladder: LadderView) -> list[Warning_]:
 
 def _foreign_load(ladder: LadderView) -> Warning_ | None:
     """Warn of other processes that use cores: the verdict holds only for a machine under the same load."""
-    seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
-    cores = ladder.session.cores
-    if cores is None or "cores_busy" not in seen or ladder.session.environment.get("cgroup_quota"):
+    session = ladder.session
+    windows = [window for rung in ladder.rungs for window in ladder.windows_used(rung)]
+    used = others(session, windows)
+    if used < worth_telling(session):
         return None
-    others = seen["cores_busy"] - seen.get("cores_used", seen["cores_busy"])
-    if others < max(_OTHERS, FOREIGN * cores):
-        return None
+    own = [window.evidence["cores_used"] for window in windows if "cores_used" in window.evidence]
     return Warning_(
         "foreign-load",
-        f"other processes used {others:.1f} of {cores:g} cores during the measurement, the script and its "
-        f"workers {seen['cores_used']:.1f}",
+        f"other processes used {used:.1f} of {session.cores:g} cores during the measurement, the script and its "
+        f"workers {statistics.median(own):.1f}",
         "the figures hold for a machine this busy; analyse on a quiet one",
+    )
+
+
+def _paused(ladder: LadderView) -> Warning_ | None:
+    """Warn of a pause that was cut out of a window."""
+    cut = [one.account.left_out_s for one in ladder.session.windows if one.account is not None]
+    if not any(cut):
+        return None
+    seconds, count = max(cut), sum(one > 0 for one in cut)
+    times = "once" if count == 1 else f"{count} times"
+    return Warning_(
+        "paused",
+        f"the script stood still {times}, for up to {number(seconds)} s: it was stopped, or its data did not come; "
+        + ("this is left out" if count == 1 else "this counts as part of the steps if it happened under one rung"),
+        "analyse again if the script was not stopped by hand",
     )
 
 

@@ -54,7 +54,8 @@ class Verdict:
 
     ``starved`` is the share of the baseline step that the input pipeline costs. ``level`` is the strength of the
     evidence: ``observed`` from the loop's own waiting, ``intervened`` from feeding the loop from a cache, ``proven``
-    from rungs that agree on the stage; empty if nothing was seen.
+    from rungs that agree on the stage, each measured at least twice; empty if nothing was seen. ``uncertain`` says why
+    the answer is not certain; empty if it is.
     """
 
     bottleneck: str
@@ -64,6 +65,12 @@ class Verdict:
     starved: Interval | None = None
     co_bottlenecks: list[str] = field(default_factory=list)
     next_ceiling: tuple[str, float] | None = None  # the stage that limits next, and steps/s then
+    uncertain: str = ""
+
+    @property
+    def certain(self) -> bool:
+        """True if a repeated analysis would come to the same answer."""
+        return self.starved is not None and self.bottleneck != "inconclusive" and not self.uncertain
 
     @property
     def band(self) -> str:
@@ -187,6 +194,8 @@ class Diagnosis:
                 "bottleneck": verdict.bottleneck,
                 "culprit": verdict.culprit and asdict(verdict.culprit),
                 "level": verdict.level or None,
+                "certain": verdict.certain,
+                "why_uncertain": verdict.uncertain or None,
                 "starved": plain(verdict.starved),
                 "band": verdict.band,
                 "co_bottlenecks": verdict.co_bottlenecks,

@@ -30,6 +30,10 @@ class Interval:
         """Return the interval with ``by`` added."""
         return Interval(self.value + by, self.low + by, self.high + by)
 
+    def widened(self, share: float) -> Interval:
+        """Return the interval with both ends ``share`` of the value farther away."""
+        return Interval(self.value, self.low - share * self.value, self.high + share * self.value)
+
     def times(self, factor: float) -> Interval:
         """Return the interval multiplied by ``factor``, which is positive."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)

@@ -21,6 +21,7 @@ from ..session import (
 from .estimate import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .estimate import share as share_of_sums
 from .intervals import Interval, exactly, largest
+from .load import alike, foreign_ms, mean_account, wait_ms, worth_telling
 
 #: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
 #: the device agreed to 0.01 or 0.02 on an H200.
@@ -29,6 +30,13 @@ QUIET = 0.02
 QUIET_CPU = 0.07
 #: The same for a window that only waits for workers; PACE refers to the ratio of two windows.
 LOUD = PACE.sd / math.sqrt(2)
+
+#: Rungs whose steps the training process's own side limits, and which other processes disturb there.
+_OWN_SIDE = ("device", "host", "worker")
+#: Largest share of a step that is attributed to other processes.
+_MOST_FOREIGN = 0.8
+#: A block of observed steps is a pause if it takes more than these seconds and this many times the usual time a step.
+_STILL, _UNUSUAL = 1.0, 10.0
 
 #: PACE refers to windows of three worker rounds; how many a single window holds is unknown.
 _ROUNDS = 3
@@ -59,9 +67,10 @@ class LadderView:
                 continue  # the baseline of a trial, not of the ladder
             self._windows.setdefault(window.rung, {})[window.round] = window
         self._leave_out_warm_up()
+        self._leave_out_unlike_load()
         self._only_observed = "baseline" not in self._windows
         if self._only_observed and session.observed:
-            self._windows["baseline"] = {n: _window(one) for n, one in enumerate(session.observed)}
+            self._windows["baseline"] = {n: _window(one) for n, one in enumerate(_going(session.observed))}
         #: The ladder's measured rungs, fastest first, without the controls.
         self.rungs = [name for name in ordered(self._windows) if name in RUNGS or cut_of(name) is not None]
 
@@ -84,6 +93,15 @@ class LadderView:
                     break
                 del windows[first]
 
+    def _leave_out_unlike_load(self) -> None:
+        """Drop the windows of a rung in which other processes used more or fewer cores than in its others."""
+        tolerance = worth_telling(self.session)
+        for windows in self._windows.values():
+            kept = alike([*windows.values()], tolerance)
+            for round_, window in list(windows.items()):
+                if not any(window is one for one in kept):
+                    del windows[round_]
+
     def _seen(self, rung: str, key: str) -> list[Window]:
         """Return the windows of a rung with a figure of evidence."""
         return [window for window in self._windows.get(rung, {}).values() if key in window.evidence]
@@ -93,9 +111,15 @@ class LadderView:
 
         Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
         """
-        step, seen = window.ms_per_step, window.evidence
+        step, seen = window.ms_per_step + self._stood_still_ms(window), window.evidence
         copy = seen.get("copy_ms", 0.0) / max(1, self.session.workers)
         return step - min(copy, 0.9 * step, seen.get("wait_ms", math.inf))
+
+    def _stood_still_ms(self, window: Window) -> float:
+        """Return the milliseconds per step that were cut out of a window as a pause, if its rung has more pauses."""
+        pauses = [one.account.left_out_s for one in self.session.windows_of(window.rung) if one.account is not None]
+        again = sum(seconds > 0 for seconds in pauses) > 1
+        return 1000 * window.account.left_out_s / window.steps if again and window.account is not None else 0.0
 
     @property
     def steady(self) -> bool:
@@ -150,7 +174,7 @@ class LadderView:
 
     def windows(self, rung: str) -> int:
         """Return the number of windows of a rung; observed steps do not count."""
-        return 0 if rung == "baseline" and self._only_observed else len(self._windows.get(rung, {}))
+        return len(self.windows_used(rung))
 
     def values(self, rung: str) -> list[float]:
         """Return the milliseconds per step of each window of ``rung``."""
@@ -169,21 +193,66 @@ class LadderView:
 
     def cost(self, slow: str, fast: str) -> Interval:
         """Return the milliseconds per step that ``slow`` adds to ``fast``."""
-        share, base = self.share(slow, fast), self.ms(slow).value
-        value = base - self.ms(fast).value
-        return Interval(value, min(value, base * share.low), max(value, base * share.high))
+        return self.share(slow, fast).times(self.ms(slow).value)
+
+    def beside(self, rung: str, slow: str = "baseline") -> Interval:
+        """Return milliseconds per step under ``rung``, under the load that other processes were under ``slow``."""
+        return self.ratio(slow, rung).inverse(self.ms(slow).value)
 
     def ratio(self, slow: str, fast: str) -> Interval:
-        """Return the ratio of a step under ``slow`` to a step under ``fast``, from neighbours in time if any exist."""
+        """Return the ratio of a step under ``slow`` to a step under ``fast``, from neighbours in time if any exist.
+
+        What other processes did to one of the two windows alone is taken out; the interval grows by half of that.
+        """
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
-        value = self.ms(slow).value / self.ms(fast).value
-        before, after = self._windows[slow], self._windows[fast]
-        unpaired = slow == "baseline" and self._only_observed
-        common = [] if unpaired else sorted(before.keys() & after.keys())
-        pairs = [(self._step_ms(before[round_]), self._step_ms(after[round_])) for round_ in common]
+        mine, pairs, moved = self.ms(slow).value, self.steps_of_pairs(slow, fast), self._moved(slow, fast)
+        value = mine / (self.ms(fast).value + moved)
         found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
-        return found.times(value / found.value) if found.low <= value <= found.high else found
+        found = found.times(value / found.value) if found.low <= value <= found.high else found
+        return found.widened(abs(moved) / 2 / mine)
+
+    def paired(self, slow: str, fast: str) -> list[tuple[Window, Window]]:
+        """Return the windows of two rungs that are neighbours in time; observed steps have no neighbours."""
+        if slow == "baseline" and self._only_observed:
+            return []
+        before, after = self._windows[slow], self._windows[fast]
+        return [(before[round_], after[round_]) for round_ in sorted(before.keys() & after.keys())]
+
+    def steps_of_pairs(self, slow: str, fast: str) -> list[tuple[float, float]]:
+        """Return milliseconds per step of neighbours in time, both under the load that the slower one was under."""
+        return [
+            (self._step_ms(one), self._step_ms(other) + self._foreign_ms(one, other, fast))
+            for one, other in self.paired(slow, fast)
+        ]
+
+    def _foreign_ms(self, slow: Window, window: Window, fast: str) -> float:
+        """Return what other processes added to a step of ``slow`` but not of ``window``, which is one of ``fast``."""
+        found = foreign_ms(slow, window) if fast in _OWN_SIDE else None
+        # Never more than the step: the step may not have waited for all threads that waited for a core.
+        return min(max(found or 0.0, -_MOST_FOREIGN * window.ms_per_step), _MOST_FOREIGN * slow.ms_per_step)
+
+    def _moved(self, slow: str, fast: str) -> float:
+        """Return the mean of what other processes added to steps of ``slow`` and not to those of ``fast``."""
+        found = [self._foreign_ms(one, other, fast) for one, other in self.paired(slow, fast)]
+        return statistics.fmean(found) if found else 0.0
+
+    def disturbed(self, slow: str, fast: str) -> float:
+        """Return the largest share of a step that other processes added to one of two neighbouring windows alone."""
+        pairs = self.paired(slow, fast)
+        return max((abs(self._foreign_ms(one, other, fast)) / one.ms_per_step for one, other in pairs), default=0.0)
+
+    def grown(self, rung: str) -> float | None:
+        """Return how much longer the training thread works in a baseline step than under ``rung``; None if unknown.
+
+        That is CPU time, waiting for a core because of the own processes, and blocking outside ``next()``, in
+        milliseconds per step. Whatever the workers take from the training process shows there.
+        """
+        now, then = (mean_account(self.windows_used(name)) for name in ("baseline", rung))
+        if now is None or then is None:
+            return None
+        queued = now.queued_ms - then.queued_ms - self._moved("baseline", rung)
+        return sum(max(0.0, more) for more in (now.cpu_ms - then.cpu_ms, now.other_ms - then.other_ms, queued))
 
     def share(self, slow: str, fast: str) -> Interval:
         """Return the share of a step under ``slow`` that a step under ``fast`` saves."""
@@ -196,7 +265,7 @@ class LadderView:
         if not seen:
             return None
         wholes = [w.ms_per_step * w.steps for w in seen]
-        parts = [min(w.evidence["wait_ms"], w.ms_per_step) * w.steps for w in seen]
+        parts = [min(wait_ms(w), w.ms_per_step) * w.steps for w in seen]
         value = sum(parts) / sum(wholes)
         # The loop's own part of the step has little noise: the step varies with its share of waiting.
         round_ = max(_FEW, self.session.workers)
@@ -249,6 +318,12 @@ class LadderView:
         this = self.session.rungs.get(rung)
         return this is None or this.exists
 
+    def windows_used(self, rung: str) -> list[Window]:
+        """Return the windows of a rung that count, in the order of their rounds; without observed steps."""
+        if rung == "baseline" and self._only_observed:
+            return []
+        return [window for _, window in sorted(self._windows.get(rung, {}).items())]
+
     def evidence(self, rung: str) -> dict[str, float]:
         """Return the median over the rung's windows of each figure of evidence."""
         values: dict[str, list[float]] = {}
@@ -256,6 +331,16 @@ class LadderView:
             for key, value in window.evidence.items():
                 values.setdefault(key, []).append(value)
         return {key: round(statistics.median(v), 4) for key, v in values.items()}
+
+
+def _going(observed: list[Observed]) -> list[Observed]:
+    """Return the blocks of observed steps without one in which the loop stood still."""
+    paces = sorted(one.seconds / one.steps for one in observed)
+    if len(paces) < 3:
+        return observed
+    usual = paces[(len(paces) - 1) // 2]
+    still = [one for one in observed if one.seconds > _STILL and one.seconds / one.steps > _UNUSUAL * usual]
+    return [one for one in observed if one not in still] if len(still) == 1 else observed
 
 
 def _window(one: Observed) -> Window:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..session import CONTROLS, Link, Session, cut_of, cut_rung, ordered
+from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
+from .certainty import DISTURBED, rungs_beside
 from .chain import why_unsplit
 from .ladder import LadderView
 from .thresholds import GATE, RESOLUTION
@@ -58,6 +59,8 @@ def next_round(session: Session) -> list[str]:
         wanted |= {"baseline", own[-1]}
     pieces = waterfall(ladder)
     top = judge(ladder, pieces).bottleneck
+    if top in STAGE_OF_RUNG.values() or top == "contention":
+        wanted |= {rung for rung in rungs_beside(top) if ladder.has(rung) and ladder.windows(rung) < _HEADLINE}
     if top in OF_THE_WORKERS:
         wanted |= {rung for rung, *_ in disagreements(ladder) if ladder.windows(rung) < _ENOUGH}
         if "warm" in rungs and ladder.windows("warm") < _HEADLINE and top in ("load", "storage"):
@@ -75,6 +78,8 @@ def _headline(ladder: LadderView) -> set[str]:
     starved = starved_share(ladder)
     drifts = not ladder.steady and ladder.windows("baseline") <= _ENOUGH
     if starved is None or starves(ladder, starved) is None or starved.high - starved.low > _WIDE or drifts:
+        return pair
+    if ladder.disturbed("baseline", ladder.ceiling) > DISTURBED and ladder.windows("baseline") <= _ENOUGH:
         return pair
     return {rung for rung in pair if ladder.windows(rung) < _HEADLINE}
 

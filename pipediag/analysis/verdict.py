@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from functools import partial
 
 from ..session import Session
 from . import sentences
+from .certainty import ENOUGH, rungs_beside, why_uncertain
 from .diagnosis import Stage, Verdict
 from .intervals import Interval, largest
 from .ladder import LadderView
@@ -14,6 +16,8 @@ from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION
 from .waterfall import OF_THE_WORKERS, culprit, input_stages, sides
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
+#: Rounding error, relative.
+_DUST = 1e-9
 
 
 def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
@@ -25,7 +29,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     ranked, now, startup = input_stages(ladder, pieces), 1000.0 / base.value, startup_ms(session)
     top, starving = _costliest(ladder, ranked), starves(ladder, starved)
     level = INTERVENED if ladder.intervened else OBSERVED
-    verdict = partial(Verdict, level=level, starved=starved)
+    verdict = partial(Verdict, level=level, starved=starved, uncertain=why_uncertain(ladder, ""))
     if startup is not None and startup > (top.ms.value if top else 0.0) and startup / (base.value + startup) > GATE:
         beside = [top.stage] if top is not None and starving else []
         return verdict(
@@ -38,9 +42,8 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     if starving is None or (starving and top is None):
         return verdict("inconclusive", sentences.undecided(ladder, starved, top))
     if not starving or top is None:
-        proven = ladder.intervened and ladder.windows("baseline") > 1
-        sentence = sentences.not_starved(ladder, starved)
-        return verdict("none", sentence, level=PROVEN if proven else level, next_ceiling=("compute", now))
+        found = verdict("none", sentences.not_starved(ladder, starved), next_ceiling=("compute", now))
+        return replace(found, level=level if found.uncertain else PROVEN)
     others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
     best = now / max(1e-3, 1 - starved.value) if ladder.intervened else 0.0
     after = top.without.steps_per_s if top.without is not None else now
@@ -52,10 +55,12 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence = sentences.starved(ladder, starved, top, others, following, after, best)
         sentence += sentences.within(session, top, pieces)
         sentence += "" if best else sentences.only_observed(ladder)
+    uncertain = why_uncertain(ladder, top.stage)
     return verdict(
         top.stage,
         sentence,
-        level=PROVEN if ladder.intervened and _agrees(ladder, top) else level,
+        level=PROVEN if not uncertain and _agrees(ladder, top) else level,
+        uncertain=uncertain,
         culprit=top.culprit,
         co_bottlenecks=others,
         next_ceiling=(following, after),
@@ -108,8 +113,8 @@ def _following(ladder: LadderView, ranked: list[Stage], top: Stage, after: float
 
 
 def _agrees(ladder: LadderView, top: Stage) -> bool:
-    """Return whether the rungs next to the costliest stage were measured and agree with its cost."""
-    if top.ms.low <= 0:
+    """Return whether the rungs next to the costliest stage were each measured twice and agree with its cost."""
+    if top.ms.low <= 0 or any(ladder.has(rung) and ladder.windows(rung) < ENOUGH for rung in rungs_beside(top.stage)):
         return False
     if top.stage not in OF_THE_WORKERS:
         return bool(top.rung) or top.covers == ["contention"]  # rungs measured it
@@ -172,6 +177,6 @@ def startup_ms(session: Session) -> float | None:
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
     """Return whether a stage is worth naming next to the largest: about as large, or not certainly smaller."""
-    large = piece.ms.value >= CO_BOTTLENECK * top.ms.value
+    large = piece.ms.value >= CO_BOTTLENECK * top.ms.value * (1 - _DUST)
     close = piece.ms.high >= top.ms.low
     return (large or close) and piece.ms.value > GATE * base.value

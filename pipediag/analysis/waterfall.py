@@ -51,7 +51,8 @@ class Sides:
             the step without waiting.
         ready: the step with batches ready for the training process, hand-off included.
         waits: waiting for the workers, beyond the hand-off.
-        lost: additional time that the training process needs per step while workers run.
+        lost: additional time that the training process needs per step while workers run; at most what its thread is
+            longer at work (:meth:`.LadderView.grown`).
         handed: additional waiting for batches that are already made, compared with the rung ``worker``.
     """
 
@@ -75,8 +76,8 @@ def sides(ladder: LadderView) -> Sides:
         else:
             ready, waits = min(step.value, fastest), ladder.cost("baseline", ladder.rungs[0]).not_negative()
         return Sides(step, min(ready, fastest), ready, waits, exactly(0.0))
-    slowest = max(own, key=lambda rung: ladder.ms(rung).value)
-    measured = ladder.ms(slowest).value
+    slowest = max(own, key=lambda rung: ladder.beside(rung).value)
+    measured = ladder.beside(slowest).value
     loader = ladder.session.loader
     if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
         beyond = ladder.cost("baseline", slowest).not_negative()
@@ -87,7 +88,7 @@ def sides(ladder: LadderView) -> Sides:
     sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
     waits = share.times(step.value)
     if sends is not None:
-        waits = waits.minus(sends.times(ladder.ms(own[0]).value)).not_negative()
+        waits = waits.minus(sends.times(ladder.beside(own[0]).value)).not_negative()
     if made is not None and "worker" in own:
         # Workers begin a batch before the loop asks for it, so a wait beyond the time to make it is for its delivery.
         late = max(0.0, waits.value - made)
@@ -95,8 +96,10 @@ def sides(ladder: LadderView) -> Sides:
     # The training process cannot need more than the step took, even if a rung measured on a busier machine says so.
     ready = min(measured + late, step.value - waits.value)
     lost = step.value - waits.value - ready
+    if (grown := ladder.grown(slowest)) is not None:
+        lost = min(lost, grown)
     # The wait is the noisiest term; the part beyond the rungs is known as precisely as they are.
-    arm = math.hypot(2 * RESOLUTION * step.value, measured - min(measured, ladder.ms(slowest).low), waits.arm)
+    arm = math.hypot(2 * RESOLUTION * step.value, measured - min(measured, ladder.beside(slowest).low), waits.arm)
     compute = min(ready, ladder.best.value)
     return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
 
@@ -108,14 +111,14 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     """
     if not ladder.has("baseline"):
         return []
-    found, fastest = sides(ladder), ladder.ms(ladder.rungs[0])
+    found, fastest = sides(ladder), ladder.beside(ladder.rungs[0])
     compute = fastest.shifted(found.compute - fastest.value).not_negative()
     pieces = [_stage(ladder, "compute", compute, ladder.rungs[0])]
     at, before = found.compute, "device" if ladder.has("device") else ""
     for rung in _OWN_SIDE[1:]:
         if ladder.has(rung) and before:
             more = found.handed if rung == "worker" else 0.0
-            here = min(found.ready, max(at, ladder.ms(rung).value + more))
+            here = min(found.ready, max(at, ladder.beside(rung).value + more))
             cost = ladder.cost(rung, before).shifted(more)
             arms = Interval(here - at, min(here - at, max(0.0, cost.low)), max(here - at, cost.high))
             pieces.append(_stage(ladder, ladder.stage(rung), arms, rung, ladder.covered(rung)))

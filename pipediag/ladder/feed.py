@@ -39,6 +39,10 @@ class Source(Protocol):
         """The part of ``waited`` in which later batches were already there."""
 
     @property
+    def late(self) -> float:
+        """The part of ``waited`` in which the workers were still making the batch; the rest is for handing it over."""
+
+    @property
     def worker_pids(self) -> list[int]: ...
 
     @property
@@ -80,8 +84,7 @@ class Feed:
         self.loader = loader
         self.rung_switch = RungSwitch(int(loader.num_workers))
         self.findings = findings or Findings()
-        self.waited = 0.0
-        self.stalled = 0.0
+        self.waited = self.stalled = self.late = 0.0
         self._timeout = timeout
         self._looks_inside = looks_inside
         self._native = native
@@ -149,6 +152,7 @@ class Feed:
             return None
         arrived = self._clock.now()
         self.waited += arrived - asked
+        self.late += max(0.0, min(arrived, delivery.made) - asked)
         if arrived - asked > _NOTICEABLE:
             self.stalled += max(0.0, arrived - max(asked, self._overtaken_at()))
         if self._started is not None:

@@ -53,7 +53,7 @@ class OpenWindow:
         self._spans: list[tuple[float, float]] = []  # seconds, and seconds waited, of each step
         self._source = source
         self._lay_ready = self._stock = 0
-        self._waited, self._stalled = source.waited, source.stalled
+        self._waited, self._stalled, self._late = source.waited, source.stalled, source.late
         self._evidence = Evidence(source.worker_pids, gpu)
 
     # One stretch
@@ -182,6 +182,7 @@ class OpenWindow:
         if steps:
             figures["stock"] = float(self._stock)
             figures["next_ms"] = round(1000 * max(0.0, self._source.waited - self._waited - in_next) / steps, 4)
+            figures["late_ms"] = round(1000 * max(0.0, self._source.late - self._late - in_next) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
         return figures
 

@@ -53,8 +53,8 @@ class RemediedFeed:
 
     def __init__(self, rung: str, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
         self._rung = rung
-        self.waited = 0.0
-        self.stalled = 0.0  # not known here
+        self.waited = self.late = 0.0  # when batches were made is not known here
+        self.stalled = 0.0  # nor is this
         self.backlog = backlog
         self.worker_pids: list[int] = []
         self._offloaded = offloaded
@@ -94,6 +94,7 @@ class RemediedFeed:
             return Delivery(None, self._rung, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
         arrived = self._clock.now()
         self.waited += arrived - asked
+        self.late = self.waited
         lay_ready = arrived - asked < _AT_ONCE
         return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else arrived)
 

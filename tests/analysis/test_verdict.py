@@ -18,7 +18,7 @@ from pipediag.analysis.summary import summarise
 from pipediag.analysis.thresholds import GATE, SEVERE
 from pipediag.analysis.verdict import decided, starved_share
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Place, Session, Startup
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Place, Session, Startup
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
 
@@ -123,12 +123,54 @@ def test_startup_smaller_than_the_largest_stage() -> None:
 
 def test_contention() -> None:
     """30.2 of 81 ms are neither waiting nor needed with batches ready: the workers cause contention."""
-    verdict = judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(0.4))).verdict
-    assert (verdict.bottleneck, verdict.level) == ("contention", "proven")
+    seen = waits(0.4, worker_ms=200.0, worker_cpu=1.0)
+    accounts = dict.fromkeys(RUNGS, Account(cpu_ms=50.0)) | {"baseline": Account(cpu_ms=52.0, queue_ms=28.2)}
+    verdict = judged(make(climbing(raw=30.0), noise=0.0, evidence=seen, accounts=accounts)).verdict
+    assert (verdict.bottleneck, verdict.level, verdict.certain) == ("contention", "proven", True)
     assert verdict.culprit == Place("DataLoader", "train.py:10")
     assert verdict.co_bottlenecks == []
     assert verdict.next_ceiling == ("compute", pytest.approx(1000 / 50.8, rel=0.01))
     assert "while they run, a step takes 30.2 ms longer (of 81 ms)" in verdict.sentence
+
+
+def test_contention_is_not_certain_where_the_kernel_does_not_count() -> None:
+    verdict = judged(make(climbing(raw=30.0), noise=0.0, evidence=waits(0.4))).verdict
+    assert (verdict.bottleneck, verdict.level, verdict.certain) == ("contention", "intervened", False)
+    assert "kernel" in verdict.uncertain
+
+
+def test_contention_is_at_most_what_the_training_thread_lost() -> None:
+    """A step takes 30.2 ms longer, but its thread works no longer, and waits for a core 5 ms: no more is contention."""
+    seen = waits(0.4, worker_ms=200.0, worker_cpu=1.0)
+    accounts = dict.fromkeys(RUNGS, Account(cpu_ms=50.0)) | {"baseline": Account(cpu_ms=50.0, queue_ms=5.0)}
+    diagnosis = judged(make(climbing(raw=30.0), noise=0.0, evidence=seen, accounts=accounts))
+    lost = [piece.ms.value for piece in diagnosis.waterfall if piece.stage == "contention"]
+    assert lost == [pytest.approx(5.0)] and diagnosis.verdict.bottleneck != "contention"
+
+
+def test_contention_of_workers_that_use_little_cpu_is_foreign() -> None:
+    """Workers that compute 8 ms a batch cannot keep the training from a core for 28 ms."""
+    seen = waits(0.4, worker_ms=8.0, worker_cpu=1.0, cores_busy=2.0, cores_used=1.0)
+    accounts = dict.fromkeys(RUNGS, Account(cpu_ms=50.0)) | {"baseline": Account(cpu_ms=50.0, queue_ms=30.2)}
+    diagnosis = judged(make(climbing(raw=30.0), noise=0.0, evidence=seen, accounts=accounts, environment={"cores": 2}))
+    lost = [piece.ms.value for piece in diagnosis.waterfall if piece.stage == "contention"]
+    assert max(lost, default=0.0) <= 8.0
+    assert not diagnosis.verdict.certain and "other processes used 1 of 2 cores" in diagnosis.verdict.uncertain
+
+
+def test_hand_off_under_foreign_load_is_not_called_certain() -> None:
+    """The loop waits 10 ms, its workers need 8 ms a batch, and its CPU time is equal under all rungs: 460 of 732 ms."""
+    ladder = {"device": 447.0, "host": 447.0, "worker": 469.0, "baseline": 732.0}
+    seen = {"worker": {"wait_ms": 9.0}, "baseline": {"wait_ms": 10.0, "worker_ms": 16.0, "worker_cpu": 0.5}}
+    accounts = {
+        **dict.fromkeys(("device", "host"), Account(cpu_ms=447.0)),
+        "worker": Account(cpu_ms=460.0, waits_ms=9.0),
+        "baseline": Account(cpu_ms=460.0, queue_ms=262.0, waits_ms=10.0),
+    }
+    diagnosis = judged(make(ladder, workers=2, device="cpu", noise=0.0, evidence=seen, accounts=accounts))
+    costs = {piece.stage: piece.ms.value for piece in diagnosis.waterfall}
+    assert costs["ipc"] <= 25.0 and costs.get("contention", 0.0) <= 8.0
+    assert not diagnosis.verdict.certain
 
 
 def test_contention_beside_workers_that_are_late_as_well() -> None:
@@ -224,10 +266,10 @@ def test_inconclusive_without_anything() -> None:
     assert judged(Session()).verdict.bottleneck == "inconclusive"
 
 
-def test_one_window_of_each_rung_is_enough_where_the_loop_plainly_starves() -> None:
+def test_one_window_of_each_rung_names_the_stage_but_proves_nothing() -> None:
     verdict = judged(make(climbing(raw=30.0), rounds=1)).verdict
-    assert (verdict.bottleneck, verdict.level, verdict.band) == ("transform", "proven", "severe")
-    assert verdict.starved is not None
+    assert (verdict.bottleneck, verdict.level, verdict.band) == ("transform", "intervened", "severe")
+    assert verdict.starved is not None and not verdict.certain and verdict.uncertain == "measured once only"
     assert GATE < verdict.starved.low < verdict.starved.value < verdict.starved.high < 1
 
 

@@ -1,0 +1,163 @@
+"""The account of a step: it closes, and it is read from the kernel's own files."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pipediag.measure.account import Counters, InNext, StepAccount, Times
+
+from ..clock import Clock
+
+
+class Scripted(Counters):
+    """Counters that return what a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: Times | None = Times(0.0, 0.0)
+        self.threads: dict[int, Times] = {}
+        self.stolen = 0.0
+
+    def here(self) -> Times | None:
+        return self.times
+
+    def others(self) -> dict[int, Times]:
+        return dict(self.threads)
+
+    def steal(self) -> float:
+        return self.stolen
+
+
+class Loop:
+    """A loop whose thread works, queues and is blocked as a test says."""
+
+    def __init__(self) -> None:
+        self.clock, self.counters = Clock(), Scripted()
+        self.in_next = InNext(self.clock, self.counters)
+        self.account = StepAccount(self.clock, self.counters, self.in_next)
+
+    def spend(self, cpu: float = 0.0, queue: float = 0.0, blocked: float = 0.0) -> None:
+        self.clock.seconds += cpu + queue + blocked
+        if self.counters.times is not None:
+            before = self.counters.times
+            self.counters.times = Times(before.cpu + cpu, before.queue + queue)
+
+    def step(self, waits: float = 0.0, **work: float) -> None:
+        self.in_next.asks()
+        self.spend(cpu=0.125, blocked=waits)
+        self.in_next.gets()
+        self.spend(**work)
+
+
+def test_it_closes() -> None:
+    """Two steps of 2 s: 0.5 s on a CPU, 0.5 s in the run queue, 0.75 s in next(), 0.25 s blocked elsewhere."""
+    loop = Loop()
+    loop.account.start()
+    for _ in range(2):
+        loop.step(waits=0.75, cpu=0.375, queue=0.5, blocked=0.25)
+    loop.account.stop()
+    found = loop.account.figures(2, 4.0)
+    assert found is not None
+    assert (found.cpu_ms, found.queue_ms, found.waits_ms, found.other_ms) == (500.0, 500.0, 750.0, 250.0)
+    assert found.next_cpu_ms == 125.0
+    assert found.cpu_ms + found.queue_ms + found.waits_ms + found.other_ms == 2000.0
+
+
+def test_waiting_for_a_core_in_next_is_no_waiting_for_a_batch() -> None:
+    loop = Loop()
+    loop.account.start()
+    loop.in_next.asks()
+    loop.spend(cpu=0.25, queue=0.5, blocked=0.25)
+    loop.in_next.gets()
+    loop.account.stop()
+    found = loop.account.figures(1, 1.0)
+    assert found is not None and (found.queue_ms, found.waits_ms) == (500.0, 250.0)
+
+
+def test_stretches_add_up_and_what_lies_between_them_does_not_count() -> None:
+    loop = Loop()
+    for _ in range(2):
+        loop.account.start()
+        loop.step(cpu=0.875)
+        loop.account.stop()
+        loop.spend(cpu=7.0)
+    loop.account.start()
+    loop.step(cpu=9.0)
+    loop.account.drop()
+    found = loop.account.figures(2, 2.0)
+    assert found is not None and (found.cpu_ms, found.other_ms) == (1000.0, 0.0)
+
+
+def test_other_threads() -> None:
+    """The CPU time of all of them, and the longest wait of one for a core; a new thread counts from its start."""
+    loop = Loop()
+    loop.counters.threads = {7: Times(5.0, 1.0)}
+    loop.account.start()
+    loop.step(cpu=0.875)
+    loop.counters.threads = {7: Times(5.5, 1.25), 8: Times(0.25, 0.125)}
+    loop.counters.stolen = 0.5
+    loop.account.stop()
+    found = loop.account.figures(1, 1.0)
+    assert found is not None
+    assert (found.threads_cpu_ms, found.threads_queue_ms, found.queued_ms, found.steal) == (750.0, 250.0, 250.0, 0.5)
+
+
+def test_a_pause_is_part_of_no_step() -> None:
+    loop = Loop()
+    loop.account.start()
+    loop.step(waits=20.0, cpu=0.875)
+    loop.account.stop()
+    found = loop.account.figures(1, 1.0, left_out=20.0, waiting=20.0)
+    assert found is not None
+    assert (found.cpu_ms, found.waits_ms, found.other_ms, found.left_out_s) == (1000.0, 0.0, 0.0, 20.0)
+
+
+def test_none_without_the_kernels_counters() -> None:
+    loop = Loop()
+    loop.counters.times = None
+    loop.account.start()
+    loop.step(cpu=1.0)
+    loop.account.stop()
+    assert loop.account.figures(1, 1.0) is None
+
+
+class TestOfTheKernel:
+    def test_files_that_are_not_there(self, tmp_path: Path) -> None:
+        counters = Counters(tmp_path, tmp_path / "stat")
+        assert (counters.here(), counters.others(), counters.steal()) == (None, {}, 0.0)
+
+    def test_damaged_files(self, tmp_path: Path) -> None:
+        (tmp_path / str(threading.get_native_id())).mkdir()
+        (tmp_path / str(threading.get_native_id()) / "schedstat").write_text("12\n")
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "schedstat").write_text("x y\n")
+        assert (Counters(tmp_path).here(), Counters(tmp_path).others()) == (None, {})
+
+    def test_stolen_time_of_the_processors_it_may_use(self, tmp_path: Path) -> None:
+        stat = tmp_path / "stat"
+        tick = os.sysconf("SC_CLK_TCK")
+        usable = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+        stat.write_text(f"cpu 0 0 0 0 0 0 0 900 0 0\ncpu{usable} 1 2 3 4 5 6 7 {2 * tick} 0 0\nintr 5\n")
+        assert Counters(tmp_path, stat).steal() == (2.0 if hasattr(os, "sched_getaffinity") else 0.0)
+
+    @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no such counters on this system")
+    def test_a_thread_that_works_and_sleeps(self) -> None:
+        """Half of the time of this thread is work: the rest is blocked, whatever else the machine does."""
+        counters = Counters()
+        before, others, began = counters.here(), counters.others(), time.perf_counter()
+        assert before is not None and threading.get_native_id() not in others
+        until = time.thread_time() + 0.1
+        while time.thread_time() < until:
+            pass
+        time.sleep(0.2)
+        after, took = counters.here(), time.perf_counter() - began
+        assert after is not None
+        spent = after.since(before)
+        assert 0.1 <= spent.cpu < 0.19
+        assert took - spent.cpu - spent.queue >= 0.19, "it slept as long as that"
+        counters.close()
