@@ -7,13 +7,14 @@ pays.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Session
-from .estimate import FIRST_LOOKS, LEAST, paired_ratio, sure_gain
+from .estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, paired_ratio, sure_gain
 from .intervals import Interval, plain
 
 #: The hand-off alone, in words.
@@ -28,6 +29,8 @@ BESIDE = {
 }
 #: Number of rounds before the first look at a trial, and the fewest that allow a judgement.
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
+#: Number of windows of the loop from which on the multiple of its workers' time that a step takes is known.
+_FEWEST_WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,10 @@ def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
     A cache of samples is measured on samples that are kept. If only a part of them fits, this is the speedup of a loop
     that makes the others anew.
     """
-    unmodified, remedied = paired(session, "baseline", rung)
+    unmodified, remedied, noise = by_work(session, rung)
     if not unmodified:
         return None
-    measured, remedy = paired_ratio(unmodified, remedied), remedy_of(session, rung)
+    measured, remedy = paired_ratio(unmodified, remedied, noise), remedy_of(session, rung)
     if remedy is None or remedy.keeping is None or remedy.keeping.fits == 1:
         return measured
     fits = remedy.keeping.fits
@@ -143,7 +146,29 @@ def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
 
 def sure(session: Session, rung: str, last: bool = False) -> bool | None:
     """Return whether a remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
-    return sure_gain(*paired(session, "baseline", rung), last=last)
+    return sure_gain(*by_work(session, rung), last=last)
+
+
+def by_work(session: Session, rung: str) -> tuple[list[float], list[float], Noise]:
+    """Return the milliseconds per batch without and with a remedy in each round that has both, and their prior noise.
+
+    A loop that waits for its workers takes a fixed multiple of their time for a batch. That time varies far less than
+    the loop's pace, and the multiple is known from all windows of the loop, those of the ladder included. So if every
+    window of the loop waits, its pace in a round is the multiple of that time.
+    """
+    unmodified, remedied = paired(session, "baseline", rung)
+    rounds = {window.round for window in session.windows_of(rung)}
+    plain_windows = session.windows_of("baseline")
+    made = {window.round: window.evidence.get("worker_ms", 0.0) for window in plain_windows if window.waits}
+    if len(made) < len(plain_windows) or len(made) < _FEWEST_WINDOWS or not all(made.values()):
+        return unmodified, remedied, PACE
+    steps = sum(window.steps for window in plain_windows)
+    multiple = sum(window.ms_per_batch / made[window.round] * window.steps for window in plain_windows) / steps
+    by_made = [multiple * ms for round_, ms in sorted(made.items()) if round_ in rounds]
+    noise = PRODUCTION if any(window.waits for window in session.windows_of(rung)) else WORKERS
+    # All rounds share the error of the multiple, which more rounds do not reduce.
+    shared = PACE.sd / math.sqrt(2 * len(made))
+    return by_made, remedied, Noise(math.hypot(noise.sd, shared * math.sqrt(len(by_made))), noise.degrees)
 
 
 def can_be_judged(session: Session, rung: str) -> bool:

@@ -85,9 +85,13 @@ class Window:
 
         Batches made are the steps plus the growth of the queue; per batch, the time varies less.
         """
-        waits = self.evidence.get("wait_ms", 0.0) > _WAITS * self.ms_per_step
         made = self.steps + self.evidence.get("stock", 0.0)
-        return 1000.0 * self.seconds / made if waits and made > 0 else self.ms_per_step
+        return 1000.0 * self.seconds / made if self.waits and made > 0 else self.ms_per_step
+
+    @property
+    def waits(self) -> bool:
+        """True if the loop waits for batches, not only now and then."""
+        return self.evidence.get("wait_ms", 0.0) > _WAITS * self.ms_per_step
 
 
 @dataclass

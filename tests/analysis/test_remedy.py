@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.estimate import FIRST_LOOKS, LEAST
+from pipediag.analysis.estimate import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.remedy import (
     DECODING,
@@ -18,7 +18,9 @@ from pipediag.analysis.remedy import (
     HAND_OFF,
     Outcome,
     best,
+    by_work,
     outcome,
+    paired,
     speedup,
     to_dict,
     why_none,
@@ -101,6 +103,39 @@ def test_it_pays() -> None:
 def test_it_is_reverted(ratio: float, noise: float, why: str) -> None:
     came = result(tried(ratio, 8, noise))
     assert not came.applied and why in came.reverted
+
+
+class TestByTheWorkersTime:
+    """A loop that waits for its workers: its pace varies by 8 %, their time for a batch by 3 %."""
+
+    def session(self, ratio: float, rounds: int, seed: int = 5, waits: float = 60.0) -> Session:
+        session = tried(ratio, rounds)
+        draw = random.Random(seed)
+        for window in session.windows:
+            if window.rung == "baseline":
+                made = 400.0 * (1 + draw.gauss(0, 0.03))
+                window.seconds = window.steps * made / 4 * (1 + draw.gauss(0, 0.08)) / 1000
+                window.evidence = {"wait_ms": waits, "worker_ms": made}
+        return session
+
+    def test_two_rounds_decide_a_gain_of_a_third(self) -> None:
+        kept = [result(self.session(1.35, 2, seed)) for seed in range(40)]
+        assert sum(one.applied for one in kept) >= 38
+        plainly = [sure_gain(*paired(self.session(1.35, 2, seed), "baseline", REMEDIED)) for seed in range(40)]
+        assert sum(map(bool, plainly)) < 30
+
+    def test_it_keeps_nothing_that_gains_nothing(self) -> None:
+        assert sum(result(self.session(1.0, 3, seed)).applied for seed in range(200)) <= 2
+
+    def test_the_pace_counts_for_a_loop_that_does_not_wait(self) -> None:
+        session = self.session(1.35, 2, waits=1.0)
+        assert by_work(session, REMEDIED)[:2] == paired(session, "baseline", REMEDIED)
+
+    def test_rounds_without_a_window_of_the_remedy_do_not_count(self) -> None:
+        session = self.session(1.35, 3)
+        session.windows = [w for w in session.windows if w.rung != REMEDIED or w.round < 7]
+        slow, fast, _ = by_work(session, REMEDIED)
+        assert len(slow) == len(fast) == 2
 
 
 def test_few_rounds_prove_nothing() -> None:
