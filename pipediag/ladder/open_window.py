@@ -27,6 +27,7 @@ class OpenWindow:
         wanted: target number of steps.
         longest: maximum length in seconds.
         interrupted: True if batches of other loaders were drawn during it.
+        left_out: seconds of a pause that are left out.
     """
 
     def __init__(self, rung: str, wanted: int, longest: float, loop_side: LoopSide, gpu: Gpu | None) -> None:
@@ -46,7 +47,7 @@ class OpenWindow:
         self._account = StepAccount(self._clock, loop_side.counters, loop_side.in_next)
         self._asked = self._got = 0.0  # by the clock
         self._busy = self._read = 0.0  # seconds of the thread's work when they were read last, and when that was
-        self._left_out = self._left_out_in_next = 0.0
+        self.left_out = self._left_out_in_next = 0.0
         self._recorder = StepRecorder.within(setting.session, rung, setting.plan.attempt)
         self._queue = None if rung in CACHED else source
         self._costs: list[BatchCost] = []
@@ -84,7 +85,7 @@ class OpenWindow:
         step = self._asked - asked
         if step >= _PAUSE or self._asked - self._read >= _READ_EVERY:
             busy, self._busy, self._read = self._busy, self._worked(), self._asked
-            if step >= _PAUSE and not self._left_out:
+            if step >= _PAUSE and not self.left_out:
                 self._cut_out_pause(step, self._got - asked, self._busy - busy)
         self._watch.count()
 
@@ -104,7 +105,7 @@ class OpenWindow:
             idle = min(idle, step - self._costs[-1].cpu - self._costs[-1].queued)
         if step < _UNUSUAL * (step - more) or idle < _IDLE * step:
             return
-        self._left_out, self._left_out_in_next = more, more if waits else 0.0
+        self.left_out, self._left_out_in_next = more, more if waits else 0.0
         self._watch.leave_out(more)
 
     def stop(self) -> None:
@@ -170,7 +171,7 @@ class OpenWindow:
 
     def evidence(self) -> dict[str, float]:
         """Return the figures so far."""
-        steps, left_out = self._watch.steps, self._left_out
+        steps, left_out = self._watch.steps, self.left_out
         costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
         figures = {**self._evidence.finish(steps), **worker_figures(costs)}
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
@@ -190,7 +191,7 @@ class OpenWindow:
         """Return the account of the steps so far, if the loop draws its batches itself."""
         if self.rung == "supply" or self._loop_side.drawn_ahead:
             return None
-        left_out, in_next = self._left_out, self._left_out_in_next
+        left_out, in_next = self.left_out, self._left_out_in_next
         return self._account.figures(self._watch.steps, self._watch.seconds, left_out, in_next)
 
     def stretches(self, round_: int) -> list[Stretch]:

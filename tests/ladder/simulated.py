@@ -167,6 +167,7 @@ class Loop:
         self.leaves = leaves
         self.evaluates: set[int] = set()  # epochs without training
         self.validates: set[int] = set()  # steps after which a batch is drawn from another loader
+        self.stands_still: dict[int, float] = {}  # seconds by step: the process is stopped
         self.validates_between = False  # whether one is drawn between the epochs
         self.draws = 0
         self.is_drawn_ahead = False  # by a thread of the script
@@ -211,6 +212,7 @@ class Loop:
             steps += 1
             self.clock.seconds += self.step
             self.training.steps += self.epochs.serial not in self.evaluates
+            self.clock.seconds += self.stands_still.get(self.training.steps, 0.0)
             self.draws += self.training.steps in self.validates
             if self.leaves is not None and self.epochs.handed == self.leaves:
                 self.clock.seconds += 60.0

@@ -95,6 +95,47 @@ class TestLength:
         assert loop.measure("baseline") == ("", 6, 6, 3.0)
 
 
+class TestPauses:
+    """A process that is stopped works no longer, but its clock goes on."""
+
+    def paused(self, rung: str, seconds: float, at: int = 8, **more: Any) -> dict[str, Any]:
+        loop = Loop(step=1 / 16, target=2.0, **more)
+        loop.rest()
+        loop.settle(rung)
+        loop.stands_still = {loop.training.steps + at: seconds}
+        assert loop.measure(rung)[0] == ""
+        return loop.recorded[-1]
+
+    def test_it_is_cut_out(self) -> None:
+        """32 steps of 1/16 s; the 8th takes 20 s longer, which are left out but counted."""
+        window = self.paused("device", 20.0)
+        assert (window["steps"], window["seconds"]) == (32, 2.0)
+        if window["account"] is not None:
+            assert window["account"]["left_out_s"] == 20.0 and window["account"]["other_ms"] <= 1000 / 16
+
+    def test_workers_that_were_stopped_too(self) -> None:
+        """Two workers take 1 s for a batch; the loop waits, is stopped for 50 s, and goes on as before."""
+        window = self.paused("baseline", 50.0, at=4)
+        if window["account"] is not None:
+            assert window["account"]["left_out_s"] > 40.0
+        assert window["seconds"] < 10.0
+
+    def test_a_slow_step_is_no_pause(self) -> None:
+        """0.9 s, as for a checkpoint: that is part of the training."""
+        window = self.paused("device", 0.9)
+        assert window["seconds"] == pytest.approx(2.0 + 0.9)
+
+    def test_steps_of_a_second_are_no_pauses(self) -> None:
+        loop = Loop(step=1.5)
+        loop.rest()
+        loop.measure("device")
+        assert (loop.recorded[-1]["steps"], loop.recorded[-1]["seconds"]) == (2, 3.0)
+
+    def test_nor_is_the_first_step(self) -> None:
+        """Nothing is known of what is usual before it."""
+        assert self.paused("device", 20.0, at=2)["seconds"] > 20.0
+
+
 class TestEpochs:
     """Windows continue over the ends of epochs; time between epochs is left out."""
 
