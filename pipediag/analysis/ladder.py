@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 
 from ..session import (
     CACHED,
@@ -59,6 +60,9 @@ class LadderView:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._windows: dict[str, dict[int, Window]] = {}
+        self._ratios: dict[tuple[str, str], Interval] = {}
+        pauses = Counter(one.rung for one in session.windows if one.account is not None and one.account.left_out_s)
+        self._stood_still = {rung for rung, count in pauses.items() if count > 1}  # that is how its steps are
         trials = {window.round for window in session.windows if fed_apart(window.rung)}
         for window in session.windows:
             if settings_of(window.rung) is not None:  # see halving
@@ -111,15 +115,11 @@ class LadderView:
 
         Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
         """
-        step, seen = window.ms_per_step + self._stood_still_ms(window), window.evidence
+        step, seen = window.ms_per_step, window.evidence
+        if window.rung in self._stood_still and window.account is not None:
+            step += 1000 * window.account.left_out_s / window.steps
         copy = seen.get("copy_ms", 0.0) / max(1, self.session.workers)
         return step - min(copy, 0.9 * step, seen.get("wait_ms", math.inf))
-
-    def _stood_still_ms(self, window: Window) -> float:
-        """Return the milliseconds per step that were cut out of a window as a pause, if its rung has more pauses."""
-        pauses = [one.account.left_out_s for one in self.session.windows_of(window.rung) if one.account is not None]
-        again = sum(seconds > 0 for seconds in pauses) > 1
-        return 1000 * window.account.left_out_s / window.steps if again and window.account is not None else 0.0
 
     @property
     def steady(self) -> bool:
@@ -204,6 +204,11 @@ class LadderView:
 
         What other processes did to one of the two windows alone is taken out; the interval grows by half of that.
         """
+        if (slow, fast) not in self._ratios:
+            self._ratios[slow, fast] = self._ratio(slow, fast)
+        return self._ratios[slow, fast]
+
+    def _ratio(self, slow: str, fast: str) -> Interval:
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
         mine, pairs, moved = self.ms(slow).value, self.steps_of_pairs(slow, fast), self._moved(slow, fast)

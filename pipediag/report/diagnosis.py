@@ -12,7 +12,7 @@ from ..analysis.intervals import Interval, total
 from ..analysis.sentences import counted, fed, job, number, percent, shown
 from ..analysis.summary import Summary, summarise
 from ..session import CACHED, Place, Warning_
-from . import advice, evidence, knobs, model, ranks, remedy
+from . import account, advice, evidence, knobs, model, ranks, remedy
 from .document import Block, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
@@ -36,6 +36,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),
         ranks.section(diagnosis),
+        account.section(diagnosis),
         *evidence.sections(diagnosis),
         knobs.section(diagnosis),
         advice.section(diagnosis),

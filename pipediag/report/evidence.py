@@ -6,6 +6,7 @@ from ..analysis import Diagnosis
 from ..analysis.chain import why_unsplit
 from ..analysis.sentences import number, percent
 from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
+from . import account
 from .document import Listing, Section, Table
 
 
@@ -52,6 +53,7 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
         found = diagnosis.session.rungs.get(name)
         if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
             lines.append(f"{name}: {found.why_not or 'not reached'}")
+    lines += filter(None, [account.why_none(diagnosis)])
     if unsplit := why_unsplit(diagnosis.session):
         lines.append(f"single transforms: {unsplit}")
     lines += [f"parts of {link.name}: {link.whole}" for link in diagnosis.session.links if link.whole]

@@ -10,7 +10,7 @@ from ...analysis.sweep import Run, Sweep
 from .. import Subject, advice, audit, comparison, evidence, model, ranks, sweep
 from ..diagnosis import value, warnings
 from ..document import Checklist, Listing, Paragraph, Section, Table, filled
-from . import bars, inside_worker, raw, remedies, sample_times, the_step
+from . import bars, inside_worker, raw, remedies, sample_times, the_account, the_step
 from .over_time import run_over_time
 from .parts import Chart, Page, PageBlock, Part, with_content, with_drawings
 from .svg import Drawn
@@ -28,6 +28,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Page:
     *_, not_measured, other = evidence.sections(diagnosis)
     parts = [
         the_step.part(diagnosis),
+        the_account.part(diagnosis),
         the_step.ladder(diagnosis),
         _of_section(ranks.section(diagnosis)),
         inside_worker.part(diagnosis),
