@@ -25,7 +25,7 @@ from .score import score
 PATIENCE = 90.0
 SCRIPT = "train.py"
 #: The parts of a report that are kept.
-OF_VERDICT = ("bottleneck", "culprit", "starved", "band", "co_bottlenecks", "sentence")
+OF_VERDICT = ("bottleneck", "level", "culprit", "starved", "band", "co_bottlenecks", "sentence")
 OF_PIECE = ("stage", "culprit", "covers", "ms", "share")
 
 
