@@ -254,8 +254,9 @@ def analyze(request: Request, plan: str | None, results: Results, fail_over: flo
 def audit(request: Request, results: Results, fail_over: float, price: float | None) -> int:
     """Check SCRIPT's input pipeline before tuning or a long run.
 
-    Each item of the checklist passes, fails, or is unmeasurable for a stated reason. SCRIPT is an unmodified training
-    script. Put pipediag's options before it; everything after it goes to the script.
+    Each item of the checklist passes, fails, stays open, was not measured, or does not apply, for a stated reason. The
+    exit code is 3 if one fails. SCRIPT is an unmodified training script. Put pipediag's options before it; everything
+    after it goes to the script.
     """
     from .commands import audit as command
 

@@ -69,6 +69,11 @@ class Trials:
             raise Needed(self._following(plain, changed, open_))
         return Result(ratio_of_pairs(pairs, noise), None)
 
+    def ratio(self, plain: Change, changed: Change, noise: Noise) -> Interval | None:
+        """Return the ratio of plain to changed steps, as far as it was tried; None if it was not."""
+        pairs, _ = self._pairs(plain, changed)
+        return ratio_of_pairs(pairs, noise) if pairs else None
+
     def fed(self) -> list[tuple[int, ...]]:
         """Return the sets of ranks that were fed while others trained unchanged, in the order of their first trials."""
         return list(dict.fromkeys(change.fed for change, _ in self._made if change.fed and not change.delayed))

@@ -15,9 +15,10 @@ from typing import Any
 from ..session import REMEDIES, Observed, Rank, Script, Session, Warning_, Window, fed_apart
 from .estimate import WORKERS
 from .ladder import LadderView
+from .paces import by_pace, input_pace
 from .sentences import numbered
 from .shared_cores import groups
-from .stragglers import by_pace, input_pace, straggler_of
+from .stragglers import straggler_of
 from .thresholds import GATE
 from .waterfall import worker_shares
 
@@ -78,10 +79,10 @@ def summary(number: int, session: Session, ranks: int) -> Rank:
 
 
 def _limiting(leading: Session, ranks: Sequence[Rank]) -> Rank:
-    """Return the rank whose input limits the job: as proven by trials, else by its pace, else the leading rank."""
-    proven, lead = straggler_of(leading), ranks[0]
-    if proven is not None and proven.kind == "input":
-        return by_pace([rank for rank in ranks if rank.rank in proven.ranks])[0]
+    """Return the rank whose input limits the job: a straggler, else by its pace, else the leading rank."""
+    found, lead = straggler_of(leading), ranks[0]
+    if found is not None and found.kind == "input":
+        return by_pace([rank for rank in ranks if rank.rank in found.ranks])[0]
     known = [rank for rank in ranks if input_pace(rank) is not None]
     if not known or lead not in known:
         return by_pace(known)[0] if known else lead

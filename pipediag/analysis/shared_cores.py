@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..session import Rank, Warning_
+from ..session import Rank, Session, Warning_
 from .sentences import counted
 
 _RANGE = "[0-9]{1,9}(-[0-9]{1,9})?"
@@ -39,6 +39,19 @@ def groups(ranks: Iterable[Rank]) -> list[Group]:
     for rank in ranks:
         hosts.setdefault(rank.host, []).append(rank)
     return [group for on_host in hosts.values() for group in _on_host(on_host)]
+
+
+def workers_that_fit(session: Session) -> int | None:
+    """Return the workers that every rank which shares cores with the session's may have, with a core for each process.
+
+    At least 1; None if the session is not a rank's, or if the number of cores is unknown.
+    """
+    shared = next(
+        (group for group in groups(session.ranks) if session.of_rank in {one.rank for one in group.ranks}), None
+    )
+    if shared is None or len(session.ranks) < 2 or not shared.cores:
+        return None
+    return max(1, int(shared.cores / len(shared.ranks)) - 1)
 
 
 def too_many(ranks: Sequence[Rank]) -> Warning_ | None:

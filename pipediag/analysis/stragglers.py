@@ -1,15 +1,18 @@
-"""Find the rank that holds up a distributed job, by treating single ranks differently and timing the whole job.
+"""Find the rank that holds up a distributed job, by what its input supplies, and by treating single ranks differently.
 
 All ranks take the same time for a step, since they wait for each other in the all-reduce. So no rank's own step says
-which rank the others wait for. Two kinds of trials do:
+which rank the others wait for. What their workers supply does if they differ by more than noise: that is *observed*,
+without any trial (:mod:`.paces`). Two kinds of trials *prove* it, by timing the whole job:
 
 - An *input* straggler: some ranks are fed from a cache on their device, the others train unchanged. If the job gains
   much of what it gains with all ranks fed, the input of those ranks holds it up, unless feeding as many other ranks
   helps as well: then the ranks compete for something they share, such as cores. The ranks' input paces (a worker's time
-  for a batch, divided by the number of workers) say which ranks to feed first. They do not decide.
+  for a batch, divided by the number of workers) say which ranks to feed first. They do not decide, and what trials
+  refute is not observed.
 - A straggler of the *step*, such as a slower GPU: all ranks are fed, and the steps of some are made longer. If the job
   becomes slower by as much, one of them is among the slowest; if it does not, they all have slack. In a job of equal
-  ranks, none has slack. Sets of ranks are delayed together and halved, as in group testing.
+  ranks, none has slack. Sets of ranks are delayed together and halved, as in group testing. There are no such trials
+  if the job certainly waits for its input and that of most ranks takes the whole step: no faster step would help.
 
 Nothing here measures: :func:`next_trial` names the next trial, :func:`straggler_of` reads the answer.
 """
@@ -25,12 +28,15 @@ from ..session import CACHED, Rank, Session
 from .estimate import PACE, Noise
 from .intervals import Interval
 from .ladder import LadderView
+from .paces import Late, all_bound, by_pace, input_pace, late_by_pace
 from .rank_trials import MOST_PAIRS, Change, Needed, Result, Trials
 from .sentences import number, numbered, percent, times
 from .thresholds import GATE
-from .verdict import decided
+from .verdict import OBSERVED, PROVEN, decided
 
-__all__ = ["Change", "Straggler", "input_pace", "next_trial", "straggler_of", "straggler_or_why_none"]
+__all__ = ["Change", "Straggler", "next_trial", "straggler_of", "straggler_or_why_none"]
+
+_UNKNOWN = "It is not known whether one rank holds up the others"
 
 #: Feeding an input straggler alone brings at least this share of what feeding all ranks brings.
 HALF = 0.5
@@ -48,13 +54,15 @@ class Straggler:
     """The ranks that hold up a job.
 
     ``kind`` is ``input`` if their batches come late, ``step`` if their own steps take longer. ``gain`` is the speedup
-    of the job without that: measured with the ranks fed, or a lower bound for a step.
+    of the job without that: measured with the ranks fed, predicted if it was only observed, a lower bound for a step.
+    ``level`` is ``observed`` or ``proven``.
     """
 
     ranks: tuple[int, ...]
     kind: Literal["input", "step"]
     gain: Interval
     sentence: str
+    level: str = PROVEN
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "ranks": list(self.ranks), "gain": self.gain.to_dict()}
@@ -74,7 +82,7 @@ def next_trial(session: Session, ranks: Sequence[Rank]) -> Change | None:
 
 
 def straggler_of(session: Session) -> Straggler | None:
-    """Return the ranks that hold up the job, as proven by trials; None if none do or if that is unknown."""
+    """Return the ranks that hold up the job, as proven by trials or observed; None if none do or if that is unknown."""
     return straggler_or_why_none(session)[0]
 
 
@@ -82,26 +90,13 @@ def straggler_or_why_none(session: Session) -> tuple[Straggler | None, str]:
     """Return the straggler, or a sentence that says why none is named; it is empty for a single process."""
     if len(session.ranks) < 2:
         return None, ""
+    trials = Trials(session, closed=True)
     try:
-        return _search(session, session.ranks, Trials(session, closed=True))
+        return _search(session, session.ranks, trials)
     except Needed:
         tried = "the trials ended before it was clear" if session.rank_trials else "no trials were made"
-        return None, f"It is not known whether one rank holds up the others: {tried}."
-
-
-def input_pace(rank: Rank) -> float | None:
-    """Return the milliseconds in which the rank's input gives one batch, or None if unknown.
-
-    Without workers this is the time in which its loop waits for the batch.
-    """
-    if not rank.workers:
-        return rank.wait_ms
-    return rank.worker_ms / rank.workers if rank.worker_ms else None
-
-
-def by_pace(ranks: Sequence[Rank]) -> list[Rank]:
-    """Return the ranks, slowest input first; those with an unknown pace lead."""
-    return sorted(ranks, key=lambda rank: (-(math.inf if (pace := input_pace(rank)) is None else pace), rank.rank))
+        seen = _observed(LadderView(session), trials, session.ranks)
+        return seen, "" if seen else f"{_UNKNOWN}: {tried}."
 
 
 def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[Straggler | None, str]:
@@ -112,20 +107,69 @@ def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[St
     """
     ladder = LadderView(session)
     if len(ranks) < 2 or not ladder.has("baseline") or not any(map(ladder.has, CACHED)):
-        return None, "It is not known whether one rank holds up the others: the job was not fed from a cache."
-    late, on_time = _of_input(ladder, trials, ranks)
+        seen = _observed(ladder, trials, ranks)
+        return seen, "" if seen else f"{_UNKNOWN}: the job was not fed from a cache."
+    loses = decided(ladder.share("baseline", ladder.ceiling))
+    late, on_time = _of_input(ladder, trials, ranks, loses)
     if late:
         return late, ""
+    if loses and all_bound(ladder, ranks):
+        return None, f"No rank holds up the others: {on_time}."
     slow, alike = _of_step(ladder, trials, ranks)
     return slow, "" if slow else f"No rank holds up the others: {on_time}, and {alike}."
+
+
+# Observed
+
+
+def _observed(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> Straggler | None:
+    """Return the ranks whose input holds up the job by what it supplies, unless a trial speaks against that."""
+    late = late_by_pace(ladder, ranks)
+    if late is None:
+        return None
+    fed = trials.ratio(Change(), Change(fed=_numbers(late.ranks)), PACE)
+    if fed is not None and math.log(fed.high) < HALF * math.log(late.gain.value):
+        return None
+    return Straggler(_numbers(late.ranks), "input", late.gain, _supplies(late), OBSERVED)
+
+
+def _supplies(late: Late) -> str:
+    """Return how often each side supplies a batch, as a sentence."""
+    one, other = late.ranks[0], late.others[0]
+    whose = "its" if len(late.ranks) == 1 else "their"
+    theirs = f"rank {other.rank}'s" if len(late.others) == 1 else "those of the others"
+    pace, least = (number(input_pace(rank) or 0.0) for rank in (late.ranks[-1], other))
+    often = f"every {pace} ms" if len(late.ranks) == 1 else f"every {pace} ms at best"
+    sooner = f"every {least} ms" if len(late.others) == 1 else f"every {least} ms or sooner"
+    if one.workers and other.workers:
+        seen = f"{whose} workers give a batch {often}, {theirs} {sooner}"
+    else:
+        seen = f"{whose} data takes {pace} ms a batch, that of {_those(late.others)} {least} ms"
+    return f"{_holds(late.ranks)} (observed: {seen}){_mostly(one, len(late.ranks) == 1)}."
+
+
+def _holds(ranks: Sequence[Rank]) -> str:
+    return f"{_those(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} up the job"
+
+
+def _mostly(rank: Rank, alone: bool) -> str:
+    """Return what the rank spends most of its time for a batch on, as a clause; empty if unknown."""
+    stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
+    if not stage:
+        return ""
+    if rank.workers:
+        who = "its workers spend" if alone else f"the workers of rank {rank.rank} spend"
+        return f"; {who} {percent(share)} in {stage}"
+    return f"; {'it' if alone else f'rank {rank.rank}'} spends {percent(share)} in {stage}"
 
 
 # Input
 
 
-def _of_input(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
-    """Return the ranks whose input holds up the job, or why there are none."""
-    loses = decided(ladder.share("baseline", ladder.ceiling))
+def _of_input(
+    ladder: LadderView, trials: Trials, ranks: Sequence[Rank], loses: bool | None
+) -> tuple[Straggler | None, str]:
+    """Return the ranks whose input holds up the job, or why there are none; ``loses`` says whether it waits at all."""
     if not loses:
         return None, "the job does not wait for its input" if loses is False else "it is open whether the job waits"
     ranks, most = _suspects(ranks, trials), len(ranks) // 2
@@ -206,17 +250,8 @@ def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
 
 def _late(ranks: Sequence[Rank], gain: Interval) -> str:
     caches = "its cache" if len(ranks) == 1 else "their caches"
-    text = (
-        f"{_those(ranks).capitalize()} {'holds' if len(ranks) == 1 else 'hold'} up the job: fed from {caches}, the job "
-    )
-    text += f"runs {times(gain)} as fast"
-    stage, share = max(ranks[0].shares.items(), key=lambda item: item[1], default=("", 0.0))
-    if not stage:
-        return text + "."
-    who = "its workers spend" if len(ranks) == 1 else f"the workers of rank {ranks[0].rank} spend"
-    if not ranks[0].workers:
-        who = "it spends" if len(ranks) == 1 else f"rank {ranks[0].rank} spends"
-    return f"{text}; {who} {percent(share)} in {stage}."
+    fed = f"fed from {caches}, the job runs {times(gain)} as fast"
+    return f"{_holds(ranks)}: {fed}{_mostly(ranks[0], len(ranks) == 1)}."
 
 
 # The step

@@ -6,17 +6,18 @@ from dataclasses import replace
 
 from ..analysis import diagnose_session
 from ..analysis.audit import audit as run_checklist
+from ..errors import EXIT_GATE, EXIT_OK
 from ..host.passes import Request
-from .measuring import exit_code, gated, measure
-from .results import Results
+from .measuring import exit_code, measure
+from .results import Results, say
 
 
 def audit(request: Request, results: Results, percent: float, price: float | None) -> int:
-    """Measure what the checklist needs, show and write it; return the exit code.
+    """Measure what the checklist needs, show and write it; return the exit code: 3 if the audit failed.
 
     Args:
         results: where the report goes.
-        percent: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
+        percent: percentage of a step that the input pipeline may cost.
         price: what an hour of training costs, in any currency.
 
     Raises:
@@ -25,6 +26,10 @@ def audit(request: Request, results: Results, percent: float, price: float | Non
     session = measure(replace(request, audit=percent / 100, knobs=True), results)
     if not session.anything_seen:
         return exit_code(session)
-    diagnosis = diagnose_session(session, price)
-    results.deliver(run_checklist(diagnosis, percent / 100))
-    return results.code(gated(diagnosis, percent))
+    checked = run_checklist(diagnose_session(session, price), percent / 100)
+    results.deliver(checked)
+    code = exit_code(session)
+    if code == EXIT_OK and checked.failed:
+        say(f"not met: {'; '.join(item.title for item in checked.failed)}")
+        code = EXIT_GATE
+    return results.code(code)

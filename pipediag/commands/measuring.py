@@ -66,7 +66,7 @@ def exit_code(session: Session) -> int:
 
 
 def gated(diagnosis: Diagnosis, percent: float | None) -> int:
-    """Return the exit code of a command with ``--fail-over``: the gate's code if nothing else failed.
+    """Return the exit code of an analysis with ``--fail-over``: the gate's code if nothing else failed.
 
     Args:
         percent: percentage of a step that the input pipeline may cost; None for no gate.

@@ -40,8 +40,8 @@ _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 #: Minimum share of the budget for the ladder, however long the first steps take, and minimum share of a remedy's time
 #: for measuring it, however long preparing it takes.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
-#: Share of the budget of a distributed job for the trials of its ranks.
-_TRIALS_SHARE = 0.25
+#: Least and largest share of the budget of a distributed job for the trials of its ranks. Slow steps need more of it.
+_TRIALS_SHARE, _MOST_FOR_TRIALS = 0.25, 0.5
 
 
 class Climb(Driven):
@@ -59,12 +59,9 @@ class Climb(Driven):
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
             if isinstance(self._lockstep, Leader):
-                self._await_ranks(self._lockstep)
-                self._deadline.at = until - _TRIALS_SHARE * self._plan.budget
-            ended = yield from self._rounds(partial(self._makes_way, until - self._plan.knobs))
-            if isinstance(self._lockstep, Leader):
-                self._deadline.at = until
-                yield from RankTrials(self._lockstep, self._loop_side, self._windows).run()
+                ended = yield from self._climb_in_job(self._lockstep, until)
+            else:
+                ended = yield from self._rounds(partial(self._makes_way, until - self._plan.knobs))
             yield from self._look_at_model()
         if self._plan.knobs and not self._lockstep.in_job:
             yield from self._try_settings(until)
@@ -74,6 +71,22 @@ class Climb(Driven):
         yield from self._settler.take_granted()
         self._setting.take_reports(self._lockstep.stop())
         self._setting.finish(ended)
+
+    def _climb_in_job(self, leader: Leader, until: float) -> Turn[str]:
+        """Measure the ladder and make the trials of ranks; the time that they leave goes to the ladder again."""
+        self._await_ranks(leader)
+        trials = RankTrials(leader, self._loop_side, self._windows)
+
+        def leave_time() -> bool:
+            least, most = _TRIALS_SHARE * self._plan.budget, _MOST_FOR_TRIALS * self._plan.budget
+            self._deadline.at = until - min(max(least, trials.seconds), most)
+            return False
+
+        leave_time()
+        ended = yield from self._rounds(leave_time)
+        self._deadline.at = until
+        yield from trials.run()
+        return (yield from self._rounds()) if ended == "budget" and self._clock.now() < until else ended
 
     def _observe(self) -> Turn[None]:
         """Watch the loop train unchanged, for a first answer: how long it waits, and what its workers do."""

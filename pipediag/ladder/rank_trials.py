@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 
+from ..analysis.ladder import LadderView
 from ..analysis.rank_trials import Change
 from ..analysis.ranks import summary
 from ..analysis.stragglers import next_trial
@@ -20,6 +21,9 @@ from .windows import Windows
 
 #: Minimum steps before a trial is timed: every rank has then switched.
 _WARM = 3
+#: Trials that prove one rank's input late: two pairs, and one with as many other ranks fed, which helps nothing. So
+#: three run at the pace of the loop as it is, and two at that of the fed loop.
+_SLOW, _FAST = 3, 2
 
 
 class RankTrials:
@@ -31,6 +35,20 @@ class RankTrials:
         self._windows = windows
         self._setting = loop_side.setting
         self._session = loop_side.setting.session
+
+    @property
+    def seconds(self) -> float:
+        """The time to prove that one rank's input is late, as far as the loop's paces are known."""
+        ladder = LadderView(self._session)
+        if not ladder.has("baseline"):
+            return 0.0
+        slow, fast = ladder.ms("baseline").value / 1000, ladder.best.value / 1000 if ladder.intervened else 0.0
+        return sum(count * pace * sum(self._steps(pace)) for count, pace in ((_SLOW, slow), (_FAST, fast)))
+
+    def _steps(self, pace: float) -> tuple[int, int]:
+        """Return the steps before a trial and in it, given its seconds per step."""
+        workers = self._loop_side.source("baseline").workers
+        return max(_WARM, workers), window_steps(pace, self._windows.target, workers)
 
     def run(self) -> Turn[None]:
         """Make one trial after the other until the answer is known, or the time is over."""
@@ -66,9 +84,8 @@ class RankTrials:
             return None
         if first is not None:
             yield from loop_side.hand(loop_side.own(first.batch, rung))
-        workers = loop_side.source("baseline").workers
-        pace = yield from self._settled(rung, max(_WARM, workers))
-        window = windows.opened(rung, window_steps(pace, windows.target, workers), math.inf)
+        pace = yield from self._settled(rung, self._steps(0.0)[0])
+        window = windows.opened(rung, self._steps(pace)[1], math.inf)
         self._leader.do("device", window=window.wanted, **treated)
         self._leader.reserve(window.wanted, window.wanted)
         yield from windows.settler.drop_stock(rung)

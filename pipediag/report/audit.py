@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ..analysis.audit import FAILED, PASSED, UNMEASURABLE, Audit, Item
+from ..analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, Audit, Item
 from ..analysis.summary import Tone, summarise
 from . import advice
 from .diagnosis import setting, title, warnings
 from .document import Block, Check, Checklist
 
-_TONES: dict[str, Tone] = {FAILED: "bad", PASSED: "good", UNMEASURABLE: "doubtful"}
+_TONES: dict[str, Tone] = {
+    FAILED: "bad", OPEN: "doubtful", NOT_MEASURED: "doubtful", PASSED: "good", DOES_NOT_APPLY: ""
+}  # fmt: skip
 
 
 def blocks(audit: Audit) -> list[Block]:

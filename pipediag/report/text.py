@@ -15,8 +15,8 @@ _IN_FULL = 3
 #: Longer names in tables are cut.
 _NAME = 60
 _BAR = 20
-#: Width of the status in a checklist: that of ``unmeasurable``.
-_STATUS = 12
+#: Width of the status in a checklist: that of ``does not apply``.
+_STATUS = 14
 _COLOURS = {"bad": "31", "doubtful": "33", "good": "32"}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipediag.analysis.shared_cores import groups, too_many
-from pipediag.session import Rank
+from pipediag.analysis.shared_cores import groups, too_many, workers_that_fit
+from pipediag.session import Rank, Session
 
 
 def ranks(
@@ -115,3 +115,19 @@ def test_a_hostile_affinity_costs_nothing() -> None:
     """Numbers may be large: ranges are compared, not listed."""
     found = ranks(2, 2, 8.0, ("0-999999999", "5"))
     assert grouped(found)[0][0] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "found, of_rank, fit",
+    [
+        (ranks(2, 2, 2.0, ("0-1",)), 1, 1),  # a core for each process would be none for workers
+        (ranks(4, 2, 32.0, ("0-31",)), 0, 7),
+        (ranks(4, 2, 8.0, ("0-7", "8-15")), 3, 3),
+        (ranks(2, 2, 16.0, ("0-15",), hosts=2), 0, 15),
+        (ranks(2, 2, 0.0), 0, None),  # not known how many cores there are
+        (ranks(1, 2, 16.0), 0, None),
+        (ranks(2, 2, 16.0), None, None),
+    ],
+)
+def test_workers_that_fit(found: list[Rank], of_rank: int | None, fit: int | None) -> None:
+    assert workers_that_fit(Session(ranks=found, of_rank=of_rank)) == fit

@@ -7,7 +7,7 @@ import pytest
 from pipediag.analysis.stragglers import straggler_of
 from pipediag.session import Session
 
-from .sandbox import SCRIPTS, Analysis, Sandbox
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
 
 JOB = ("torchrun", "--standalone", "--nproc-per-node", "2")
 
@@ -68,3 +68,13 @@ class TestLate:
         assert straggler is not None
         assert (straggler.ranks, straggler.kind) == ((1,), "input")
         assert straggler.gain.low > 1.5
+
+    def test_it_is_named_before_there_was_time_for_a_trial(self, sandbox: Sandbox) -> None:
+        """A trial would take more than a second of steps of 60 ms."""
+        found = analyze(sandbox, "late", budget=2.0)
+        assert found.json["session"]["rank_trials"] == []
+        straggler = found.json["straggler"]
+        assert (straggler["ranks"], straggler["kind"], straggler["level"]) == ([1], "input", "observed")
+        screen = " ".join(sandbox.run(*PIPEDIAG, "report", str(sandbox.report)).stdout.split())
+        assert "Rank 1 holds up the job (observed: its workers give a batch every " in screen
+        assert ", rank 0's every " in screen

@@ -122,6 +122,22 @@ class TestStep:
         assert job.answer is None
 
 
+class TestTheTime:
+    @pytest.mark.parametrize("late", [2.0, 8.0])
+    def test_it_is_known_before(self, late: float) -> None:
+        """The ladder leaves as much as the trials then take, but for the batches that lie ready."""
+        job = Job([0.5] * 4, [0.25, late, 0.25])
+        expected, began = RankTrials(job.leader, job.loop_side, job.windows).seconds, job.clock.now()
+        job.run()
+        assert job.answer.level == "proven"
+        assert expected == pytest.approx(job.clock.now() - began, rel=0.25)
+
+    def test_it_is_not_known_before_the_loop_was_timed(self) -> None:
+        job = Job([0.5] * 4, [0.25, 2.0, 0.25])
+        job.session.windows = []
+        assert RankTrials(job.leader, job.loop_side, job.windows).seconds == 0.0
+
+
 class TestTheEnd:
     def test_trials_made_in_time_are_kept(self) -> None:
         """The loop is unsettled afterwards: it settles again before the next window."""

@@ -111,9 +111,17 @@ def test_the_published_form(held: Diagnosis) -> None:
     assert data["ranks"][2].keys() >= {
         "host", "device", "cores", "numa_node", "workers", "step_ms", "wait_ms", "worker_ms", "shares",
     }  # fmt: skip
-    assert data["straggler"].keys() == {"ranks", "kind", "gain", "sentence"}
+    assert data["straggler"].keys() == {"ranks", "kind", "gain", "sentence", "level"}
     assert data["straggler"]["gain"].keys() == {"value", "low", "high"}
     assert diagnose_session(job(4, None)).to_dict()["no_straggler"].startswith("No rank holds up the others: ")
+
+
+def test_the_screen_without_a_trial(held: Diagnosis) -> None:
+    """It says what each rank's workers supply, and names the rank."""
+    shown = screen.write(summarise(diagnose_session(replace(held.session, rank_trials=[]))))
+    told = " ".join(shown.split())
+    assert "Rank 2 holds up the job (observed: its workers give a batch every 107 ms, those of the others every" in told
+    assert shown.count("\n") <= screen.LINES
 
 
 def test_the_screen(held: Diagnosis) -> None:

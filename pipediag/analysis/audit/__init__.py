@@ -1,7 +1,7 @@
-"""Audit a script's input pipeline: a checklist of items that pass, fail or cannot be measured.
+"""Audit a script's input pipeline: a checklist of items that pass, fail, stay open, or do not apply.
 
-An item fails if the run's own numbers show a cost, not if it breaks a rule of thumb: a copy that the loop waits for
-passes if it costs nothing. The run's recommendations say what to do about failures.
+An item fails if the run's own numbers show that mending it gains enough, not if it breaks a rule of thumb: a copy that
+the loop waits for passes if it costs nothing. The run's recommendations say what to do about failures.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ..diagnosis import Diagnosis
 from ..sentences import percent
 from ..thresholds import GATE
 from . import device, pipeline
-from .item import FAILED, PASSED, UNMEASURABLE, Check, Item, Result, Unmeasurable
+from .item import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, STATUSES, Check, Item, Result, Unanswered
 
-__all__ = ["FAILED", "PASSED", "UNMEASURABLE", "Audit", "Item", "audit"]
+__all__ = ["DOES_NOT_APPLY", "FAILED", "NOT_MEASURED", "OPEN", "PASSED", "STATUSES", "Audit", "Item", "audit"]
 
-#: Each check's id and title, and the function that makes it. Functions raise :class:`~.item.Unmeasurable`.
+#: Each check's id and title, and the function that makes it. Functions raise :class:`~.item.Unanswered`.
 CHECKS: tuple[tuple[str, str, Callable[[Check], Result]], ...] = (
     ("starvation", "input costs at most {gate} of a step", pipeline.starvation),
     ("supply", "the loader alone is faster than the training", pipeline.supply),
     ("startup", "epochs begin without a long wait", pipeline.startup),
     ("cores", "workers and threads have the cores they need", pipeline.cores),
     ("knobs", "no other setting of the loader would gain much", pipeline.knobs),
-    ("transfer", f"copies to the device cost at most {percent(GATE)} of a step", device.transfer),
+    ("transfer", "copies to the device cost at most {bound} of a step", device.transfer),
     ("syncs", "no call waits for the device in every step", device.syncs),
     ("bytes", "batches carry few redundant bytes to the device", device.light),
     ("unread", "what is copied to the device is read there", device.unread),
@@ -39,6 +39,16 @@ class Audit:
     diagnosis: Diagnosis
     gate: float
     items: list[Item]
+
+    @property
+    def failed(self) -> list[Item]:
+        """The items that fail; the audit fails if there are any."""
+        return [item for item in self.items if item.status == FAILED]
+
+    @property
+    def conclusive(self) -> bool:
+        """True if the audit failed, or passed: it is known whether input costs more than the gate."""
+        return bool(self.failed) or any(item.id == "starvation" and item.status == PASSED for item in self.items)
 
     def count(self, status: str) -> int:
         """Return how many items have this status."""
@@ -57,7 +67,7 @@ def audit(diagnosis: Diagnosis, gate: float = GATE) -> Audit:
     for id, title, made in CHECKS:
         try:
             result = made(check)
-        except Unmeasurable as why:
-            result = Result(UNMEASURABLE, str(why))
-        items.append(Item(**vars(result), id=id, title=title.format(gate=percent(gate))))
+        except Unanswered as why:
+            result = Result(why.status, str(why))
+        items.append(Item(**vars(result), id=id, title=title.format(gate=percent(gate), bound=percent(check.bound))))
     return Audit(diagnosis, gate, items)

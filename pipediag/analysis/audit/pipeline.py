@@ -9,23 +9,22 @@ from ..cores import threads
 from ..halving import arms
 from ..recommend import tried
 from ..sentences import counted, fed, number, percent, percent_of, times
-from ..thresholds import GATE, QUEUED
+from ..thresholds import QUEUED
 from ..verdict import startup_ms
 from ..waterfall import OF_THE_WORKERS
 from ..whatif import what_if
-from .item import FAILED, OPEN, PASSED, Check, Result, Unmeasurable, at_most, failed, margin
+from .item import PASSED, Check, NotMeasured, Result, Undecided, at_most, failed, margin
 
 #: Ids of the recommendations that change only the loader's settings.
 KNOBS = frozenset({*tried.IDS, "persistent-workers"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
-_NO_WORKERS = "num_workers=0: the training process makes the batches between its steps"
 
 
 def starvation(check: Check) -> Result:
     """Check the input pipeline's cost per step against the gate."""
     ladder, starved = check.ladder, check.diagnosis.verdict.starved
     if starved is None:
-        raise Unmeasurable(check.diagnosis.verdict.sentence)
+        raise NotMeasured(check.diagnosis.verdict.sentence)
     base, best = number(ladder.ms("baseline").value), number(ladder.best.value)
     figures = f"{percent_of('', starved)}: {base} ms with the loader, {best} {fed(ladder)}"
     advice = [one for one in check.diagnosis.recommendations if one.stage != "compute"]
@@ -35,37 +34,37 @@ def starvation(check: Check) -> Result:
 def supply(check: Check) -> Result:
     """Check the rate of the loader alone against the rate of training with batches ready."""
     ladder = check.ladder
+    check.needs_workers()
     check.needs("baseline", "supply")
-    if not check.loader.num_workers:
-        raise Unmeasurable(_NO_WORKERS)
     if len(ladder.rungs) < 2:
         check.needs("device")
     rate = margin(ladder)
     makes, takes = (number(1000.0 / ladder.ms(rung).value) for rung in ("supply", ladder.ceiling))
     figures = f"the loader supplies {times(rate)} what training consumes: {makes} against {takes} batches/s"
+    if check.input_is_cheap:
+        return Result(PASSED, figures)
     advice = [one for one in check.diagnosis.recommendations if one.stage in OF_THE_WORKERS]
-    return at_most(rate.inverse(), 1.0, figures, advice, "see the first item: the input's cost")
+    return at_most(rate.inverse(), 1 / (1 - check.bound), figures, advice, "see the first item: the input's cost")
 
 
 def startup(check: Check) -> Result:
     """Check the cost of an epoch's start, spread over its steps."""
     loader, paid = check.loader, check.session.startups
     each = startup_ms(check.session)
+    check.needs_workers()
     check.needs("baseline")
-    if not loader.num_workers:
-        raise Unmeasurable(_NO_WORKERS)
     if not loader.length:
-        raise Unmeasurable("the loader has no length: its startup cannot be spread over an epoch")
+        raise NotMeasured("the loader has no length: its startup cannot be spread over an epoch")
     if each is None:
         kept = loader.persistent_workers and bool(paid)
-        raise Unmeasurable(
+        raise NotMeasured(
             "the workers persist, and the script began no second epoch" if kept else "the script began no epoch"
         )
     share = each / (check.ladder.ms("baseline").value + each)
     seconds = statistics.median(one.seconds for one in paid if one.renewed or not loader.persistent_workers)
     figures = f"{number(seconds)} s from iter() to the first batch, {number(each)} ms a step over an epoch of "
     figures += f"{loader.length} batches: {percent(share)} of the time"
-    if share <= GATE:
+    if share <= check.bound:
         return Result(PASSED, figures)
     return failed(figures, check.advice({"persistent-workers"}), "longer epochs, or a cheaper first batch")
 
@@ -73,33 +72,31 @@ def startup(check: Check) -> Result:
 def cores(check: Check) -> Result:
     """Check workers and threads against the cores that they may use."""
     running = threads(check.session)
+    check.needs_workers()
     check.needs("baseline")
     queued = check.ladder.evidence("baseline").get("worker_queued")
-    if not running.workers:
-        raise Unmeasurable("num_workers=0: there are no workers")
     if math.isinf(running.cores):
-        raise Unmeasurable("the number of usable cores is not known")
+        raise NotMeasured("the number of usable cores is not known")
     if queued is None:
-        raise Unmeasurable("how long the workers wait for a core was not measured")
+        raise NotMeasured("how long the workers wait for a core was not measured")
     figures = f"{running}; a worker waits for a core {percent(queued)} of its time"
-    advice = check.advice(_CORES)
-    if advice:
-        return Result(FAILED, figures, advice)
+    if check.input_is_cheap:  # a loop that does not starve needs no fix
+        return Result(PASSED, figures)
+    if not running.exceed or queued <= QUEUED:
+        return check.judged(figures, _CORES)
     starved = check.diagnosis.verdict.starved
-    costs = starved is None or starved.high > GATE  # a loop that does not starve needs no fix
-    if costs and running.exceed and queued > QUEUED:
-        return Result(FAILED, figures, [], ["give the workers less to do, or each device more cores"])
-    return Result(PASSED, figures)
+    if starved is None or starved.low <= check.bound:
+        raise Undecided(figures)
+    return failed(figures, check.advice(_CORES), "give the workers less to do, or each device more cores")
 
 
 def knobs(check: Check) -> Result:
     """Check the loader's settings against the gain of other settings."""
     if what_if(check.ladder) is None:
-        raise Unmeasurable(check.lacking("baseline", "device") or OPEN)
+        check.needs("baseline", "device")
     names = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
     figures = ", ".join(f"{name}={getattr(check.loader, name)}" for name in names)
     measured = sum(arm.speedup is not None for arm in arms(check.session))
     if measured:
         figures += f"; {counted(measured, 'other setting')} measured"
-    advice = check.advice(KNOBS)
-    return Result(FAILED if advice else PASSED, figures, advice)
+    return check.judged(figures, KNOBS)

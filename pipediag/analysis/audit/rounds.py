@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from ...session import Session, fed_apart, ordered
 from ..intervals import Interval, exceeds
 from ..ladder import LadderView
-from ..thresholds import GATE
 from ..verdict import starved_share
-from .item import margin, share_of_step
+from .item import least_worth, margin, share_of_step
 
 #: Minimum number of windows per rung.
 _ENOUGH = 2
@@ -19,8 +18,7 @@ def next_round(session: Session, gate: float) -> list[str]:
     """Return the rungs that need another window each; empty if every item is decided or never will be.
 
     Every rung gets a few windows, controls included. Then the whole pipeline's cost is compared with ``gate``, a share
-    of the step, the cost of copying with :data:`GATE`, and the loader alone with the loop. The transform chain is not
-    cut.
+    of the step, and copying and the loader alone with :func:`.item.least_worth`. The transform chain is not cut.
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
@@ -34,11 +32,11 @@ def next_round(session: Session, gate: float) -> list[str]:
 
 def _compared(ladder: LadderView, gate: float) -> Iterator[tuple[set[str], Interval, float]]:
     """Yield pairs of rungs, the interval that they give, and the bound that it is compared with."""
-    top = ladder.rungs[0]
+    top, bound = ladder.rungs[0], least_worth(gate)
     starved = starved_share(ladder)
     if starved is not None:
         yield {"baseline", top}, starved, gate
     if {"device", "host"} <= {*ladder.rungs}:
-        yield {"device", "host"}, share_of_step(ladder, "host", "device"), GATE
+        yield {"device", "host"}, share_of_step(ladder, "host", "device"), bound
     if ladder.has("supply") and ladder.has("worker"):
-        yield {"supply", top}, margin(ladder).inverse(), 1.0
+        yield {"supply", top}, margin(ladder).inverse(), 1 / (1 - bound)

@@ -16,10 +16,11 @@ from ..sentences import fed, number, percent_of, shown, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
-from . import loading, model, transfer, transforms, tried, workers
+from . import loading, model, ranks, transfer, transforms, tried, workers
 from .view import View
 
 RULES: tuple[Callable[[View], Recommendation | None], ...] = (
+    ranks.late_rank,
     transforms.offload,
     transforms.reorder,
     transforms.precompute,

@@ -11,6 +11,7 @@ from ..diagnosis import Recommendation
 from ..intervals import Interval
 from ..ladder import LadderView
 from ..sentences import number, percent
+from ..shared_cores import workers_that_fit
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
 from ..whatif import Change, WhatIf
@@ -24,8 +25,11 @@ _BLOCKED = 0.3
 def more_workers(view: View) -> Recommendation | None:
     """Recommend more workers, if cores are free for them."""
     work, cores, model = view.work, view.session.cores, view.whatif
-    wanted = model.workers_wanted()
-    if work is None or cores is None or wanted is None or wanted <= model.workers or not model.waits:
+    wanted, fit = model.workers_wanted(), workers_that_fit(view.session)
+    if work is None or cores is None or wanted is None or not model.waits:
+        return None
+    wanted = wanted if fit is None else min(wanted, fit)
+    if wanted <= model.workers:
         return None
     if judged(view, "num-workers"):
         return None

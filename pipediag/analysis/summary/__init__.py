@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..audit import FAILED, PASSED, UNMEASURABLE, Audit
+from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
 from ..compare import Comparison, StageChange
 from ..diagnosis import Diagnosis
 from ..sentences import counted, number, percent
@@ -29,17 +29,17 @@ def summarise(subject: Diagnosis | Audit | Comparison | Sweep) -> Summary:
 
 def _of_audit(audit: Audit) -> Summary:
     inner = of_diagnosis(audit.diagnosis)
-    items = sorted(audit.items, key=lambda item: [FAILED, UNMEASURABLE, PASSED].index(item.status))
+    items = sorted(audit.items, key=lambda item: STATUSES.index(item.status))
     actions = []
     for item in items:
         actions += [advice(audit.diagnosis.session, one) for one in item.advice]
         actions += map(Action, item.todo)
-    failed, passed, open_ = map(audit.count, (FAILED, PASSED, UNMEASURABLE))
+    others = [f"{count} {_status(status, count)}" for status in STATUSES[1:] if (count := audit.count(status))]
     headline, tone = _answer_of_audit(audit)
     return replace(
         inner,
         headline=headline,
-        figures=f"{failed} of {counted(len(items), 'check')} failed, {passed} passed, {open_} unmeasurable",
+        figures=", ".join([f"{audit.count(FAILED)} of {counted(len(items), 'check')} failed", *others]),
         certainty="",
         tone=tone,
         basis="",
@@ -51,13 +51,14 @@ def _of_audit(audit: Audit) -> Summary:
     )
 
 
+def _status(status: str, count: int) -> str:
+    return "do not apply" if status == DOES_NOT_APPLY and count > 1 else status
+
+
 def _answer_of_audit(audit: Audit) -> tuple[str, Tone]:
-    """Return the headline of an audit: it has not passed while it is open whether the loop starves."""
-    if audit.count(FAILED):
+    if audit.failed:
         return "The audit failed", "bad"
-    if any(item.status == UNMEASURABLE and item.id == "starvation" for item in audit.items):
-        return "The audit is inconclusive", "doubtful"
-    return "The audit passed", "good"
+    return ("The audit passed", "good") if audit.conclusive else ("The audit is inconclusive", "doubtful")
 
 
 def _of_comparison(comparison: Comparison) -> Summary:
