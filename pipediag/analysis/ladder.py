@@ -285,10 +285,19 @@ class LadderView:
         return sum(w.evidence["worker_ms"] * w.steps for w in seen) / steps if steps else None
 
     def _noise(self, rung: str) -> Noise:
-        """Return the prior noise of a window: it grows with the share of the step that waits for workers."""
+        """Return the prior noise of a window: it grows with the share of the step that waits for workers.
+
+        The shorter the window, the more: it shrinks with the square root of the workers' rounds in it.
+        """
         waits = [window.evidence["wait_ms"] / window.ms_per_step for window in self._seen(rung, "wait_ms")]
         part = min(1.0, statistics.median(waits)) if waits and rung not in CACHED else 0.0
-        return Noise(self.quiet + (LOUD - self.quiet) * part, PACE.degrees)
+        steps = statistics.median([window.steps for window in self._windows[rung].values()])
+        rounds = (
+            min(_ROUNDS, max(1.0, steps / self.session.workers))
+            if self.session.workers and not self._only_observed
+            else _ROUNDS
+        )
+        return Noise(self.quiet + (LOUD * math.sqrt(_ROUNDS / rounds) - self.quiet) * part, PACE.degrees)
 
     def below(self, rung: str) -> str | None:
         """Return the next faster measured rung, or None."""

@@ -29,8 +29,9 @@ _LONGEST = 3.0
 #: Rounds of the workers in a window of a loop that waits for them. Workers stay in phase, so one round is one
 #: observation, however many batches it holds.
 _ROUNDS = 3
-#: Maximum share of the budget for these rounds; a window with slower workers has fewer rounds.
-_SHARE = 0.15
+#: Maximum time for these rounds: seconds, or a share of the budget if that is longer, but no more than the last share. A
+#: window with slower workers has fewer rounds: one is enough to know the workers' time for a batch.
+_ROUNDS_SECONDS, _ROUNDS_SHARE, _SHARE = 3.0, 0.025, 0.15
 #: Seconds of steps that rank 0 of a job grants at a time within a window.
 _AHEAD = 0.5
 
@@ -115,8 +116,14 @@ class Windows:
 
     def _open(self, rung: str) -> OpenWindow:
         quiet = rung in CACHED or self.switcher.keeps_up  # the length of such windows does not affect their pace
-        target = self.target if quiet else max(self.target, self.settler.seconds)
+        target = self.target if quiet else max(self.target, min(self.settler.seconds, self._rounds_seconds))
         return self.opened(rung, self._wanted(rung, target), _LONGEST * target)
+
+    @property
+    def _rounds_seconds(self) -> float:
+        """Maximum seconds for the rounds of the workers in a window."""
+        budget = self._setting.plan.budget
+        return min(_SHARE * budget, max(_ROUNDS_SECONDS, _ROUNDS_SHARE * budget))
 
     def opened(self, rung: str, steps: int, longest: float) -> OpenWindow:
         """Open a window of ``steps`` steps that take at most ``longest`` seconds."""
@@ -128,7 +135,7 @@ class Windows:
         if rung in CACHED or self.switcher.keeps_up:
             return window_steps(pace, target, 0)
         workers = max(1, self._loop_side.source(rung).workers)
-        rounds = min(float(_ROUNDS), _SHARE * self._setting.plan.budget / max(1e-6, workers * pace))
+        rounds = min(float(_ROUNDS), self._rounds_seconds / max(1e-6, workers * pace))
         return window_steps(pace, max(target, max(1.0, rounds) * workers * pace), workers)
 
     def close(self, window: OpenWindow) -> str:

@@ -27,10 +27,15 @@ class TestLength:
         assert (window["steps"], window["seconds"]) == (6, 3.0)
 
     def test_fewer_rounds_if_they_would_take_too_much_of_the_budget(self) -> None:
-        """15 % of 4 s are less than a round; a window has at least one, four batches, and the length of settling."""
-        assert self.window(Loop(budget=4.0, workers=5))["steps"] == 10
+        """15 % of 4 s are less than a round; a window has at least one, and four batches."""
+        assert self.window(Loop(budget=4.0, workers=5))["steps"] == 5
         assert self.window(Loop(budget=80.0, workers=5))["steps"] == 15
         assert self.window(Loop(budget=4.0))["steps"] == 4
+
+    def test_fewer_rounds_if_they_would_take_longer_than_three_seconds(self) -> None:
+        """A round of 20 workers takes the loop 2.5 s: two hold 3 s, and a long budget has room for three."""
+        assert self.window(Loop(workers=20))["steps"] == 40
+        assert self.window(Loop(workers=20, budget=400.0))["steps"] == 60
 
     def test_at_least_as_long_as_settling_took(self) -> None:
         """Settling mostly waits for the workers of the baseline: 37.5 batches of 1/32 s, in whole rounds."""
