@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ...session import Cost, Inside, Link
+from ...session import Cost, Inside
 from ...usercode import tree
 from ...usercode.chain import Chain, decides_at_random
-from ...usercode.places import code_of, origin, places_of
+from ...usercode.places import code_of, link_of
 from ...usercode.slots import Slot
 from ...usercode.spying import is_path, spied
 from .opened_files import OpenedFiles
@@ -141,9 +141,7 @@ class Probe:
             calls_of = [found.get(number, []) for number in range(len(links))]
         else:
             calls_of = list(found.values())
-            functions = [calls[0].fn for calls in calls_of]
-            places = places_of(functions)
-            links = [Link(p.name, p.where, origin=origin(fn)) for p, fn in zip(places, functions, strict=True)]
+            links = [link_of(calls[0].fn) for calls in calls_of]
         for link, calls in zip(links, calls_of, strict=True):
             link.cost = _mean(calls, count)
             if calls:
