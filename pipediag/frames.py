@@ -12,6 +12,14 @@ from types import TracebackType
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _DEMO = _ROOT + "demo" + os.sep
 _STANDARD = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
+#: Folders that hold installed commands: this environment's, the user's own, and the system's.
+_COMMANDS = {
+    *(os.path.abspath(path) for path in (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))),
+    os.path.abspath(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))),
+    *("/usr/bin", "/usr/local/bin"),
+}
+#: Folders that installed packages are in; what follows in a path is the package.
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 #: One frame of a formatted traceback: its header line, and its source and marker lines.
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
 
@@ -25,14 +33,34 @@ def is_users(file: str) -> bool:
     """Return whether a source file belongs to the user rather than to Python, an installed package, or pipediag."""
     if file.startswith(_DEMO):  # wherever it is installed
         return True
-    if file.startswith("<") or is_installed(file) or is_ours(file) or is_torchs(file):
+    if file.startswith("<") or is_installed(file) or is_ours(file) or is_torchs(file) or is_command(file):
         return False
     return not file.startswith(_STANDARD)
 
 
+def is_command(file: str) -> bool:
+    """Return whether a source file is an installed command, such as ``torchrun``, which only calls its package."""
+    folder, name = os.path.split(file)
+    return folder in _COMMANDS and (not name.endswith((".py", ".pyw")) or name.endswith("-script.py"))
+
+
+def in_package(file: str) -> str:
+    """Return a library's source file relative to the folder of its package: ``torchvision/datasets/folder.py``.
+
+    A file that belongs to no library gives "".
+    """
+    if file.startswith(_DEMO):
+        return ""
+    if installed := _INSTALLED.match(file):
+        return file[installed.end() :]
+    if is_torchs(file):
+        return os.path.relpath(file, os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or "")))
+    return next((file[len(folder) :] for folder in _STANDARD if file.startswith(folder)), "")
+
+
 def is_installed(file: str) -> bool:
     """Return whether a source file is in a folder of installed packages."""
-    return "site-packages" in file or "dist-packages" in file
+    return _INSTALLED.match(file) is not None
 
 
 def is_torchs(file: str) -> bool:

@@ -111,15 +111,15 @@ class LadderView:
         return [window for window in self._windows.get(rung, {}).values() if key in window.evidence]
 
     def _step_ms(self, window: Window) -> float:
-        """Return milliseconds per step, without the copying of cached items that training without pipediag does not do.
+        """Return milliseconds per step, without what workers do for pipediag only: copying cached items, inspection.
 
-        Workers copy in parallel, so a step waits only for its share of the copies, and never longer than its wait.
+        Workers do this in parallel, so a step waits only for its share of it, and never longer than its wait.
         """
         step, seen = window.ms_per_step, window.evidence
         if window.rung in self._stood_still and window.account is not None:
             step += 1000 * window.account.left_out_s / window.steps
-        copy = seen.get("copy_ms", 0.0) / max(1, self.session.workers)
-        return step - min(copy, 0.9 * step, seen.get("wait_ms", math.inf))
+        ours = (seen.get("copy_ms", 0.0) + seen.get("own_ms", 0.0)) / max(1, self.session.workers)
+        return step - min(ours, 0.9 * step, seen.get("wait_ms", math.inf))
 
     @property
     def steady(self) -> bool:

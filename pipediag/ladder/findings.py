@@ -7,11 +7,12 @@ import random
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..analysis.chain import merged
 from ..session import NOT_YET, Inside, Slow, Startup, Tail
+from ..usercode.constructions import located
 from .delivery import Delivery
 
 #: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
@@ -100,7 +101,7 @@ def _histogram(ranked: list[float]) -> tuple[list[float], list[int]]:
 
 
 class FindingsSender:
-    """Sends each finding when it appears and when it changes.
+    """Sends each finding when it appears and when it changes, between windows: locating transforms takes time.
 
     The inside of the dataset's code is left out unless ``looks_inside``.
     """
@@ -121,7 +122,8 @@ class FindingsSender:
         self._startups = len(found.startups)
         if found.revision > self._revision and self._looks_inside:
             self._revision = found.revision
-            self._send("inside", asdict(merged(list(found.insides.values()))))
+            inside = merged(list(found.insides.values()))
+            self._send("inside", asdict(replace(inside, links=located(inside.links))))
         if found.samples > self._samples and (tail := found.tail) is not None:
             self._samples = found.samples
             self._send("tail", asdict(tail))

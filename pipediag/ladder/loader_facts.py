@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from ..frames import is_installed
 from ..session import Loader, Place
-from ..usercode.places import definition, place_of
+from ..usercode.constructions import places_of
+from ..usercode.loops import dataset_line, datasets_in
+from ..usercode.places import place_of, placed
 from ..usercode.slots import find_slots
 from .feed import epoch_length, is_iterable
 
 
-def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:
+def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
+    """Describe a loader; ``line`` is the line of the user's loop, or "" if a library runs it."""
+    dataset_code = _dataset_place(loader.dataset)
     return Loader(
         dataset=type(loader.dataset).__name__,
         batch_size=loader.batch_size if loader.batch_size is not None else _sampled_size(loader),
@@ -27,24 +31,17 @@ def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:
         start_method=_start_method(loader),
         iterable=is_iterable(loader),
         length=epoch_length(loader),
-        where=where,
+        where=line or dataset_code.made or dataset_code.where,
         batch_bytes=batch_bytes,
-        dataset_code=_dataset_place(loader.dataset),
-        transform=_transform_place(loader.dataset),
+        dataset_code=dataset_code,
+        transform=_transform_place(loader.dataset, dataset_code),
         collate=place_of(loader.collate_fn),
     )
 
 
 def _dataset_place(dataset: Any) -> Place:
     """Return the innermost dataset's item method: wrappers such as Subset do not do the work."""
-    inner = dataset
-    for _ in range(8):
-        below = getattr(inner, "dataset", None)
-        if isinstance(inner, ConcatDataset) and len({type(part) for part in inner.datasets}) == 1:
-            below = inner.datasets[0]
-        if not isinstance(below, Dataset):
-            break
-        inner = below
+    *_, inner = datasets_in(dataset)
     method: Callable[..., Any] | None = None
     for name in ("__getitems__", "__getitem__", "__iter__"):
         method = getattr(type(inner), name, None)
@@ -52,10 +49,12 @@ def _dataset_place(dataset: Any) -> Place:
             break
     if method is None:
         return Place(type(inner).__name__)
-    return Place(f"{type(inner).__name__}.{method.__name__}", definition(method))
+    place = placed(f"{type(inner).__name__}.{method.__name__}", method)
+    return replace(place, made=dataset_line(dataset)) if place.library else place
 
 
-def _transform_place(dataset: Any) -> Place | None:
+def _transform_place(dataset: Any, dataset_code: Place) -> Place | None:
+    """Return the dataset's transform at the user's line that constructs it, else where the dataset applies it."""
     slots = find_slots(dataset)
     if not slots:
         return None
@@ -65,9 +64,11 @@ def _transform_place(dataset: Any) -> Place | None:
     links = getattr(value, "transforms", None)
     if isinstance(links, (list, tuple)) and links:
         inside = ", ".join(getattr(link, "__name__", type(link).__name__) for link in links)
-        return Place(f"{type(value).__name__}({inside})", _dataset_place(dataset).where)
-    place = place_of(value)
-    return Place(place.name, place.where if not is_installed(place.where) else _dataset_place(dataset).where)
+        users = (place for place in places_of(links) if place.where and not place.library)
+        place = replace(next(users, dataset_code), name=f"{type(value).__name__}({inside})")
+    else:
+        place = place_of(value)
+    return replace(dataset_code, name=place.name) if place.library else place
 
 
 def _sampled_size(loader: DataLoader[Any]) -> int | None:

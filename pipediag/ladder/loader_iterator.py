@@ -12,6 +12,7 @@ from ..frames import users_text
 from ..loop.iterators import NativeIterator
 from ..session import Loader
 from ..usercode import tree
+from ..usercode.loops import loop_line
 from .driven import Driven
 from .feed import Feed, epoch_length
 from .findings import Findings
@@ -30,6 +31,7 @@ class Track:
         self.ordinal = ordinal
         self.observer = observer
         self.where = where  # the latest place: a loader may be iterated elsewhere before it trains
+        self.line = loop_line(loader)  # of the user's loop, for display; empty if a library runs the loop
         self.dataset = loader.dataset
         self.loader = weakref.ref(loader)  # the latest one
         self.draws = 0
@@ -119,7 +121,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if not self.track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
         if self.track.facts is None:
-            self.track.facts = describe(self._loader, self.track.where, tree.nbytes(delivery.batch))
+            self.track.facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch))
         return delivery.batch
 
     def _look_back(self) -> None:

@@ -160,7 +160,7 @@ class Measurement:
         self.send("device", Device(device).facts())
         self.send("environment", {"threads": threads()})
         assert track.facts is not None and self._first_draw is not None, "a loader is promoted after its first batches"
-        self.send("loader", asdict(replace(track.facts, where=track.where)))
+        self.send("loader", asdict(replace(track.facts, where=track.line or track.facts.where)))
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         loop = Loop(feed, track.ordinal, self, device, handed, track.writes_in_place)
@@ -200,7 +200,8 @@ class Measurement:
         alike = (one for one in self._tracks if one.dataset is loader.dataset and new.is_like(one) and one not in live)
         if track := next(chain(own, alike), None):
             track.loader = new.loader
-            track.where = new.where if track.climb is None else track.where
+            if track.climb is None:
+                track.where, track.line = new.where, new.line
             return track
         target, climbing = self._target, [one.climb for one in live]
         if target is not None and new.is_like(target) and target.climb not in climbing and not self._ambiguous:

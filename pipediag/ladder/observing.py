@@ -8,6 +8,7 @@ import torch
 
 from ..measure.clock import Clock
 from ..measure.device import Device
+from ..measure.evidence import BatchCost
 from ..measure.steps import StepClock
 from ..session import Observed, Stretch
 from .delivery import Delivery
@@ -31,6 +32,7 @@ class Observer:
 
     def __init__(self, clock: Clock, workers: int, attempt: int, recorder: StepRecorder) -> None:
         self._clock = clock
+        self._workers = workers
         self._size = workers or _BLOCK
         self._attempt = attempt
         self._recorder = recorder
@@ -38,8 +40,8 @@ class Observer:
         self._device: torch.device | None = None
         self._steps = StepClock(clock)
         self._open: list[tuple[float, float, float]] = []  # seconds, seconds waited, seconds that a worker took
-        self._made: deque[float] = deque()  # of the steps that are not in a block yet
-        self._got: float | None = None  # of the batch that the loop has
+        self._made: deque[BatchCost] = deque()  # of the steps that are not in a block yet
+        self._got: BatchCost | None = None  # of the batch that the loop has
         self.seen = 0
 
     def asks(self, device: torch.device | None, queue: Queue) -> None:
@@ -65,7 +67,7 @@ class Observer:
             now = self._steps.gets()
             self._recorder.took(delivery)
             self._recorder.gets(now)
-            self._got = delivery.cost.wall
+            self._got = delivery.cost
 
     def breaks(self) -> None:
         """Discard the current step: it is not a training step."""
@@ -89,7 +91,10 @@ class Observer:
 
     def _sort(self) -> None:
         for seconds, waited in self._steps.take():
-            self._open.append((seconds, waited, self._made.popleft()))
+            cost = self._made.popleft()
+            # The loop waits for pipediag too, which training does not do.
+            own = min(waited, cost.own / max(1, self._workers))
+            self._open.append((seconds - own, waited - own, cost.wall))
             self.seen += 1
             if len(self._open) >= self._size:
                 self._close()

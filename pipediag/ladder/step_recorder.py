@@ -82,7 +82,7 @@ class StepRecorder:
         if cost.wall <= 0 or self._full():
             return
         self._open.worker.append(delivery.worker)
-        self._open.made_from.append(delivery.made - cost.wall)
+        self._open.made_from.append(delivery.made - cost.wall - cost.own)
         self._open.made_until.append(delivery.made)
         self._open.collate_ms.append(1000 * cost.collate)
 

@@ -29,8 +29,8 @@ _LONGEST = 3.0
 #: Rounds of the workers in a window of a loop that waits for them. Workers stay in phase, so one round is one
 #: observation, however many batches it holds.
 _ROUNDS = 3
-#: Maximum time for these rounds: seconds, or a share of the budget if that is longer, but no more than the last share. A
-#: window with slower workers has fewer rounds: one is enough to know the workers' time for a batch.
+#: Maximum time for these rounds: seconds, or a share of the budget if that is longer, but no more than the last share.
+#: Windows of slower workers have fewer rounds: one is enough to know the workers' time for a batch.
 _ROUNDS_SECONDS, _ROUNDS_SHARE, _SHARE = 3.0, 0.025, 0.15
 #: Seconds of steps that rank 0 of a job grants at a time within a window.
 _AHEAD = 0.5
@@ -162,19 +162,20 @@ class Windows:
         trained, others = self._setting.training.steps, loop_side.draws_of_others
         window.start()
         began = self._clock.now()
-        while not window.full and not epochs.last_chance:
-            batch = yield from loop_side.next_batch(rung, window)
-            if batch is None:
-                window.drop()
-                return False
-            window.gets()
-            back = yield from loop_side.hand(batch)
-            del batch  # releasing shared memory takes time, which must not count towards the next wait
-            if not back:
-                window.drop()
-                return rung in CACHED
-            window.count()
-            self._end_in_time(window, began)
+        with loop_side.feed.rung_switch.undisturbed():
+            while not window.full and not epochs.last_chance:
+                batch = yield from loop_side.next_batch(rung, window)
+                if batch is None:
+                    window.drop()
+                    return False
+                window.gets()
+                back = yield from loop_side.hand(batch)
+                del batch  # releasing shared memory takes time, which must not count towards the next wait
+                if not back:
+                    window.drop()
+                    return rung in CACHED
+                window.count()
+                self._end_in_time(window, began)
         window.interrupted |= loop_side.draws_of_others != others
         evaluates = epochs.complete and trained == self._setting.training.steps
         if evaluates and not self._setting.plan.inference:
@@ -210,15 +211,16 @@ class Windows:
         window = self._open("supply")
         window.start()
         began = self._clock.now()
-        while not window.full:
-            delivery = yield from self._loop_side.take("supply")
-            if delivery is None:
-                return "the data ended"
-            window.takes(delivery)
-            window.count()
-            self._end_in_time(window, began)
-            if self._loop_side.deadline.passed:
-                break
+        with self._loop_side.feed.rung_switch.undisturbed():
+            while not window.full:
+                delivery = yield from self._loop_side.take("supply")
+                if delivery is None:
+                    return "the data ended"
+                window.takes(delivery)
+                window.count()
+                self._end_in_time(window, began)
+                if self._loop_side.deadline.passed:
+                    break
         window.stop()
         self._record(window, window.evidence())
         return ""

@@ -161,12 +161,13 @@ class WorkerSide:
     def _start_with(self, indices: Sequence[Any]) -> WorkerState:
         """Begin a batch; remember some of its indices until the remembered ones are in use."""
         state = self.begin()
-        state.count = len(indices)
-        needed = state.rung in ("warm", "sample", "raw") or cut_of(state.rung) is not None
-        if not state.settled:
-            state.remember(indices)
-            state.settled = needed and state.complete
-            state.stable = not needed
+        with state.own.measured():
+            state.count = len(indices)
+            needed = state.rung in ("warm", "sample", "raw") or cut_of(state.rung) is not None
+            if not state.settled:
+                state.remember(indices)
+                state.settled = needed and state.complete
+                state.stable = not needed
         return state
 
     def _fetch(self, indices: Sequence[Any]) -> Any:
@@ -176,16 +177,17 @@ class WorkerSide:
 
     def _fetched(self, state: WorkerState, indices: Sequence[Any]) -> Any:
         """Fetch samples under the baseline: time them, and inspect some of them."""
-        inspection = self._inspection(state)
+        inspects, timed = self._inspects(state), state.times_samples
         many = getattr(self.dataset, "__getitems__", None)
+        if not inspects and (many or not timed):
+            return self._fetch(indices)
         if many:
-            samples = inspection.time(partial(many, indices), len(indices))
+            samples = self._inspected(state, partial(many, indices), len(indices))
         else:
             # The first samples of a batch are made while the previous batch is still being sent; the first batch of a
             # worker includes one-time loading.
             first = len(indices) // 2 if state.batches == 1 else min(_FIRST, len(indices) - 1)
-            inspected = range(first, first + _INSPECTED) if inspection.times else range(0)
-            timed = state.times_samples
+            inspected = range(first, first + _INSPECTED) if inspects else range(0)
             samples = [
                 self._timed(state, index, n in inspected)
                 if n in inspected or (timed and n >= _FIRST)
@@ -196,11 +198,26 @@ class WorkerSide:
         return samples
 
     def _timed(self, state: WorkerState, index: Any, inspect: bool) -> Any:
-        began = time.perf_counter()
+        began, own = time.perf_counter(), state.own.seconds
         make = partial(operator.getitem, self.dataset, index)
-        sample = self._inspection(state).time(make) if inspect else self.dataset[index]
-        state.timed(time.perf_counter() - began, index)
+        sample = self._inspected(state, make) if inspect and self._inspects(state) else self.dataset[index]
+        state.timed(time.perf_counter() - began - (state.own.seconds - own), index)
         return sample
+
+    def _inspects(self, state: WorkerState) -> bool:
+        """Return whether the next sample is to be inspected: not in a window, and within pipediag's own bound."""
+        if state.inspection is None:
+            with state.own.measured():
+                self._inspection(state)
+        return self._inspection(state).times and state.own.affordable and not self.rung_switch.timing
+
+    def _inspected(self, state: WorkerState, make: Callable[[], Any], count: int = 1) -> Any:
+        """Make ``count`` samples under inspection."""
+        inspection = self._inspection(state)
+        before = inspection.own
+        samples = inspection.time(make, count)
+        state.own.seconds += inspection.own - before
+        return samples
 
     def _one(self, index: Any) -> Any:
         many = getattr(self.dataset, "__getitems__", None)
@@ -250,7 +267,8 @@ class WorkerSide:
     def _send_inside(self, state: WorkerState) -> None:
         """Send new findings with the next batch, until the samples are taken apart."""
         if state.inspection is not None and state.inspection.news and not state.raw_mode:
-            state.note().inside = state.inspection.figures(state.chain)
+            with state.own.measured():
+                state.note().inside = state.inspection.figures(state.chain)
 
     def _take_apart(self, state: WorkerState) -> tuple[str, str]:
         slots = find_slots(self.dataset)
@@ -318,8 +336,8 @@ class WorkerSide:
         try:
             if state.rung == "sample":
                 return inspection.make(partial(next, state.source))
-            began = time.perf_counter()
-            item = inspection.make(partial(next, state.source)) if inspection.times else next(state.source)
+            began, own = time.perf_counter(), inspection.own
+            item = inspection.make(partial(next, state.source)) if self._inspects(state) else next(state.source)
         except StopIteration:
             raise
         except Exception:
@@ -330,7 +348,9 @@ class WorkerSide:
             state.source = iter(self.dataset)
             return next(state.source)
         if state.rung == "baseline":
-            state.timed(time.perf_counter() - began, None)
+            own = inspection.own - own
+            state.own.seconds += own
+            state.timed(time.perf_counter() - began - own, None)
             self._send_inside(state)
         return item
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -15,6 +16,7 @@ from ..usercode.chain import Chain, CutSample
 from ..usercode.dissect import RawSample
 from .collate_stubs import CollateStubs
 from .delivery import Notes
+from .own_time import OwnTime
 from .probes.sample_inspection import Inspection
 from .safe_copies import SafeCopies
 
@@ -44,6 +46,8 @@ class WorkerState:
     complete: bool = False  # there are enough items to represent the dataset
     settled: bool = False  # the indices are in use and no longer change
     met: int = 0  # indices seen while choosing
+    taken: int = 0  # which of them is taken next
+    weight: float = 1.0  # of algorithm L
     samples: list[Any] = field(default_factory=list)
     raws: list[RawSample] = field(default_factory=list)
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
@@ -65,6 +69,7 @@ class WorkerState:
     rung: str = ""  # empty between two batches
     stable: bool = True
     why_not: str = ""
+    own: OwnTime = field(default_factory=OwnTime)
     collating: float = 0.0
     begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
     notes: Notes | None = None
@@ -79,26 +84,32 @@ class WorkerState:
         self.copies.begin()
 
     def cost(self) -> BatchCost:
-        """Return the cost of the batch since it was begun."""
-        wall, cpu, queued = self.begun
-        return BatchCost(
-            time.perf_counter() - wall,
-            self.clock() - cpu,
-            self.queued() - queued,
-            self.copies.seconds,
-            self.collating,
-        )
+        """Return the cost of the batch since it was begun, and end it. pipediag's own time keeps one core busy."""
+        began, cpu_before, queued_before = self.begun
+        wall, cpu, queued = time.perf_counter() - began, self.clock() - cpu_before, self.queued() - queued_before
+        own = self.own.end(wall)
+        return BatchCost(wall - own, max(0.0, cpu - own), queued, self.copies.seconds, self.collating, own)
 
     def remember(self, indices: Sequence[Any]) -> None:
-        """Choose the indices to cache by reservoir sampling from all that were seen, so that they span the data."""
+        """Choose the indices to cache by reservoir sampling from all that were seen, so that they span the data.
+
+        Li's algorithm L: it draws how many indices to pass over, instead of a number for each.
+        """
         wanted = min(MAX_ITEMS, max(MIN_ITEMS, len(indices)))
-        for index in indices:
-            self.met += 1
-            if len(self.indices) < wanted:
-                self.indices.append(index)
-            elif (place := self.chance.randrange(self.met)) < len(self.indices):
-                self.indices[place] = index
+        first, self.met = self.met, self.met + len(indices)
+        if (missing := wanted - len(self.indices)) > 0:
+            self.indices += indices[:missing]
+            self.taken, self.weight = first + min(missing, len(indices)), 1.0
+            self._pass_over()
+        while self.taken < self.met:
+            self.indices[self.chance.randrange(len(self.indices))] = indices[self.taken - first]
+            self._pass_over()
         self.complete = len(self.indices) >= wanted
+
+    def _pass_over(self) -> None:
+        """Draw which index is taken next."""
+        self.weight *= self.chance.random() ** (1 / len(self.indices))
+        self.taken += 1 + int(math.log1p(-self.chance.random()) / math.log1p(-self.weight))
 
     def note(self) -> Notes:
         """Return the notes that go with the next batch."""
@@ -115,6 +126,7 @@ class WorkerState:
 
         The time it waited for a core is subtracted, but read only for unusually slow samples, since reading takes time.
         """
+        began = time.perf_counter()
         if seconds > _STANDS_OUT * self.typical:
             queued = self.queued()
             seconds -= min(seconds, queued - self.queued_before)
@@ -124,6 +136,7 @@ class WorkerState:
         notes.times.append(seconds)
         if notes.slowest is None or seconds > notes.slowest[0]:
             notes.slowest = (seconds, "" if index is None else f"{index!r:.40}")
+        self.own.seconds += time.perf_counter() - began
 
     def draw(self, pool: Sequence[Any], count: int) -> list[Any]:
         """Return the next ``count`` items of a pool, cyclically and regardless of the index asked for."""

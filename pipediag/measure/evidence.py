@@ -2,7 +2,8 @@
 
 Keys of :attr:`pipediag.session.Window.evidence`:
 
-``worker_ms``      wall milliseconds a worker took to make one batch
+``worker_ms``      wall milliseconds a worker took to make one batch, without ``own_ms``
+``own_ms``         milliseconds per batch that pipediag itself took in a worker; no other figure contains them
 ``worker_cpu``     share of that time on a CPU (0 to 1; above 1 if the worker runs threads)
 ``worker_blocked`` share of it spent waiting: for storage, the network, a lock, a sleep
 ``worker_queued``  share of it spent runnable without a core to run on (Linux)
@@ -32,15 +33,22 @@ import psutil
 
 from .machine import allowed_cpus
 
+#: Share of a batch's time up to which pipediag's own part does not matter for the rest.
+_LITTLE = 0.1
+
 
 class BatchCost(NamedTuple):
-    """Seconds that a worker spent on one batch: wall, on a CPU, waiting for a core, copying cached items, collating."""
+    """Seconds that a worker spent on one batch: wall, on a CPU, waiting for a core, copying cached items, collating.
+
+    ``own`` is what pipediag itself took besides; neither ``wall`` nor ``cpu`` contains it.
+    """
 
     wall: float = 0.0
     cpu: float = 0.0
     queued: float = 0.0
     copy: float = 0.0
     collate: float = 0.0
+    own: float = 0.0
 
 
 class Evidence:
@@ -74,10 +82,16 @@ class Evidence:
 
 
 def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
-    """Return averages of the costs that workers report with every batch."""
+    """Return averages of the costs that workers report with every batch.
+
+    Batches of which pipediag took a large part are left out if there are others: code under inspection is not quite the
+    user's.
+    """
     if not costs:
         return {}
-    wall, cpu, queued, copy, collate = (sum(column) for column in zip(*costs, strict=True))
+    own_ms = 1000 * sum(cost.own for cost in costs) / len(costs)
+    costs = [cost for cost in costs if cost.own <= _LITTLE * cost.wall] or costs
+    wall, cpu, queued, copy, collate, _ = (sum(column) for column in zip(*costs, strict=True))
     if wall <= 0:
         return {}
     figures = {
@@ -86,6 +100,8 @@ def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
         "worker_queued": queued / wall,
         "worker_blocked": max(0.0, wall - cpu - queued) / wall,
     }
+    if own_ms > 0:
+        figures["own_ms"] = own_ms
     if collate > 0:
         figures["collate_ms"] = 1000 * collate / len(costs)
     if copy > 0:

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 
 from ..analysis.sentences import together
 from ..session import Apart, Kept, Proof, Remedy
+from ..usercode.constructions import places_of
 from ..usercode.links import links_of
-from ..usercode.places import places_of
 from .certifying import Certificate, Verdict
 from .loader import OffloadedLoader
 from .plan import Plan, moved_links, slot_at

@@ -31,7 +31,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Paragraph(f"bottleneck: {verdict.bottleneck}" + (f" ({verdict.level})" if verdict.level else ""), "line"),
         Paragraph(verdict.sentence),
         Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
-        Location("culprit", culprit.name, culprit.where),
+        Location("culprit", culprit.name, culprit.where + (f", made at {culprit.made}" if culprit.made else "")),
         Paragraph(step_line(diagnosis), "line"),
         Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),

@@ -11,10 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..arguments import at_least
 from ..errors import UsageError
-from ..frames import is_users
 from ..loop.wrappers import InitWorker
+from ..usercode.constructions import places_of
 from ..usercode.links import links_of
-from ..usercode.places import places_of
 from ..usercode.slots import find_slots
 from .changes import key_of
 from .cut import Cut, fetches_together
@@ -146,6 +145,6 @@ def _words(dataset: Any, cut: Cut) -> str:
         if not places:
             continue
         place = places[max(0, head - 1)]
-        mine = is_users(os.path.abspath(place.where.rpartition(":")[0]))
+        mine = place.where and not place.library
         parts.append(f"{'after' if head else 'before'} {place.name}{f' ({place.where})' if mine else ''}")
     return f"kept {' and '.join(parts)}"

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Place:
-    """A named piece of the user's code; ``where`` is ``file:line``."""
+    """A named piece of code; ``where`` is ``file:line``.
+
+    ``library`` is True if that is a library's file, relative to its package; ``made`` is then the user's line that
+    constructs the object, if it is certain.
+    """
 
     name: str
     where: str = ""
+    library: bool = False
+    made: str = ""
 
 
 @dataclass

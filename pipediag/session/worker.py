@@ -22,7 +22,8 @@ class Link:
 
     ``whole`` says why a link that holds other callables was not split further. ``origin`` is the module that defines
     it, ``given`` its input: ``picture`` (Pillow's), ``tensor``, ``array``, or the name of another type. ``bytes_in``
-    and ``bytes_out`` are the sizes of input and output, averages over the probed calls.
+    and ``bytes_out`` are the sizes of input and output, averages over the probed calls. ``library`` is True if
+    ``where`` is a library's file, relative to its package.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Link:
     given: str = ""
     bytes_in: float = 0.0
     bytes_out: float = 0.0
+    library: bool = False
 
 
 @dataclass

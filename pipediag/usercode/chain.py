@@ -19,7 +19,7 @@ from . import randomness, tree
 from .contents import names_in
 from .dissect import NotSeparable, RawSample, filled, link_unchanged, link_what_counts
 from .paths import private, same
-from .places import label, origin, places_of
+from .places import label, link_of
 from .slots import Slot
 from .spying import Recorder, Seen, spied
 
@@ -188,13 +188,8 @@ def _agree_on_mutation(raws: Sequence[RawSample]) -> None:
 
 def _links(first: Apart, *others: Apart) -> list[Link]:
     numbers = [first.positions.index(position) for position in range(max(first.positions) + 1)]
-    links = [first.linked.calls[number].fn for number in numbers]
-    places = places_of(links)
     wholes = [next(filter(None, (one.wholes[n] for one in (first, *others))), "") for n in numbers]
-    return [
-        Link(place.name, place.where, whole=why, origin=origin(fn))
-        for fn, place, why in zip(links, places, wholes, strict=True)
-    ]
+    return [link_of(first.linked.calls[number].fn, why) for number, why in zip(numbers, wholes, strict=True)]
 
 
 def _proven(apart: Apart) -> bool:

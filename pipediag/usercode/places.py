@@ -1,25 +1,26 @@
-"""Find the line of the user's code that something comes from."""
+"""Name the user's code and find its lines: where a function or class is defined, which line is running.
+
+Nothing here parses source: a worker asks while it makes a batch. See :mod:`.constructions` for what does.
+"""
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import linecache
 import os
 import re
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+import weakref
+from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
-from ..frames import is_ours, is_torchs, is_users
-from ..session import Place
+from ..frames import in_package, is_command, is_ours, is_torchs, is_users
+from ..session import Link, Place
 
-#: Maximum number of source files searched for the construction of a transform, and maximum bytes of one.
-_MOST_FILES, _MOST_BYTES = 200, 1 << 20
-#: Expressions that hold the transforms of one chain together.
-_HOLDERS = (ast.List, ast.Tuple, ast.Call)
+#: File and line of each class that was asked for, or None if they are not certain.
+_CLASSES: weakref.WeakKeyDictionary[type, tuple[str, int] | None] = weakref.WeakKeyDictionary()
 
 
 def caller() -> str:
@@ -27,16 +28,15 @@ def caller() -> str:
 
     Without such a frame, as in a library's loop, it is the innermost one outside torch and pipediag.
     """
-    frame, library = inspect.currentframe(), ""
+    frame, library = inspect.currentframe(), None
     while frame is not None:
         file = frame.f_code.co_filename
-        place = f"{short(file)}:{frame.f_lineno}"
         if is_users(file):
-            return place
-        if not library and not (is_ours(file) or is_torchs(file) or file.startswith("<frozen")):
-            library = place
+            return f"{short(file)}:{frame.f_lineno}"
+        if library is None and not (is_ours(file) or is_torchs(file) or is_command(file) or file.startswith("<frozen")):
+            library = frame
         frame = frame.f_back
-    return library
+    return f"{short(library.f_code.co_filename)}:{library.f_lineno}" if library is not None else ""
 
 
 def place_of(obj: Any) -> Place:
@@ -45,23 +45,21 @@ def place_of(obj: Any) -> Place:
     name = label(obj)
     if str(getattr(target, "__module__", "")).split(".")[0] == "torch":
         return Place(f"torch's {name}")
-    return Place(name, definition(target))
+    return placed(name, target)
 
 
-def places_of(links: Sequence[Any]) -> list[Place]:
-    """Return name and line of each transform of a chain.
+def placed(name: str, target: Any) -> Place:
+    """Return the place where a function or class is defined, under this name; without a line if none is certain."""
+    source = _source(target)
+    if source is None:
+        return Place(name)
+    return Place(name, f"{short(source[0])}:{source[1]}", library=_is_library(source[0]))
 
-    The user's own are located at their definition; a library's at the line of the user's code that constructs it, if
-    that is certain, otherwise at its definition in the library.
-    """
-    places = [Place(label(fn), place_of(fn).where) for fn in links]
-    foreign = [not inspect.isroutine(fn) and not _file_is_users(fn) for fn in links]
-    if any(foreign):
-        made = _constructions([place.name for place in places])
-        for number, is_foreign in enumerate(foreign):
-            if is_foreign and made[number]:
-                places[number] = Place(places[number].name, made[number])
-    return places
+
+def link_of(transform: Any, whole: str = "") -> Link:
+    """Return a transform as a link of a chain, at its definition."""
+    place = place_of(transform)
+    return Link(label(transform), place.where, whole=whole, origin=origin(transform), library=place.library)
 
 
 def label(obj: Any) -> str:
@@ -92,17 +90,21 @@ def _code_behind(obj: Any) -> Any:
 
 
 def short(file: str) -> str:
-    """Return a path as the user would write it: relative if below the working directory, ``In[3]`` for a cell."""
-    if named := _cell(file):
+    """Return a path as the user would write it: relative to the working directory, or to a library's package.
+
+    A cell is ``In[3]``.
+    """
+    if named := cell(file):
         return named
     try:
         relative = os.path.relpath(file)
     except ValueError:  # another drive
-        return file
-    return file if relative.startswith("..") else relative
+        relative = ".."
+    # An environment may be in the working directory.
+    return in_package(file) or (file if relative.startswith("..") else relative)
 
 
-def _cell(file: str) -> str:
+def cell(file: str) -> str:
     """Return the name that a notebook shows for the cell compiled as ``file``, or "" if it is no cell."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -110,102 +112,56 @@ def _cell(file: str) -> str:
     return str(named[1]) if named else ""
 
 
-def definition(target: Any) -> str:
-    """Return ``file:line`` where a function or class is defined, or "" without source."""
-    source = _source(target)
-    return f"{short(source[0])}:{source[1]}" if source else ""
+def _is_library(file: str) -> bool:
+    return not cell(file) and not is_users(os.path.abspath(file))
 
 
 def _source(target: Any) -> tuple[str, int] | None:
-    code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)
+    """Return file and line of a function or class, or None if they are not certain."""
+    code = _code(target)
     if code is not None:
-        return code.co_filename, code.co_firstlineno
-    try:
-        file = inspect.getsourcefile(target)
-        line = _class_line(target, file) if isinstance(target, type) and file else 0
-        line = line or inspect.getsourcelines(target)[1]
-    except (OSError, TypeError):
+        generated = code.co_filename.startswith("<") and not linecache.getlines(code.co_filename)
+        return None if generated else (code.co_filename, code.co_firstlineno)
+    if not isinstance(target, type):
         return None
-    return (file, line) if file else None
+    if target not in _CLASSES:
+        _CLASSES[target] = _class_source(target)
+    return _CLASSES[target]
 
 
-def _class_line(cls: type, file: str) -> int:
-    """Return the line of a class statement, or 0 if it is not certain.
+def _code(target: Any) -> CodeType | None:
+    target = inspect.unwrap(getattr(target, "__func__", target)) if callable(target) else target
+    return getattr(target, "__code__", None)
 
-    ``inspect`` would parse the whole file, which takes tenths of a second for a large one, in a worker that is making a
-    batch.
+
+def _class_source(cls: type) -> tuple[str, int] | None:
+    """Find a class statement from the lines of its methods, else by its text, provided that this is unambiguous.
+
+    ``inspect`` would parse the whole file, which takes tenths of a second for a large one.
     """
-    methods = [fn.__code__.co_firstlineno for fn in vars(cls).values() if inspect.isfunction(fn)]
-    if not methods:
-        return 0
-    statement = re.compile(rf"\s*class\s+{re.escape(cls.__name__)}\b")
-    before = enumerate(linecache.getlines(file)[: min(methods)], 1)
-    found = [number for number, line in before if statement.match(line)]
-    return found[-1] if found else 0
+    methods = list(_own_methods(cls))
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or next((m.co_filename for m in methods), "")
+    lines = linecache.getlines(file)
+    statement = re.compile(rf"(\s*)class\s+{re.escape(cls.__name__)}\b")
+    begins = [m.co_firstlineno for m in methods if os.path.abspath(m.co_filename) == os.path.abspath(file)]
+    numbers: Iterator[int] = iter(range(1, len(lines) + 1))
+    if first := vars(cls).get("__firstlineno__"):  # from Python 3.13 on: of its first decorator
+        numbers = iter(range(first, len(lines) + 1))
+    elif begins:
+        numbers = iter(range(min(*begins, len(lines)), 0, -1))
+    matches = ((number, found) for number in numbers if (found := statement.match(lines[number - 1])))
+    if first or begins:
+        return next(((file, number) for number, _ in matches), None)
+    every = list(matches)
+    outer = [one for one in every if not one[1][1]]
+    certain = outer if outer and "." not in cls.__qualname__ else every
+    return (file, certain[0][0]) if len(certain) == 1 else None
 
 
-def _file_is_users(fn: Any) -> bool:
-    source = _source(_code_behind(fn))
-    return source is not None and is_users(os.path.abspath(source[0]))
-
-
-def _constructions(names: list[str]) -> list[str]:
-    """Return the line of the user's code that constructs each class, or "" if it is ambiguous.
-
-    Of several lines, take the one next to most of the chain's other names: a script often builds one chain for training
-    and another for validation.
-    """
-    candidates: dict[str, list[tuple[int, str]]] = {}
-    for file in _users_files():
-        for name, line, company in _calls_in(file):
-            if name in names:
-                candidates.setdefault(name, []).append((len(company & set(names)), f"{short(file)}:{line}"))
-    found = []
-    for name in names:
-        ranked = sorted(candidates.get(name, []), reverse=True)
-        clear = len(ranked) == 1 or (len(ranked) > 1 and ranked[0][0] > ranked[1][0])
-        found.append(ranked[0][1] if clear else "")
-    return found
-
-
-def _users_files() -> list[str]:
-    """Return the source files of the user's modules, at most ``_MOST_FILES``: a notebook's cells, the script, the rest.
-
-    A cell has no file, but a name in ``linecache``.
-    """
-    named = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-    files = {name: os.path.abspath(f) for name, f in named.items() if isinstance(f, str) and f.endswith(".py")}
-    script = files.get("__main__")
-    mine = sorted({*files.values()}, key=lambda file: (file != script, file))
-    cells = [file for file in list(linecache.cache) if _cell(file)]
-    return [*cells, *(file for file in mine if is_users(file) and os.path.isfile(file))][:_MOST_FILES]
-
-
-def _calls_in(file: str) -> list[tuple[str, int, set[str]]]:
-    """Return every call in a source file: its name, its line, and the names called in the same list."""
-    try:
-        if _cell(file):
-            parsed = ast.parse("".join(linecache.getlines(file)))
-        elif os.path.getsize(file) > _MOST_BYTES:
-            return []
-        else:
-            parsed = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-    company: dict[ast.AST, set[str]] = {}
-    for node in ast.walk(parsed):
-        beside = getattr(node, "elts", None) or getattr(node, "args", None) if isinstance(node, _HOLDERS) else None
-        together = {name for name in map(_called, beside or []) if name}
-        for part in beside or []:
-            company.setdefault(part, together)
-    return [
-        (name, node.lineno, company.get(node, {name}))
-        for node in ast.walk(parsed)
-        if isinstance(node, ast.Call) and (name := _called(node))
-    ]
-
-
-def _called(node: ast.AST) -> str:
-    if not isinstance(node, ast.Call):
-        return ""
-    return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+def _own_methods(cls: type) -> Iterator[CodeType]:
+    """Yield the code of the methods in the class's own statement: others are inherited, assigned or generated."""
+    for method in vars(cls).values():
+        code, written = _code(method), inspect.unwrap(method) if callable(method) else method
+        named = getattr(written, "__qualname__", "").rpartition(".")[0]
+        if code is not None and named == cls.__qualname__ and getattr(written, "__module__", "") == cls.__module__:
+            yield code

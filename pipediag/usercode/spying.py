@@ -107,10 +107,19 @@ def spied(slots: list[Slot], recorder: marker.CallRecorder, deep: bool = False) 
 
     With ``deep``, nested transforms are recorded as well, to the extent that they can be found.
     """
-    found = [(slot, slot.get()) for slot in slots]
-    if deep:
-        entered: set[int] = set()
-        found += [one for _, fn in list(found) for one in inside(fn, entered)]
+    with recorded(with_nested(slots) if deep else [(slot, slot.get()) for slot in slots], recorder):
+        yield
+
+
+def with_nested(slots: list[Slot]) -> list[tuple[Slot, Any]]:
+    """Return the slots and those of nested transforms, each with its value; the search takes a while."""
+    found, entered = [(slot, slot.get()) for slot in slots], set[int]()
+    return found + [one for _, fn in found for one in inside(fn, entered)]
+
+
+@contextmanager
+def recorded(found: list[tuple[Slot, Any]], recorder: marker.CallRecorder) -> Iterator[None]:
+    """Record the calls of the given slots' transforms and every marked call with ``recorder`` within the context."""
     with replaced_by_spies(found, recorder):
         before, marker.recorder = marker.recorder, recorder
         try:

@@ -187,7 +187,14 @@ class TestWaited:
 
 
 class TestCopies:
-    """Copying cached items is not part of training, and takes no longer than the loop waits."""
+    """What workers do for pipediag is not part of training, and takes no longer than the loop waits."""
+
+    def test_inspection_too(self) -> None:
+        seen = {"raw": {"copy_ms": 10.0, "own_ms": 6.0, "wait_ms": 30.0}, "baseline": {"own_ms": 4.0, "wait_ms": 30.0}}
+        session = make({"device": 40.0, "raw": 90.0, "baseline": 95.0}, noise=0.0, workers=2, evidence=seen)
+        ladder = LadderView(session)
+        assert ladder.ms("raw").value == pytest.approx(82.0)
+        assert ladder.ms("baseline").value == pytest.approx(93.0)
 
     @pytest.mark.parametrize("wait, left", [(None, 80.0), (30.0, 80.0), (4.0, 86.0), (0.0, 90.0)])
     def test_at_most_what_is_waited(self, wait: float | None, left: float) -> None:

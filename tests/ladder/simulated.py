@@ -15,7 +15,7 @@ from pipediag.ladder.findings import Findings
 from pipediag.ladder.lockstep import Lockstep
 from pipediag.ladder.loop_side import END, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
-from pipediag.ladder.rung_switch import PAUSE
+from pipediag.ladder.rung_switch import PAUSE, RungSwitch
 from pipediag.ladder.windows import Windows
 from pipediag.loop.epochs import Epochs
 from pipediag.measure.evidence import BatchCost
@@ -52,7 +52,8 @@ class Workers:
         self.why_not = ""
         self.stubborn = False
         self.loader = SimpleNamespace(num_workers=workers, persistent_workers=True)
-        self.rung_switch = SimpleNamespace(set=self._switch, pool_bytes=0)
+        self.rung_switch = RungSwitch()
+        self.rung_switch.set = self._switch  # type: ignore[method-assign]
         self.findings = Findings()
         self.findings.startups = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
@@ -170,6 +171,7 @@ class Loop:
         self.stands_still: dict[int, float] = {}  # seconds by step: the process is stopped
         self.validates_between = False  # whether one is drawn between the epochs
         self.draws = 0
+        self.timed: list[bool] = []  # for each step, whether the workers were not to be disturbed
         self.is_drawn_ahead = False  # by a thread of the script
         self.training = SimpleNamespace(
             steps=0, drew=lambda ordinal: None, drawn_ahead=lambda ordinal: self.is_drawn_ahead
@@ -210,6 +212,7 @@ class Loop:
                 self.epochs.begin(self.length)
                 continue
             steps += 1
+            self.timed.append(self.feed.rung_switch.timing)
             self.clock.seconds += self.step
             self.training.steps += self.epochs.serial not in self.evaluates
             self.clock.seconds += self.stands_still.get(self.training.steps, 0.0)

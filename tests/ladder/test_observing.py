@@ -36,7 +36,7 @@ class Loop:
         self.observer = Observer(self.clock, workers, attempt, recorder)
         self.ready = 0
 
-    def epoch(self, batches: int, wait: float = 0.25, work: float = 0.5, made: float = 0.75) -> None:
+    def epoch(self, batches: int, wait: float = 0.25, work: float = 0.5, made: float = 0.75, own: float = 0.0) -> None:
         """Run an epoch as the loader's iterator reports it: the first batch is startup, and the end is no batch."""
         for number in range(batches):
             self.observer.asks(CPU, self)
@@ -44,7 +44,7 @@ class Loop:
             if number == 0:
                 self.observer.breaks()
             else:
-                cost, now = BatchCost(wall=made, collate=made / 4), self.clock.now()
+                cost, now = BatchCost(wall=made, collate=made / 4, own=own), self.clock.now()
                 self.observer.gets(Delivery(None, "baseline", True, cost, number % 2, made=now))
             self.clock.seconds += work
         self.observer.asks(CPU, self)
@@ -62,6 +62,16 @@ def test_blocks_of_one_round_without_the_first_batch() -> None:
     assert loop.observer.take() == [], "each block is returned once"
     assert loop.observer.seen == 7
     assert loop.observer.take(last=True) == [block(1, attempt=2)]
+
+
+@pytest.mark.parametrize("workers, wait, left", [(2, 0.25, 0.125), (2, 0.0625, 0.0), (0, 0.25, 0.0)])
+def test_what_pipediag_took_in_the_workers_is_not_the_trainings(workers: int, wait: float, left: float) -> None:
+    """A quarter of a second a batch: of that, the loop waits for one of the workers' shares."""
+    loop = Loop(workers=workers)
+    loop.epoch(5, wait=wait, own=0.25)
+    block = loop.observer.take(last=True)[0]
+    assert (block.waited / block.steps, block.worker_ms) == (left, 750.0)
+    assert block.seconds == block.steps * 0.5 + block.waited
 
 
 def test_blocks_without_workers() -> None:

@@ -36,6 +36,15 @@ class TestRecording:
         assert (second.asked, second.ended) == ([110.0, 111.0, 112.0], 113.125)
         assert (first.round, second.round) == (4, 4)
 
+    def test_a_batch_takes_as_long_as_its_worker_was_busy(self) -> None:
+        recorder = StepRecorder("baseline", 1, 90.0, 10)
+        recorder.asks(100.0)
+        recorder.took(Delivery(None, "baseline", True, BatchCost(wall=0.25, own=0.125), 0, made=100.5))
+        recorder.asks(101.0)
+        recorder.ends()
+        (stretch,) = recorder.take()
+        assert (stretch.made_from, stretch.made_until) == ([10.125], [10.5])
+
     def test_no_more_steps_than_fit(self) -> None:
         """A shortened stretch ends with its last recorded step."""
         recorder = StepRecorder("raw", 1, 0.0, 5)

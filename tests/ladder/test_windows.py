@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipediag.ladder.deadline import OutOfTime
 from pipediag.ladder.windows import OTHER_LOADERS
 from pipediag.session import REMEDIED
 
@@ -337,6 +338,36 @@ class TestStretches:
         loop.measure("baseline")
         steps = [len(stretch["asked"]) for stretch in self.stretches(loop)]
         assert sum(steps) == loop.recorded[-1]["steps"]
+
+
+class TestNothingIsInspectedMeanwhile:
+    def test_in_a_window(self) -> None:
+        loop = Loop()
+        loop.measure("baseline")
+        assert loop.timed == [False] * 2 + [True] * 6, "settling, then the window"
+        assert not loop.feed.rung_switch.timing
+
+    def test_between_two_stretches_it_may_go_on(self) -> None:
+        loop = Loop(length=4)
+        loop.measure("baseline")
+        assert loop.timed[2:] == [True] * 6 and not loop.feed.rung_switch.timing
+
+    def test_it_goes_on_after_the_time_has_run_out(self) -> None:
+        loop = Loop()
+        measuring = loop.windows.measure("baseline")
+        for _ in range(4):
+            next(measuring)
+        assert loop.feed.rung_switch.timing
+        with pytest.raises(OutOfTime):
+            measuring.throw(OutOfTime())
+        assert not loop.feed.rung_switch.timing
+
+    def test_while_the_loader_alone_is_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop, timed = Loop(), []
+        native = loop.feed.take
+        monkeypatch.setattr(loop.feed, "take", lambda: timed.append(loop.feed.rung_switch.timing) or native())
+        loop.measure("supply")
+        assert timed[-6:] == [True] * 6 and not timed[0]
 
 
 class TestSupply:

@@ -19,6 +19,10 @@ from torch.utils.data import IterableDataset, default_collate
 
 from pipediag.ladder import worker_side as stations
 from pipediag.ladder.delivery import NO_COST, Delivery
+from pipediag.ladder.own_time import ALLOWANCE, SHARE
+from pipediag.ladder.probes import sample_probe as probe
+from pipediag.ladder.probes.hotlines import HotLines
+from pipediag.ladder.probes.sample_inspection import Inspection
 from pipediag.ladder.probes.sample_probe import TIMED
 from pipediag.ladder.rung_switch import RungSwitch
 from pipediag.ladder.worker_side import WorkerSide
@@ -527,11 +531,14 @@ class TestNotes:
         assert (inside.samples, inside.lines) == (TIMED, [])
 
     def test_timings_of_training_samples_accompany_each_batch(self) -> None:
-        """The last two of the worker's first batch of four, which includes one-time loading; then all but two."""
+        """The last two of the worker's first batch of four, which includes one-time loading; then all but two.
+
+        They are told whenever there are twice as many.
+        """
         bench = Bench(Chained())
         told = [bench.batch("baseline").notes for _ in range(20)]
         insides = [notes.inside for notes in told if notes is not None and notes.inside is not None]
-        assert [inside.samples for inside in insides] == [*range(2, TIMED + 1, 2)]
+        assert [inside.samples for inside in insides] == [2, 4, 8, 16, TIMED]
         assert {inside.unsplit for inside in insides} == {NOT_YET}
         assert bench.dataset.fetched == list(range(64)) + list(range(16)), "no additional sample is made"
 
@@ -619,6 +626,93 @@ class TestNotes:
         delivery = Bench(Chained()).batch("baseline")
         assert before <= delivery.made <= time.perf_counter()
         assert pickle.loads(pickle.dumps(Delivery(None, "raw", True, delivery.cost, 0, made=5.0))).made == 5.0
+
+
+class TestOwnTime:
+    """What pipediag does in a worker is not charged to the user, and waits while the loop is timed."""
+
+    #: Planted seconds, far more than a batch takes.
+    PLANTED = 0.3
+
+    def slowly(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seconds: float) -> None:
+        native = getattr(owner, name)
+
+        def slow(*args: Any) -> Any:
+            time.sleep(seconds)
+            return native(*args)
+
+        monkeypatch.setattr(owner, name, slow)
+
+    def news(self, delivery: Delivery) -> bool:
+        return delivery.notes is not None and delivery.notes.inside is not None
+
+    @pytest.mark.parametrize("owner, name", [(stations, "find_slots"), (Inspection, "figures"), (probe, "with_nested")])
+    def test_is_told_apart(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.slowly(monkeypatch, owner, name, self.PLANTED)
+        delivery = Bench(Transformed()).batch("baseline")
+        assert delivery.fits("baseline")
+        assert delivery.cost.own >= self.PLANTED
+        assert delivery.cost.wall < self.PLANTED / 2
+        assert delivery.notes is not None and max(delivery.notes.times) < self.PLANTED / 2
+
+    def test_is_told_apart_sample_by_sample(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slowly(monkeypatch, probe.tree, "nbytes", 0.05)
+        delivery = Bench(Transformed()).batch("baseline")
+        notes = delivery.notes
+        assert delivery.cost.own >= 2 * 3 * 0.05 and delivery.cost.wall < 0.05
+        assert notes is not None and notes.inside is not None
+        assert max(notes.times) < 0.05 and notes.inside.whole.wall_ms < 50
+
+    def test_of_a_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slowly(monkeypatch, Inspection, "figures", self.PLANTED)
+        station = WorkerSide(Numbers(), default_collate, RungSwitch(), [])
+        items = iter(StagedIterable(station))
+        delivery = StagedCollate(station)([next(items)])
+        assert delivery.cost.own >= self.PLANTED and delivery.cost.wall < self.PLANTED / 2
+
+    def test_nothing_is_inspected_while_the_loop_is_timed(self) -> None:
+        bench = Bench(Transformed())
+        with bench.rung_switch.undisturbed():
+            timed = [bench.batch("baseline") for _ in range(3)]
+        assert not any(map(self.news, timed))
+        assert self.news(bench.batch())
+
+    def test_inspection_waits_beyond_its_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slowly(monkeypatch, Inspection, "figures", 1.5 * ALLOWANCE)
+        bench = Bench(Transformed())
+        bench.batch("baseline")
+        state = bench.station._states[-1]
+        assert state.inspection is not None and state.inspection.times
+        paused = [bench.batch() for _ in range(5)]
+        assert not any(map(self.news, paused))
+        state.begun = (state.begun[0] - 3 * ALLOWANCE / SHARE, *state.begun[1:])
+        state.cost()  # of a long batch
+        assert self.news(bench.batch())
+
+    def test_traced_samples_are_in_no_batch_that_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        traced: list[int] = []
+        native = HotLines.trace
+        monkeypatch.setattr(HotLines, "trace", lambda lines, make: traced.append(1) or native(lines, make))
+        bench = Bench(Transformed())
+        counting = 0
+        for rung in ["baseline"] * 12 + ["sample"] * 4 + ["raw"] * 4 + ["baseline"] * 8 + ["warm"] * 4:
+            before = len(traced)
+            delivery = bench.batch(rung)
+            assert len(traced) == before or not delivery.stable
+            counting += delivery.stable
+        assert traced and counting > 20
+
+    def test_batches_of_quick_samples_are_fetched_as_they_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A look at each sample would slow them down."""
+        bench = Bench(Transformed(), looks_inside=False)
+        bench.batch("baseline")
+        state = bench.station._states[-1]
+        looked: list[int] = []
+        monkeypatch.setattr(bench.station, "_timed", lambda *_: looked.append(1))
+        state.typical, state.batches = 1e-6, 1
+        for _ in range(5):
+            bench.batch()
+        assert looked == []
 
 
 class TestInspectionIsHarmless:

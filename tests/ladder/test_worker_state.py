@@ -202,6 +202,12 @@ class TestTimes:
         own.timed(0.05, 0)
         assert own.note().times == [0.0]
 
+    def test_recording_them_is_pipediags_own_time(self) -> None:
+        own = state(Clocks())
+        for _ in range(100):
+            own.timed(0.01, "x" * 10_000)
+        assert 0 < own.own.seconds < 0.1
+
     def test_long_indices_are_cut(self) -> None:
         own = state()
         own.timed(0.1, "x" * 100)
@@ -220,6 +226,18 @@ def test_cost(clocks: Clocks) -> None:
     assert own.cost() == BatchCost(wall=1.0, cpu=0.5, queued=0.25, copy=0.125, collate=0.5)
     own.begin("raw")
     assert own.cost() == BatchCost()
+
+
+def test_cost_without_pipediags_own_part(clocks: Clocks) -> None:
+    own = state(clocks)
+    own.begin("baseline")
+    clocks.wall, clocks.cpu = 1.0, 0.75
+    own.own.seconds += 0.25
+    assert own.cost() == BatchCost(wall=0.75, cpu=0.5, own=0.25)
+    own.begin("baseline")
+    clocks.wall, clocks.cpu = 2.0, 0.875
+    own.own.seconds += 0.25
+    assert own.cost() == BatchCost(wall=0.75, cpu=0.0, own=0.25), "never negative"
 
 
 def test_items_are_drawn_cyclically() -> None:
@@ -254,6 +272,29 @@ class TestRemembering:
         own.remember([1, 2, 3])
         assert not own.complete
         assert own.indices == [1, 2, 3]
+
+    def test_every_index_is_as_likely_as_any_other(self) -> None:
+        """320 indices in batches of 8, of which 8 are kept: each in one of 40 workers."""
+        counts = [0] * 320
+        for seed in range(4000):
+            own = state()
+            own.chance.seed(seed)
+            for first in range(0, 320, 8):
+                own.remember(range(first, first + 8))
+            for index in own.indices:
+                counts[index] += 1
+        thirds = [sum(counts[first : first + 40]) for first in range(0, 320, 40)]
+        assert sum(thirds) == 32_000
+        assert all(abs(found - 4000) < 5 * 60 for found in thirds), "the standard deviation is about 60"
+
+    def test_few_numbers_are_drawn(self) -> None:
+        """A batch of thousands of indices must not take longer for being looked through."""
+        own, drawn = state(), []
+        native = own.chance.random
+        own.chance.random = lambda: drawn.append(1) or native()  # type: ignore[method-assign, func-returns-value]
+        for first in range(0, 1_000_000, 1000):
+            own.remember(range(first, first + 1000))
+        assert len(drawn) < 2000
 
     def test_they_span_all_indices_seen(self) -> None:
         """A dataset may be sorted: its first items do not represent the others."""

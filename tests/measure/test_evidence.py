@@ -24,6 +24,19 @@ def test_worker_figures_with_copies() -> None:
     assert figures["copy_ms"] == 3.0
 
 
+def test_worker_figures_with_pipediags_own_time() -> None:
+    figures = worker_figures([BatchCost(0.1, 0.1, own=0.004), BatchCost(0.1, 0.1, own=0.002)])
+    assert (figures["worker_ms"], figures["own_ms"]) == (100.0, 3.0)
+
+
+def test_batches_under_heavy_inspection_are_left_out() -> None:
+    """Their own code may run differently under it. What pipediag took is told nevertheless."""
+    figures = worker_figures([BatchCost(0.1, 0.1), BatchCost(0.3, 0.3, own=0.06)])
+    assert (figures["worker_ms"], figures["own_ms"]) == (100.0, 30.0)
+    figures = worker_figures([BatchCost(0.3, 0.3, own=0.06)])
+    assert (figures["worker_ms"], figures["own_ms"]) == (300.0, 60.0), "there is nothing else"
+
+
 def test_worker_figures_with_collating() -> None:
     figures = worker_figures([BatchCost(0.1, 0.1, collate=0.02), BatchCost(0.1, 0.1, collate=0.03)])
     assert figures["collate_ms"] == 25.0

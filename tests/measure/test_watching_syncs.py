@@ -185,7 +185,7 @@ def test_a_loop_that_belongs_to_a_library(library: Any, monkeypatch: pytest.Monk
     where = "/usr/lib/python3/site-packages/trainer/loop.py"
     trainer = in_file(where, "trainer.loop", "def fit(scaler, tensor):\n    scaler.step(tensor)")
     (sync,) = in_three_steps(lambda: trainer["fit"](library.GradScaler(), torch.tensor(1.0)))
-    assert sync.where == f"{where}:2"
+    assert sync.where == "trainer/loop.py:2"
     assert sync.call.endswith("step()")
 
 

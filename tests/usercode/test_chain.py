@@ -25,10 +25,11 @@ from torchvision import datasets
 from torchvision.transforms import v2
 
 import pipediag
-from pipediag.usercode import places, randomness
+from pipediag.usercode import constructions, randomness
 from pipediag.usercode.chain import Apart, Chain, CutSample, chain_of, decides_at_random, take_apart
+from pipediag.usercode.constructions import located
 from pipediag.usercode.paths import private
-from pipediag.usercode.places import definition
+from pipediag.usercode.places import placed
 from pipediag.usercode.slots import find_slots
 
 from ..things import Compose, Double, DoubleInPlace, Items, Shift, Transformed, same
@@ -839,7 +840,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], M
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "users_script", module)
         spec.loader.exec_module(module)
-        monkeypatch.setattr(places, "_users_files", lambda: [str(file)])
+        monkeypatch.setattr(constructions, "_users_files", lambda: [str(file)])
         monkeypatch.chdir(tmp_path)
         return module
 
@@ -851,7 +852,7 @@ class TestPlaces:
 
     def test_of_every_kind(self, script: Callable[[str], ModuleType]) -> None:
         chain = taken(Images(script(SCRIPT).CHAIN), range(2))
-        assert [(link.name, link.where) for link in chain.links] == [
+        assert [(link.name, link.where) for link in located(chain.links)] == [
             ("CenterCrop", "users_script.py:17"),
             ("Own", "users_script.py:6"),
             ("scaled", "users_script.py:11"),
@@ -864,7 +865,7 @@ class TestPlaces:
 
     def test_the_users_own_in_another_file(self) -> None:
         (link,) = taken(Transformed(Double())).links
-        assert link.where == definition(Double)
+        assert link.where == placed("", Double).where
         assert Path(link.where.rpartition(":")[0]).name == "things.py"
 
 

@@ -1,22 +1,23 @@
-"""Which line of the user's code a transform comes from."""
+"""What the user's code is called, and on which line it is defined or running."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import json
+import linecache
 import os
 import sys
-import textwrap
+import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
-from torchvision import transforms as v1
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import pipediag.demo.train
@@ -25,139 +26,9 @@ from pipediag import frames
 from pipediag.frames import is_users
 from pipediag.session import Place
 from pipediag.usercode import places
-from pipediag.usercode.places import caller, definition, label, place_of, places_of
+from pipediag.usercode.places import caller, label, link_of, place_of, placed
 
 from ..things import Double
-
-Write = Callable[[str], None]
-
-
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes the one source file that the user has."""
-    file = tmp_path / "train.py"
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(places, "_users_files", lambda: [str(file)])
-
-    def write(source: str) -> None:
-        file.write_text(textwrap.dedent(source).lstrip())
-
-    return write
-
-
-def lines(*links: Any) -> list[str]:
-    """The script's line for each link; empty for one that is placed at its library's definition."""
-    found = [place.where for place in places_of(links)]
-    return [where.partition(":")[2] if where.startswith("train.py:") else "" for where in found]
-
-
-CROP, FLIP, TENSOR, PAD = v1.CenterCrop(4), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Pad(2)
-
-
-class TestConstructions:
-    def test_the_only_one(self, script: Write) -> None:
-        script("""
-            transform = Compose([
-                CenterCrop(4),
-                transforms.RandomHorizontalFlip(p=0.5), v2.Pad(
-                    2,
-                ),
-            ])
-        """)
-        assert lines(CROP, FLIP, PAD) == ["2", "3", "3"]
-
-    def test_anywhere_in_the_script(self, script: Write) -> None:
-        script("""
-            class Augment:
-                def __init__(self, size):
-                    self.crop = CenterCrop(size)
-                    self.flip = flip if size else RandomHorizontalFlip()
-        """)
-        assert lines(CROP, FLIP) == ["3", "4"]
-
-    def test_the_company_decides(self, script: Write) -> None:
-        """The training's chain, not the validation's."""
-        script("""
-            train = Compose([RandomHorizontalFlip(), CenterCrop(4), ToTensor()])
-            valid = Compose([Pad(2), CenterCrop(4), ToTensor()])
-        """)
-        assert lines(FLIP, CROP, TENSOR) == ["1", "1", "1"]
-        assert lines(PAD, CROP, TENSOR) == ["2", "2", "2"]
-
-    def test_company_as_arguments(self, script: Write) -> None:
-        script("""
-            train = Sequential(RandomHorizontalFlip(), CenterCrop(4))
-            valid = (CenterCrop(4), Pad(2))
-        """)
-        assert lines(FLIP, CROP) == ["1", "1"]
-        assert lines(CROP, PAD) == ["2", "2"]
-
-    def test_ambiguous(self, script: Write) -> None:
-        """No line is better than the wrong one: the library's own is named."""
-        script("""
-            train = Compose([CenterCrop(4), ToTensor()])
-            valid = Compose([CenterCrop(8), ToTensor()])
-        """)
-        assert lines(CROP, TENSOR) == ["", ""]
-        assert places_of([CROP]) == [Place("CenterCrop", definition(v1.CenterCrop))]
-
-    def test_not_constructed_in_the_script(self, script: Write) -> None:
-        script("chain = build(config)")
-        assert places_of([CROP, Double()]) == [
-            Place("CenterCrop", definition(v1.CenterCrop)),
-            Place("Double", definition(Double)),
-        ]
-
-    def test_the_users_own_are_placed_at_their_definition(self, script: Write) -> None:
-        script("chain = Compose([Double(), CenterCrop(4)])")
-        double, crop = places_of([Double(), CROP])
-        assert double == Place("Double", definition(Double))
-        assert crop == Place("CenterCrop", "train.py:1")
-
-    def test_torchs_own_without_a_construction_have_no_place(self, script: Write) -> None:
-        script("")
-        assert places_of([torch.nn.ReLU()]) == [Place("ReLU", "")]
-
-    def test_torchs_own_with_one(self, script: Write) -> None:
-        script("chain = torch.nn.Sequential(torch.nn.ReLU())")
-        assert places_of([torch.nn.ReLU()]) == [Place("ReLU", "train.py:1")]
-
-    @pytest.mark.parametrize("source", ["def broken(:", "\0", "x = 'no calls'"])
-    def test_a_script_that_tells_nothing(self, script: Write, source: str) -> None:
-        script(source)
-        assert lines(CROP) == [""]
-
-    def test_a_script_that_is_gone(self, script: Write) -> None:
-        assert lines(CROP) == [""]
-
-    def test_a_script_too_large_to_be_searched(self, script: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(places, "_MOST_BYTES", 10)
-        script("chain = Compose([CenterCrop(4)])")
-        assert lines(CROP) == [""]
-
-    @pytest.mark.parametrize("function", [np.asarray, functional.normalize])
-    def test_a_librarys_function_is_not_constructed(self, script: Write, function: Any) -> None:
-        """Calling a function of that name elsewhere has nothing to do with the chain."""
-        script(f"""
-            chain = Compose([{function.__name__}])
-            print(table.{function.__name__}(2))
-        """)
-        assert lines(function) == [""]
-
-    def test_the_files_searched_are_the_users(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(places, "_MOST_FILES", len(sys.modules))  # a test process loads many of ours
-        found = places._users_files()
-        assert os.path.abspath(__file__) in found
-        assert not [file for file in found if not is_users(file)]
-        assert pipediag.ladder.worker_side.__file__ not in found
-        assert all(map(os.path.isfile, found))
-
-    def test_the_script_itself_is_always_searched(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        script = tmp_path / "zzz.py"
-        script.touch()
-        monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
-        monkeypatch.setattr(places, "_MOST_FILES", 1)
-        assert places._users_files() == [str(script)]
 
 
 class TestIsUsers:
@@ -242,24 +113,168 @@ class TestPlaceOf:
         assert place_of(decorated) == place_of(a_function)
 
 
+class Plain:
+    """Nothing of its own."""
+
+
+class Inheriting(Double):
+    """Its methods are in another file."""
+
+
+def added(cls: type) -> type:
+    """A class decorator of another file's, as far as the class can tell."""
+    made: dict[str, Any] = {}
+    exec(compile("def extra(self):\n    return 1\n", places.__file__, "exec"), made)
+    cls.extra = made["extra"]  # type: ignore[attr-defined]
+    return cls
+
+
+@added
+class Extended:
+    kind = "extended"
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+@dataclass
+class Generated:
+    """The methods are generated: they have no file."""
+
+    size: int = 0
+
+
+MADE = type("Made", (Double,), {})
+
+
+def statement(name: str) -> int:
+    """The line of a class statement in this file."""
+    (found,) = (n for n, line in enumerate(linecache.getlines(__file__), 1) if line.strip().startswith(f"class {name}"))
+    return found
+
+
+@pytest.fixture
+def nothing_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a source file is parsed."""
+
+    def parses(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a source file was parsed")
+
+    monkeypatch.setattr(inspect, "getsourcelines", parses)
+    monkeypatch.setattr(inspect, "findsource", parses)
+    monkeypatch.setattr(inspect, "getmodule", parses)
+    monkeypatch.setattr("ast.parse", parses)
+    monkeypatch.setattr(places, "_CLASSES", type(places._CLASSES)())
+
+
+@pytest.mark.usefixtures("nothing_parsed")
+class TestLinesOfClasses:
+    @pytest.mark.parametrize("cls", [Plain, Inheriting, Extended, Generated, Outer, Outer.Inner])
+    def test_a_class_statement_is_found(self, cls: type) -> None:
+        assert placed("it", cls) == Place("it", f"{places.short(__file__)}:{statement(cls.__name__)}")
+
+    def test_a_class_without_a_statement_has_no_line(self) -> None:
+        assert link_of(MADE()).where == ""
+
+    def test_of_several_statements_the_one_above_the_methods(self) -> None:
+        if True:
+
+            class Twice:
+                def __call__(self, x: Any) -> Any:
+                    return x
+
+        first, line = Twice, inspect.currentframe().f_lineno - 4  # type: ignore[union-attr]
+
+        class Twice:  # type: ignore[no-redef]
+            pass
+
+        assert placed("", first).where == f"{places.short(__file__)}:{line}"
+        assert placed("", Twice).where == "", "it has no method to tell it by"
+
+    def test_each_class_is_looked_for_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        read: list[str] = []
+        native = linecache.getlines
+        monkeypatch.setattr(linecache, "getlines", lambda file, *more: read.append(file) or native(file, *more))
+        found = [link_of(thing).where for _ in range(5) for thing in (Inheriting(), MADE())]
+        assert len(read) == 2
+        assert found[:2] * 5 == found
+
+    def test_a_class_of_a_long_module_that_is_no_file(self) -> None:
+        cls = type("Gone", (), {"__module__": "a_module_that_is_not_there"})
+        assert placed("Gone", cls) == Place("Gone")
+
+    def test_from_its_own_line_number(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """As Python 3.13 gives it: that of the first decorator."""
+        file = tmp_path / "m.py"
+        file.write_text("class A:\n    pass\n\n\n@some\n@thing\nclass A:\n    pass\n")
+        module = types.ModuleType("m")
+        module.__file__ = str(file)
+        monkeypatch.setitem(sys.modules, "m", module)
+        cls = type("A", (), {"__module__": "m", "__firstlineno__": 5})
+        assert placed("", cls).where == f"{file}:7"
+
+    def test_a_cells(self) -> None:
+        """A notebook's module has no file, but its methods are in a cell."""
+        cell = "size = 3\n\nclass InACell:\n    def __call__(self, x):\n        return x\n"
+        linecache.cache["<cell 7>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell 7>")
+        try:
+            made: dict[str, Any] = {"__name__": "a_notebook"}
+            exec(compile(cell, "<cell 7>", "exec"), made)
+            assert placed("", made["InACell"]).where == "<cell 7>:3"
+        finally:
+            del linecache.cache["<cell 7>"]
+
+    def test_generated_functions_have_no_line(self) -> None:
+        assert placed("", eval("lambda x: x")) == Place("")
+
+
+class TestLibraries:
+    """A library's place is relative to its package."""
+
+    def test_an_installed_one(self) -> None:
+        place = placed("it", ImageFolder.__getitem__)
+        assert place.library
+        file, _, line = place.where.rpartition(":")
+        assert file == "torchvision/datasets/folder.py"
+        assert int(line) == inspect.getsourcelines(ImageFolder.__getitem__)[1]
+
+    def test_one_in_an_environment_below_the_working_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        folder = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+        assert places.short(str(folder / "timm" / "data.py")) == os.path.join("timm", "data.py")
+
+    def test_python_and_torch(self) -> None:
+        assert places.short(json.__file__) == os.path.join("json", "__init__.py")
+        assert places.short(torch.nn.__file__) == os.path.join("torch", "nn", "__init__.py")
+
+    def test_the_users_is_none(self) -> None:
+        assert not place_of(a_function).library
+
+
+class TestCommands:
+    """An installed command is nobody's code."""
+
+    @pytest.mark.parametrize("folder", ["/usr/bin", "/usr/local/bin", os.path.dirname(sys.executable)])
+    @pytest.mark.parametrize("name, users", [("torchrun", False), ("accelerate", False), ("train.py", True)])
+    def test_is_not_the_users(self, folder: str, name: str, users: bool) -> None:
+        assert is_users(os.path.join(folder, name)) is users
+
+    def test_a_script_without_an_ending_is(self, tmp_path: Path) -> None:
+        assert is_users(str(tmp_path / "train"))
+
+    def test_the_caller_is_the_library_that_it_calls(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(places, "is_users", lambda file: file != __file__ and is_users(file))
+        library, command = "/venv/lib/python3.11/site-packages/ultra/engine.py", "/usr/bin/ultra"
+        trains = _in_a_file(library)
+        assert list(_in_a_file(command)(lambda: next(trains(caller)))) == ["ultra/engine.py:2"]
+
+
 def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert places.short(str(tmp_path / "a" / "b.py")) == os.path.join("a", "b.py")
-    assert places.short(sys.executable) == sys.executable
-
-
-def test_a_cell_has_the_name_that_its_notebook_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])  # what IPython imports may add to it
-    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell.instance()
-    try:
-        cell = "from torchvision import transforms\n\nflip = transforms.RandomVerticalFlip()\n"
-        file = shell.compile.cache(cell, 3, raw_code=cell)
-        monkeypatch.setattr(shell.compile, "format_code_name", lambda name: ("Cell", "In[3]") if name == file else None)
-        assert places.short(file) == "In[3]"
-        monkeypatch.setattr(places, "is_users", lambda file: False)  # of the files: other tests construct it too
-        assert places_of([v1.RandomVerticalFlip()]) == [Place("RandomVerticalFlip", "In[3]:3")]
-    finally:
-        shell.clear_instance()
+    assert places.short("/elsewhere/b.py") == "/elsewhere/b.py"
 
 
 def test_caller_is_the_users_frame() -> None:

@@ -162,10 +162,11 @@ def _name(piece: Stage) -> str:
 
 
 def _place(session: Session, piece: Stage) -> str:
-    """Return the user's line for a piece: the loader's line if the piece's own code is in a library."""
-    where = (piece.culprit or Place("")).where
+    """Return the user's line for a piece: if its own code is in a library, the line that makes it, or the loader's."""
+    culprit = piece.culprit or Place("")
     loader = session.loader.where if session.loader is not None else ""
-    return short(session, loader if is_library(session, where) or not where else where)
+    foreign = is_library(session, culprit.where) or not culprit.where
+    return short(session, culprit.made or loader if foreign else culprit.where)
 
 
 def _rest(diagnosis: Diagnosis, pieces: list[Stage]) -> str:

@@ -29,7 +29,15 @@ def short(session: Session, where: str) -> str:
 
 def is_library(session: Session, where: str) -> bool:
     """Return whether a place is in an installed package other than the script's own."""
-    return "site-packages" in where and not _in_the_scripts_folder(session, where)
+    foreign = "site-packages" in where or where in _places_in_libraries(session)  # the former in older sessions
+    return foreign and not _in_the_scripts_folder(session, where)
+
+
+def _places_in_libraries(session: Session) -> set[str]:
+    loader, inside = session.loader, session.inside
+    code = [] if loader is None else [loader.dataset_code, loader.transform, loader.collate]
+    places = [*filter(None, code), *(inside.links if inside is not None else ())]
+    return {place.where for place in places if place.library}
 
 
 def _in_the_scripts_folder(session: Session, where: str) -> str:

@@ -47,9 +47,14 @@ class Inspection:
         return not self._needed or (self._probe.complete and (not self._traces or self._lines.complete))
 
     @property
+    def own(self) -> float:
+        """Seconds that timing samples took besides making them."""
+        return self._probe.own
+
+    @property
     def news(self) -> bool:
-        """True if samples were timed since the last figures."""
-        return self._probe.count > self._reported
+        """True if many more samples were timed since the last figures, or all: computing them takes a while."""
+        return self._probe.count > self._reported and (self._probe.complete or self._probe.count >= 2 * self._reported)
 
     def give_up(self) -> None:
         """Stop inspecting: the code fails under the instruments."""

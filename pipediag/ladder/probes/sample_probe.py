@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from ...session import Cost, Inside, Link
+from ...session import Cost, Inside
 from ...usercode import tree
 from ...usercode.chain import Chain, decides_at_random
-from ...usercode.places import code_of, origin, places_of
+from ...usercode.places import code_of, link_of
 from ...usercode.slots import Slot
-from ...usercode.spying import is_path, spied
+from ...usercode.spying import is_path, recorded, with_nested
 from .opened_files import OpenedFiles
 
 #: Maximum number of timed samples, and maximum seconds spent on them.
@@ -41,36 +41,34 @@ class Timer:
     """A recorder that times calls and measures data sizes outside of them. ``clock`` gives the worker's CPU seconds.
 
     Attributes:
-        weighing: seconds spent on measuring sizes, which count for no call.
+        own: seconds that the recorder itself took, which count for no call.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.calls: list[_Timed] = []
-        self.weighing = 0.0
+        self.own = 0.0
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        entered = time.perf_counter()
         outer, timed = self.calls, _Timed(fn)
         self.calls = timed.inner
-        timed.given, timed.bytes_in = _kind(args[0]) if args else "", self._weighed([*args, *kwargs.values()])
-        weighing = self.weighing
+        timed.given, timed.bytes_in = _kind(args[0]) if args else "", tree.nbytes([*args, *kwargs.values()])
         cpu, wall = self._clock(), time.perf_counter()
+        self.own += wall - entered
+        inside = self.own
         try:
             result = fn(*args, **kwargs)
         finally:
-            weighing = self.weighing - weighing
-            timed.wall, timed.cpu = time.perf_counter() - wall - weighing, self._clock() - cpu - weighing
-            timed.cpu = max(0.0, timed.cpu)  # its clock may be coarser
+            left = time.perf_counter()
+            inside = self.own - inside
+            timed.wall = left - wall - inside
+            timed.cpu = max(0.0, self._clock() - cpu - inside)  # its clock may be coarser
             self.calls = outer
             outer.extend(timed.inner if is_path(args) else [timed])
-        timed.bytes_out = self._weighed(result)
+        timed.bytes_out = tree.nbytes(result)
+        self.own += time.perf_counter() - left
         return result
-
-    def _weighed(self, data: Any) -> int:
-        began = time.perf_counter()
-        nbytes = tree.nbytes(data)
-        self.weighing += time.perf_counter() - began
-        return nbytes
 
 
 def _kind(data: Any) -> str:
@@ -93,14 +91,21 @@ class _Sample:
 
 
 class Probe:
-    """A timer of samples as they are made, which aggregates the figures."""
+    """A timer of samples as they are made, which aggregates the figures.
+
+    Attributes:
+        count: number of samples timed.
+        own: seconds that timing them took besides making them.
+    """
 
     def __init__(self, slots: list[Slot], clock: Callable[[], float], most: int = TIMED) -> None:
         self._most = most
         self._slots = slots
+        self._watched: list[tuple[Slot, Any]] = []  # with nested ones, and their values
         self._clock = clock
         self._samples: list[_Sample] = []
         self.count = 0
+        self.own = 0.0
         self._files = OpenedFiles()
         self._spent = 0.0
 
@@ -110,15 +115,20 @@ class Probe:
 
     def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
         """Make ``samples`` samples in one call and record the times."""
-        timer = Timer(self._clock)
-        with spied(self._slots, timer, deep=True), self._files.watched():
+        entered = time.perf_counter()
+        timer, opening = Timer(self._clock), self._files.seconds
+        if not _still_there(self._watched):
+            self._watched = with_nested(self._slots)
+        with recorded(self._watched, timer), self._files.watched():
             cpu, wall = self._clock(), time.perf_counter()
             sample = make()
-            wall, cpu = time.perf_counter() - wall - timer.weighing, self._clock() - cpu - timer.weighing
-            whole = _Timed(None, wall, max(0.0, cpu))
+            wall, cpu = time.perf_counter() - wall, self._clock() - cpu
+        own = timer.own + self._files.seconds - opening
+        whole = _Timed(None, max(0.0, wall - own), max(0.0, cpu - own))
         self._spent += whole.wall
         self.count += samples
         self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))
+        self.own += time.perf_counter() - entered - whole.wall
         return sample
 
     def figures(self, chain: Chain) -> Inside:
@@ -141,9 +151,7 @@ class Probe:
             calls_of = [found.get(number, []) for number in range(len(links))]
         else:
             calls_of = list(found.values())
-            functions = [calls[0].fn for calls in calls_of]
-            places = places_of(functions)
-            links = [Link(p.name, p.where, origin=origin(fn)) for p, fn in zip(places, functions, strict=True)]
+            links = [link_of(calls[0].fn) for calls in calls_of]
         for link, calls in zip(links, calls_of, strict=True):
             link.cost = _mean(calls, count)
             if calls:
@@ -163,6 +171,14 @@ class Probe:
             unsplit=chain.unsplit,
             files=self._files.figures(count),
         )
+
+
+def _still_there(watched: list[tuple[Slot, Any]]) -> bool:
+    """Return whether the slots were found and still hold the same transforms."""
+    try:
+        return bool(watched) and all(slot.get() is value for slot, value in watched)
+    except (LookupError, AttributeError, ValueError):  # a shorter list, an attribute or a cell that is gone
+        return False
 
 
 def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Timed]]:

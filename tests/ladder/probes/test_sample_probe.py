@@ -367,6 +367,44 @@ class TestSamples:
         assert costs(probed(Dataset(clock, Strict(clock, Crop(clock, 2))), clock)) == {"Strict": (2, 2)}
 
 
+class TestOwnTime:
+    """What timing takes is told apart from what it times."""
+
+    def test_everything_but_the_sample(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Sizes are measured of each call's input and result, and of the sample."""
+        native = probe.tree.nbytes
+
+        def slow(data: Any) -> int:
+            clock.work(3)
+            return native(data)
+
+        monkeypatch.setattr(probe.tree, "nbytes", slow)
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 12)), 5)
+        timing = Probe(find_slots(dataset), clock.cpu_seconds)
+        timing.time(lambda: dataset[0])
+        assert timing.own == pytest.approx(7 * 0.003)
+        inside = timing.figures(Chain())
+        assert inside.whole == Cost(19, 19)
+        assert costs(inside) == {"Crop": (2, 2), "Blur": (12, 12)}
+
+    def test_nested_transforms_are_looked_for_once(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        searches = []
+        native = probe.with_nested
+        monkeypatch.setattr(probe, "with_nested", lambda slots: searches.append(1) or native(slots))
+        compose = Compose(clock, Crop(clock, 2), Blur(clock, 3))
+        dataset = Dataset(clock, compose)
+        timing = Probe(find_slots(dataset), clock.cpu_seconds)
+        for _ in range(3):
+            timing.time(lambda: dataset[0])
+        assert len(searches) == 1
+        compose.parts[1] = Scale(clock, 1)
+        timing.time(lambda: dataset[0])
+        compose.parts.pop()
+        timing.time(lambda: dataset[0])
+        assert len(searches) == 3, "the dataset has changed its transforms"
+        assert [len(sample.calls[0].inner) for sample in timing._samples] == [2, 2, 2, 2, 1]
+
+
 class TestInspection:
     """Timers first, in every worker; then the line tracer, in one; nothing if all is known."""
 

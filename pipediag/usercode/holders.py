@@ -1,0 +1,142 @@
+"""Find the names that hold an object in the user's running code, and the statement that makes it.
+
+While the loop waits for a batch, the user's functions are on the stack. A statement is certain only if no other assigns
+the name.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..frames import is_users
+from .places import short
+
+_MODULE = "<module>"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OWN_SCOPE = (*FUNCTIONS, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class NotCertain(Exception):
+    """Error: it is not certain which statement makes the object; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Name that holds an object in the user's code.
+
+    Attributes:
+        file: the source file.
+        function: the function whose variable it is, or ``<module>`` for a global variable.
+        line: the function's first line.
+        name: the variable, or the attribute of the function's first argument (``self.loader``).
+        devices: variables of the function and of the module that hold the asked device.
+    """
+
+    file: str
+    function: str
+    line: int
+    name: str
+    devices: tuple[str, ...] = ()
+
+
+def holders(obj: Any, device: torch.device | None = None) -> Iterator[Holder]:
+    """Yield every name in the user's code up the stack that holds the object now, innermost function first."""
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        code = frame.f_code
+        if is_users(code.co_filename):
+            of_module = _holding_device(frame.f_globals, device)
+            devices = (*_holding_device(frame.f_locals, device), *of_module)
+            for name in _holding(frame.f_locals, obj):
+                yield Holder(code.co_filename, code.co_name, code.co_firstlineno, name, devices)
+            first = next(iter(code.co_varnames[: code.co_argcount]), "")
+            for name in _holding(getattr(frame.f_locals.get(first), "__dict__", {}), obj):
+                yield Holder(code.co_filename, code.co_name, code.co_firstlineno, f"{first}.{name}")
+            if code.co_name != _MODULE:
+                for name in _holding(frame.f_globals, obj):
+                    yield Holder(code.co_filename, _MODULE, 1, name, of_module)
+        frame = frame.f_back
+
+
+def _holding(names: Mapping[str, Any], obj: Any) -> list[str]:
+    return [name for name, value in list(names.items()) if value is obj]
+
+
+def _holding_device(names: Mapping[str, Any], device: torch.device | None) -> tuple[str, ...]:
+    """Return the variables that hold the device, one called ``device`` first."""
+    found = [name for name, value in list(names.items()) if isinstance(value, torch.device) and _same(value, device)]
+    return tuple(sorted(found, key=lambda name: (name != "device", name)))
+
+
+def _same(one: torch.device, other: torch.device | None) -> bool:
+    if other is None or one.type != other.type:
+        return False
+    return one.index is None or other.index is None or one.index == other.index
+
+
+def scope_of(module: ast.Module, holder: Holder) -> ast.AST:
+    """Return the module or function whose variable holds the object; for an attribute, the function's class.
+
+    Raises:
+        NotCertain: the source has no such function.
+    """
+    if holder.function == _MODULE:
+        return module
+    for node in ast.walk(module):
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, FUNCTIONS) and inner.name == holder.function and _begin(inner) == holder.line:
+                return node if "." in holder.name and isinstance(node, ast.ClassDef) else inner
+    raise NotCertain(f"{holder.function} is not where it was in {short(holder.file)}")
+
+
+def _begin(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the first line of a function's code object: that of its first decorator, if it has any."""
+    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+
+
+def only_assignment(scope: ast.AST, holder: Holder) -> ast.Assign | ast.AnnAssign:
+    """Return the only statement of the scope that assigns the name.
+
+    Raises:
+        NotCertain: there is none, or more than one, or it is no plain assignment.
+    """
+    found = list(stores(scope, holder.name))
+    where = "the module" if isinstance(scope, ast.Module) else getattr(scope, "name", "")
+    if not found:
+        raise NotCertain(f"no statement of {where} in {short(holder.file)} makes {holder.name}")
+    if len(found) > 1:
+        lines = ", ".join(str(node.lineno) for node in found)
+        raise NotCertain(f"{holder.name} is given a value in several lines of {short(holder.file)}: {lines}")
+    (statement,) = found
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        raise NotCertain(f"{holder.name} is made by no plain assignment (line {statement.lineno})")
+    return statement
+
+
+def stores(scope: ast.AST, name: str, statement: ast.stmt | None = None) -> Iterator[ast.stmt]:
+    """Yield the statements in this scope that assign ``name``; for an attribute, also those in its methods."""
+    is_attribute = "." in name
+    for node in ast.iter_child_nodes(scope):
+        inside = node if isinstance(node, ast.stmt) else statement
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            if isinstance(node.ctx, ast.Store) and ast.unparse(node) == name:
+                assert inside is not None, "names stand in statements"
+                yield inside
+        elif isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
+            yield node
+        if not isinstance(node, _OWN_SCOPE) or (is_attribute and isinstance(node, FUNCTIONS)):
+            yield from stores(node, name, inside)
+        elif isinstance(node, FUNCTIONS) and _declares_global(node, name):
+            yield node
+
+
+def _declares_global(function: ast.AST, name: str) -> bool:
+    """Return whether a nested function, or one inside it, may assign an outer variable of this name."""
+    return any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in ast.walk(function))

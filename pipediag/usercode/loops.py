@@ -1,0 +1,97 @@
+"""Find the line of the user's code that stands for a training loop, also if a library runs the loop."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from torch.utils.data import ConcatDataset, Dataset
+
+from ..frames import is_installed, is_torchs, is_users
+from .constructions import constructions, parsed
+from .holders import NotCertain, holders, only_assignment, scope_of
+from .places import short
+
+#: Maximum depth of datasets inside datasets.
+_DEPTH = 8
+#: Methods and functions that only pass on the items of what they iterate.
+_ITERATES = ("__iter__", "__next__", "<genexpr>")
+#: Keyword arguments that hand the training data over to a library.
+_DATA = re.compile(r"train_?(data|ds|set|loader)\w*|training_?(data|set)\w*|data(set|loader|module)?s?|loader")
+
+
+def loop_line(loader: Any) -> str:
+    """Return the user's line whose code iterates ``loader`` now.
+
+    If a library's trainer iterates it, the user's line would only be the call of that trainer. It is then the line that
+    makes the loader, or its dataset, or hands it over; "" if none is certain.
+    """
+    frame: FrameType | None = inspect.currentframe()
+    between = None  # the library's function that the user's code has called
+    in_library = False
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        file = frame.f_code.co_filename
+        if is_installed(file) and not is_torchs(file):
+            in_library = in_library or not _passes_on(frame.f_code)
+            between = frame
+        frame = frame.f_back
+    if frame is not None and not in_library:
+        return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
+    made = next(filter(None, map(_statement_of, (loader, *datasets_in(loader.dataset)))), "")
+    handed = _data_argument(between) if between is not None and not made else ""
+    return made or handed or constructions([type(loader).__name__])[0]
+
+
+def dataset_line(dataset: Any) -> str:
+    """Return the user's line that makes a dataset, the innermost one if it has others inside, or "" if none is certain.
+
+    The user's code must be running, as it is while its loop waits for a batch.
+    """
+    inside = [*datasets_in(dataset)][::-1]
+    return next(filter(None, map(_statement_of, inside)), "") or constructions([type(inside[0]).__name__])[0]
+
+
+def datasets_in(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and the datasets inside, as in a Subset, outermost first."""
+    for _ in range(_DEPTH):
+        yield dataset
+        below = getattr(dataset, "dataset", None)
+        if isinstance(dataset, ConcatDataset) and len({type(part) for part in dataset.datasets}) == 1:
+            below = dataset.datasets[0]
+        if not isinstance(below, Dataset):
+            return
+        dataset = below
+
+
+def _passes_on(code: CodeType) -> bool:
+    return code.co_name in _ITERATES or bool(code.co_flags & inspect.CO_GENERATOR)
+
+
+def _statement_of(obj: Any) -> str:
+    """Return the line of the only statement that gives the object to a name of the running user code, or ""."""
+    for holder in holders(obj):
+        try:
+            statement = only_assignment(scope_of(parsed(holder.file), holder), holder)
+        except NotCertain:
+            continue
+        return f"{short(holder.file)}:{statement.lineno}"
+    return ""
+
+
+def _data_argument(frame: FrameType) -> str:
+    """Return the line of the argument that hands the data to the object whose method runs in ``frame``, or ""."""
+    first = next(iter(frame.f_code.co_varnames[: frame.f_code.co_argcount]), "")
+    trainer = frame.f_locals.get(first)
+    for holder in holders(trainer) if trainer is not None else ():
+        try:
+            value = only_assignment(scope_of(parsed(holder.file), holder), holder).value
+        except NotCertain:
+            continue
+        for keyword in value.keywords if isinstance(value, ast.Call) else ():
+            if keyword.arg and _DATA.fullmatch(keyword.arg):
+                return f"{short(holder.file)}:{keyword.value.lineno}"
+    return ""
