@@ -269,7 +269,7 @@ def sharp(folder: Path) -> None:
 
 def poses(folder: Path) -> None:
     """JPEGs of 1280 x 720 with the joints of a person, in the layout of MPII."""
-    root, rng = folder / "poses", random.Random(0)
+    root, rng = folder / "poses" / "mpii", random.Random(0)
     names = [f"{number:05d}.jpg" for number in range(2000)]
     _spread(root / "images", names, _pictures((1280, 720), 12))
     (root / "annot").mkdir()
@@ -357,9 +357,7 @@ def meters(folder: Path) -> None:
     rows = ["date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT"]
     for hour in range(17420):
         values = [math.sin(hour / 24 * k) * 5 + rng.gauss(0, 1) for k in range(1, 8)]
-        rows.append(
-            f"{began + datetime.timedelta(hours=hour)}," + ",".join(f"{value:.4f}" for value in values)
-        )
+        rows.append(f"{began + datetime.timedelta(hours=hour)}," + ",".join(f"{value:.4f}" for value in values))
     (folder / "meters").mkdir()
     (folder / "meters" / "ETTh1.csv").write_text("\n".join(rows) + "\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ _FRAME = re.compile(r"^(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)$")
 _MAKING = "torch/utils/data/_utils/fetch.py"
 #: Code that only calls the next transform; the answer is what it calls.
 _THROUGH = (
-    *("Compose", "BaseCompose", "OneOf", "Sequential", "Module.", "RandomApply", "Lambda"),
-    *("BasicTransform", "DualTransform", "ImageOnlyTransform", "MapTransform", "Transform."),
+    *("Compose", "BaseCompose", "OneOf", "Sequential", "Module.", "RandomApply", "Lambda", "Dataset", "Subset"),
+    *("BasicTransform", "DualTransform", "ImageOnlyTransform", "MapTransform", "Transform.", "ConcatDataset"),
+    *("apply_transform", "_apply_transform", "execute_compose", "LazyTransform", "CacheDataset", "_hook_"),
 )
 
 
@@ -68,7 +70,7 @@ def stacks(text: str) -> list[tuple[list[Frame], int]]:
         if not count.isdigit():
             continue
         matches = [_FRAME.match(part) for part in body.split(";")]
-        frames = [Frame(m["function"], m["file"], int(m["line"])) for m in matches if m]
+        frames = [Frame(m["function"], os.path.normpath(m["file"]), int(m["line"])) for m in matches if m]
         found.append((frames, int(count)))
     return found
 

@@ -76,4 +76,3 @@ def environment(script: Script, at: Place, **more: str) -> dict[str, str]:
     env = running.environment(script, at, **more)
     env["PYTHONPATH"] = f"{_HERE / 'shim'}:{env['PYTHONPATH']}"
     return env
-

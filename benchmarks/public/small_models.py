@@ -73,3 +73,46 @@ class Embedding(nn.Module):
         pooled = torch.cat([self.trunk(crop).mean((2, 3)) for crop in crops])
         embedded = nn.functional.normalize(self.projection(pooled), dim=1)
         return embedded, self.prototypes(embedded)
+
+
+class Speaker(nn.Module):
+    """Stands for the network of a speaker's voice: mel bands, and two layers over them."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        import torchaudio
+
+        self.bands = torchaudio.transforms.MelSpectrogram(16000, n_fft=512, win_length=400, hop_length=160, n_mels=40)
+        self.net = nn.Sequential(nn.Conv1d(40, 32, 5, 2), nn.ReLU(), nn.Conv1d(32, 32, 5, 2), nn.ReLU())
+        self.out = nn.Linear(32, size)
+
+    def forward(self, waves: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            bands = (self.bands(waves) + 1e-6).log()
+        return self.out(self.net(bands).mean(-1))
+
+
+class Critics(nn.Module):
+    """Stands for a set of discriminators of a vocoder: one, with its features, for the real and the made wave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv1d(1, 8, 15, 4), nn.ReLU(), nn.Conv1d(8, 8, 15, 4), nn.ReLU())
+        self.out = nn.Conv1d(8, 1, 3)
+
+    def forward(self, real: torch.Tensor, made: torch.Tensor) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        features = [self.net(wave) for wave in (real, made)]
+        scores = [self.out(found).flatten(1) for found in features]
+        return [scores[0]], [scores[1]], [[features[0]]], [[features[1]]]
+
+
+class Bands(nn.Module):
+    """Stands for an image network over one plane of mel bands."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU())
+        self.out = nn.Linear(32, classes)
+
+    def forward(self, bands: torch.Tensor) -> torch.Tensor:
+        return self.out(self.net(bands).mean((2, 3)))

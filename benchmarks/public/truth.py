@@ -39,9 +39,7 @@ def measure(
         order = phases(profiled, turns)
         asked = json.dumps({"out": str(out), "phases": order, "seconds": seconds, "batches": BATCHES})
         command = [str(Path(__file__).with_name("probe.py")), *porting.command(script, at)]
-        ran = running.run(
-            command, running.cwd(script, at), porting.environment(script, at, **{VARIABLE: asked}), limit
-        )
+        ran = running.run(command, running.cwd(script, at), porting.environment(script, at, **{VARIABLE: asked}), limit)
         found = json.loads(out.read_text()) if out.exists() else {"phases": {}}
         sampled = Path(folder) / "profile.txt"
         if sampled.exists():
