@@ -93,7 +93,7 @@ def _monodepth(at: Place) -> list[str]:
 def _words(at: Place) -> list[str]:
     data = f"{at.data}/words"
     sized = "--Transformation None --FeatureExtraction VGG --SequenceModeling None --Prediction CTC"
-    rest = f"--output_channel 64 --hidden_size 32 --batch_size 64 --workers 1 --rgb --PAD"
+    rest = "--output_channel 64 --hidden_size 32 --batch_size 64 --workers 1 --rgb --PAD"
     return ["--train_data", f"{data}/train", "--valid_data", f"{data}/valid", *sized.split(), *rest.split()]
 
 
@@ -216,8 +216,8 @@ DIFFUSE = """import sys
 
 from denoising_diffusion_pytorch import GaussianDiffusion, Trainer, Unet
 
-model = Unet(dim=8, dim_mults=(1, 2), flash_attn=False)
-diffusion = GaussianDiffusion(model, image_size=64, timesteps=100, sampling_timesteps=10)
+model = Unet(dim=8, dim_mults=(1, 2, 2), flash_attn=False)
+diffusion = GaussianDiffusion(model, image_size=32, timesteps=100, sampling_timesteps=10)
 trainer = Trainer(
     diffusion,
     sys.argv[1],
@@ -279,8 +279,17 @@ SCRIPTS = (
         Source(
             "clovaai/voxceleb_trainer",
             "f51bab870672a9b0b50fa158b4e30f329e7866d7",
-            ("trainSpeakerNet.py", "SpeakerNet.py", "DatasetLoader.py", "tuneThreshold.py", "utils.py")
-            + ("models", "loss", "optimizer", "scheduler"),
+            (
+                "trainSpeakerNet.py",
+                "SpeakerNet.py",
+                "DatasetLoader.py",
+                "tuneThreshold.py",
+                "utils.py",
+                "models",
+                "loss",
+                "optimizer",
+                "scheduler",
+            ),
         ),
         "trainSpeakerNet.py",
         _voxceleb,
@@ -315,7 +324,8 @@ SCRIPTS = (
             Patch(
                 "models/__init__.py",
                 "",
-                f"\n\nfrom {_SMALL} import Bands\n\n\ndef create_model(num_classes, **_):\n    return Bands(num_classes)\n",
+                f"\n\nfrom {_SMALL} import Bands\n\n\n"
+                "def create_model(num_classes, **_):\n    return Bands(num_classes)\n",
             ),
             Patch("train_speech_commands.py", "loss.data[0]", "loss.item()", 4),
             Patch("train_speech_commands.py", "Variable(inputs, volatile = True)", "inputs", 0),
@@ -369,8 +379,21 @@ SCRIPTS = (
         Source(
             "kenshohara/3D-ResNets-PyTorch",
             "540a0ea1abaee379fa3651d4d5afbd2d667a1f49",
-            ("main.py", "dataset.py", "inference.py", "mean.py", "model.py", "opts.py", "spatial_transforms.py")
-            + ("temporal_transforms.py", "training.py", "utils.py", "validation.py", "datasets", "models"),
+            (
+                "main.py",
+                "dataset.py",
+                "inference.py",
+                "mean.py",
+                "model.py",
+                "opts.py",
+                "spatial_transforms.py",
+                "temporal_transforms.py",
+                "training.py",
+                "utils.py",
+                "validation.py",
+                "datasets",
+                "models",
+            ),
         ),
         "main.py",
         _video,
@@ -389,7 +412,16 @@ SCRIPTS = (
             ("train_classification.py", "provider.py", "data_utils", "models"),
         ),
         "train_classification.py",
-        lambda at: "--use_cpu --model pointnet_cls --num_category 10 --batch_size 8 --use_uniform_sample".split(),
+        lambda at: [
+            "--use_cpu",
+            "--model",
+            "pointnet_cls",
+            "--num_category",
+            "10",
+            "--batch_size",
+            "8",
+            "--use_uniform_sample",
+        ],
         ("clouds",),
         cwd=".",
         source_links={"data": "clouds"},
@@ -435,6 +467,7 @@ SCRIPTS = (
                         "shuffle=True, persistent_workers=True,",
                     ),
                 ),
+                whole=True,
             ),
         ),
     ),
@@ -444,7 +477,7 @@ SCRIPTS = (
         "pretrain.py",
         lambda at: [
             *f"-c {at.data}/pairs/corpus.txt -v vocab.pkl -o bert.model -b 32 -w {at.workers} -s 64".split(),
-            *"-hs 32 -l 1 -a 2 --with_cuda= --log_freq 1000 -e 100".split(),
+            *["-hs", "32", "-l", "1", "-a", "2", "--with_cuda=", "--log_freq", "1000", "-e", "100"],
         ],
         ("pairs",),
         needs=("tqdm",),
@@ -453,7 +486,8 @@ SCRIPTS = (
             Patch(
                 "pretrain.py",
                 "",
-                "import sys\n\nfrom bert_pytorch.__main__ import train\nfrom bert_pytorch.dataset.vocab import WordVocab\n\n"
+                "import sys\n\nfrom bert_pytorch.__main__ import train\n"
+                "from bert_pytorch.dataset.vocab import WordVocab\n\n"
                 "with open(sys.argv[sys.argv.index('-c') + 1]) as corpus:\n"
                 "    WordVocab(corpus, min_freq=1).save_vocab('vocab.pkl')\ntrain()\n",
             ),
@@ -502,8 +536,12 @@ SCRIPTS = (
         patches=(
             Patch("apex/__init__.py", "", "amp = None\n"),
             Patch("apex/parallel/__init__.py", "", "\n"),
-            Patch("apex/parallel/LARC.py", "", "class LARC:\n    def __init__(self, optimizer, **_):\n        self.optim = optimizer\n\n"
-                "    def __getattr__(self, name):\n        return getattr(self.optim, name)\n"),
+            Patch(
+                "apex/parallel/LARC.py",
+                "",
+                "class LARC:\n    def __init__(self, optimizer, **_):\n        self.optim = optimizer\n\n"
+                "    def __getattr__(self, name):\n        return getattr(self.optim, name)\n",
+            ),
             Patch("src/utils.py", "torch.cuda.device_count()", "1", 2),
             Patch(
                 "src/resnet50.py",
@@ -534,7 +572,8 @@ SCRIPTS = (
             Patch(
                 "models_mae.py",
                 "",
-                "\n\ndef mae_small(**kwargs):\n    sizes = dict(embed_dim=96, depth=2, num_heads=3, mlp_ratio=2, patch_size=16)\n"
+                "\n\ndef mae_small(**kwargs):\n"
+                "    sizes = dict(embed_dim=96, depth=2, num_heads=3, mlp_ratio=2, patch_size=16)\n"
                 "    decoder = dict(decoder_embed_dim=64, decoder_depth=1, decoder_num_heads=2)\n"
                 "    return MaskedAutoencoderViT(norm_layer=nn.LayerNorm, **sizes, **decoder, **kwargs)\n",
             ),
@@ -706,7 +745,18 @@ SCRIPTS = (
         "factorization",
         Source("rixwew/pytorch-fm", "f74ad19771eda104e99874d19dc892e988ec53fa", ("examples", "torchfm")),
         "examples/main.py",
-        lambda at: "--dataset_name criteo --device cpu --model_name fm --batch_size 512 --save_dir .".split(),
+        lambda at: [
+            "--dataset_name",
+            "criteo",
+            "--device",
+            "cpu",
+            "--model_name",
+            "fm",
+            "--batch_size",
+            "512",
+            "--save_dir",
+            ".",
+        ],
         ("clicks",),
         needs=("lmdb", "sklearn"),
         links={".criteo": "clicks/criteo"},
@@ -728,7 +778,7 @@ SCRIPTS = (
         needs=("accelerate", "ema_pytorch", "einops"),
         kind="diffusion",
         patches=(Patch("diffuse.py", "", DIFFUSE),),
-        small="U-Net of 8 channels at 64 pixels",
+        small="U-Net of 8 channels at 32 pixels",
         note="the repository has no script: diffuse.py is the example of its README",
     ),
     Script(
@@ -739,7 +789,7 @@ SCRIPTS = (
             ("train.py", "evaluate.py", "unet", "utils"),
         ),
         "train.py",
-        lambda at: "-e 100 -b 4 -s 0.3 -v 1".split(),
+        lambda at: ["-e", "100", "-b", "4", "-s", "0.3", "-v", "1"],
         ("cars",),
         links={"data": "cars"},
         needs=("wandb",),
@@ -777,7 +827,14 @@ SCRIPTS = (
         lambda at: _transformers(
             at,
             *f"--model_name_or_path {at.data}/tiny/vit --train_dir {at.data}/images/train".split(),
-            *"--label_column_name label --per_device_train_batch_size 16 --ignore_mismatched_sizes True".split(),
+            *[
+                "--label_column_name",
+                "label",
+                "--per_device_train_batch_size",
+                "16",
+                "--ignore_mismatched_sizes",
+                "True",
+            ],
         ),
         ("images", "tiny"),
         needs=("transformers", "datasets", "accelerate", "evaluate"),
@@ -797,14 +854,13 @@ SCRIPTS = (
         "transformers-text",
         Source(HF, HF_COMMIT, ("examples/pytorch/language-modeling",)),
         "examples/pytorch/language-modeling/run_mlm.py",
-        lambda at: [
-            word
-            for word in _transformers(
+        lambda at: list(
+            _transformers(
                 at,
                 *f"--model_name_or_path {at.data}/tiny/bert --train_file {at.data}/tiny/corpus.txt".split(),
-                *"--line_by_line True --max_seq_length 64 --per_device_train_batch_size 16".split(),
+                *["--line_by_line", "True", "--max_seq_length", "64", "--per_device_train_batch_size", "16"],
             )
-        ],
+        ),
         ("tiny",),
         needs=("transformers", "datasets", "accelerate", "evaluate"),
         environment={"HF_HOME": "{data}/hf", "HF_HUB_OFFLINE": "1"},

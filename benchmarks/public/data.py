@@ -125,7 +125,7 @@ def yolo(folder: Path) -> None:
 
 
 def speakers(folder: Path) -> None:
-    """Recordings of 8 s in the layout of VoxCeleb, with MUSAN's noises and impulse responses, and the lists of files."""
+    """Recordings of 8 s in the layout of VoxCeleb, with MUSAN's noises, impulse responses, and the lists of files."""
     root = folder / "speakers"
     made = [_speech(seed, 8.0, 16000) for seed in range(DISTINCT)]
     names = [f"id{speaker:05d}/clip/{number:05d}.wav" for speaker in range(100) for number in range(30)]
@@ -141,7 +141,7 @@ def commands(folder: Path) -> None:
     """Recordings of one second in the layout of Google's speech commands."""
     root = folder / "commands"
     made = [_speech(seed, 1.0, 16000) for seed in range(DISTINCT)]
-    words = "yes no up down left right on off stop go bed cat".split()
+    words = ["yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go", "bed", "cat"]
     for part, count in (("train", 200), ("valid", 2)):
         _spread(root / part, [f"{word}/{number:04d}.wav" for word in words for number in range(count)], made)
     _spread(root / "train" / "_background_noise_", ["hum.wav", "hiss.wav"], [_speech(n, 20.0, 16000) for n in (1, 2)])
@@ -306,7 +306,7 @@ def crystals(folder: Path) -> None:
     """Crystals of 12 to 30 atoms as CIF files, with the tables that CGCNN reads."""
     root, rng = folder / "crystals", random.Random(0)
     root.mkdir()
-    elements = "Na Cl O Si Fe Ti Mg Al Ca K Mn Cu".split()
+    elements = ["Na", "Cl", "O", "Si", "Fe", "Ti", "Mg", "Al", "Ca", "K", "Mn", "Cu"]
     for number in range(1500):
         sides = [rng.uniform(6.0, 9.0) for _ in range(3)]
         head = ["data_made", "_symmetry_space_group_name_H-M 'P 1'"]
@@ -364,8 +364,14 @@ def meters(folder: Path) -> None:
 
 def tiny(folder: Path) -> None:
     """Small models of transformers with random weights: a ViT with its image processor, a BERT with its tokenizer."""
-    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, ViTConfig, ViTForImageClassification
-    from transformers import ViTImageProcessor
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        BertTokenizerFast,
+        ViTConfig,
+        ViTForImageClassification,
+        ViTImageProcessor,
+    )
 
     root = folder / "tiny"
     sized = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 192}

@@ -1,4 +1,4 @@
-"""What the catalogue is made of: a public script, the edits that let it run here, and the edits that advice asks for."""
+"""What the catalogue consists of: public scripts, the edits that let them run here, and those that advice asks for."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class Edit:
     """What a piece of advice asks for, as a change of the script's arguments, its sources, or both.
 
     ``advice`` is a regular expression that is searched in ``ID: TITLE`` of the recommendation. ``{0}`` in a patch or an
-    argument stands for its first group.
+    argument stands for its first group. If ``whole``, the gain shows between epochs, and whole epochs are timed.
     """
 
     advice: str
     patches: tuple[Patch, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    whole: bool = False
 
     def fitted(self, advice: str) -> Edit | None:
         """Return the edit for this piece of advice, or None if it is about another one."""
@@ -49,7 +50,7 @@ class Edit:
 
         patches = tuple(Patch(p.file, p.old, filled(p.new), p.times) for p in self.patches)
         options = {name: filled(value) for name, value in self.options.items()}
-        return Edit(self.advice, patches, options, self.note)
+        return Edit(self.advice, patches, options, self.note, self.whole)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Run a training script as ``__main__`` and time its loop, plainly and with parts of its input removed.
 
 ``python probe.py SCRIPT ARGUMENTS``, with a JSON object in the environment: ``out`` (the file for the result),
-``phases``, ``seconds`` (of each phase), and optionally ``batches`` (how many are repeated). The probe uses no code of pipediag. It times the loop from optimizer step to
-optimizer step, with the device synchronised at both ends of a stretch, and leaves out the beginning of an epoch and the
-validation. One process runs all phases in succession. The phases that show starvation run three times, in turn
-(``plain:2`` is the second time):
+``phases``, ``seconds`` (of each phase), and optionally ``batches`` (how many are repeated). The probe uses no code of
+pipediag. It times the loop from optimizer step to optimizer step, with the device synchronised at both ends of a
+stretch, and leaves out the beginning of an epoch and the validation. One process runs all phases in succession. The
+phases that show starvation run three times, in turn (``plain:2`` is the second time):
 
 ========  ============================================================================================
 plain     the script as it is

@@ -26,7 +26,7 @@ def _absent(module: ModuleType, **values: Any) -> None:
 
 
 def _numpy(module: Any) -> None:
-    _absent(module, int=int, float=float, bool=bool, object=object)
+    _absent(module, int=int, float=float, bool=bool, object=object, Inf=math.inf)
 
 
 def _pictures(module: Any) -> None:
