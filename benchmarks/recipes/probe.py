@@ -1,10 +1,10 @@
 """Run a training script as ``__main__`` and time its loop, plainly and with parts of its input removed.
 
 ``python probe.py SCRIPT ARGUMENTS``, with a JSON object in the environment: ``out`` (the file for the result),
-``phases`` and ``seconds`` (of each phase). The probe uses no code of pipediag. It times the loop from optimizer step to
-optimizer step, with the device synchronised at both ends of a stretch, and leaves out the beginning of an epoch and the
-validation. One process runs all phases in succession. The phases that show starvation run three times, in turn
-(``plain:2`` is the second time):
+``phases``, ``seconds`` (of each phase), and optionally ``batches`` (how many are repeated). The probe uses no code of
+pipediag. It times the loop from optimizer step to optimizer step, with the device synchronised at both ends of a
+stretch, and leaves out the beginning of an epoch and the validation. One process runs all phases in succession. The
+phases that show starvation run three times, in turn (``plain:2`` is the second time):
 
 ========  ============================================================================================
 plain     the script as it is
@@ -44,8 +44,8 @@ shared = mmap.mmap(-1, 2)  # the workers' phase, and whether they used a kept pi
 class Probe:
     """The state of the measurement in the training process."""
 
-    def __init__(self, out: str, phases: list[str], seconds: float) -> None:
-        self.out, self.phases, self.seconds = Path(out), list(phases), seconds
+    def __init__(self, out: str, phases: list[str], seconds: float, batches: int = BATCHES) -> None:
+        self.out, self.phases, self.seconds, self.most = Path(out), list(phases), seconds, batches
         self.result: dict[str, Any] = {"phases": {}, "startups": []}
         self.phase = self.phases.pop(0)
         self.key = ""  # the loader that trains
@@ -59,6 +59,7 @@ class Probe:
 
     def _enter(self) -> None:
         self.began, self.settled, self.steps, self.spent = time.perf_counter(), 0, 0, 0.0
+        self.waited = 0.0  # seconds in next() while the clock runs
         self.open: float | None = None
         self.last = self.began
         shared[0] = FLAGS.get(self.phase, PLAIN)
@@ -107,7 +108,7 @@ class Probe:
             self.open = None
 
     def _finish(self) -> None:
-        entry = {"steps": self.steps, "seconds": self.spent, "rate": self.steps / self.spent}
+        entry = {"steps": self.steps, "seconds": self.spent, "rate": self.steps / self.spent, "waited": self.waited}
         self.result["phases"][self.phase] = entry
         if self.phase == "no-load":
             entry["used"] = bool(shared[1])
@@ -231,15 +232,18 @@ def install(probe: Probe) -> None:
             return probe.replay()
         if not trains:
             probe.pause()
+        asked = time.perf_counter()
         try:
             batch = following(iterator)
         except StopIteration:
             probe.pause(synchronize=True)
             raise
+        if trains and probe.open is not None:
+            probe.waited += time.perf_counter() - asked
         if iterator.probe_count == 1:
             started = time.perf_counter() - iterator.probe_began
             probe.result["startups"] = [*probe.result["startups"], [_key(loader), round(started, 4)]][-20:]
-        elif trains and probe.phase == "plain" and len(probe.batches) < BATCHES:
+        elif trains and probe.phase == "plain" and len(probe.batches) < probe.most:
             probe.batches.append(_copied(batch))
         probe.drawn = (_key(loader), loader)
         if "drew" not in probe.result:
@@ -373,11 +377,11 @@ def alone(loader: Any, least: int = 8, most: int = 96, seconds: float = 6.0) -> 
         torch.set_num_threads(threads)
 
 
-def main() -> None:
+def main(kind: type[Probe] = Probe) -> None:
     asked = json.loads(os.environ.pop(VARIABLE))
     script, sys.argv = sys.argv[1], sys.argv[1:]
     sys.path[0] = str(Path(script).resolve().parent)
-    probe = Probe(**asked)
+    probe = kind(**asked)
     install(probe)
     try:
         runpy.run_path(script, run_name="__main__")

@@ -38,8 +38,13 @@ def why_not(recipe: Recipe, at: Place) -> str:
     unwritten = [kind for kind in recipe.data if (at.data / f".{kind}.failed").exists()]
     if unwritten:
         return f"its data could not be written: {', '.join(unwritten)}"
-    missing = [name for name in recipe.needs if importlib.util.find_spec(name) is None]
-    return f"needs {', '.join(missing)}" if missing else ""
+    absent = missing(recipe)
+    return f"needs {', '.join(absent)}" if absent else ""
+
+
+def missing(recipe: Recipe) -> list[str]:
+    """Return the packages that the recipe needs and that are not installed."""
+    return [name for name in recipe.needs if importlib.util.find_spec(name) is None]
 
 
 def ready(recipe: Recipe, at: Place) -> None:
