@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 FOUND = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-_SWITCHES = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
+_SWITCHES = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
+)
 #: Seconds to wait for one answer.
 _PATIENCE = 20.0
 
