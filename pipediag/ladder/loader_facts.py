@@ -9,8 +9,12 @@ from typing import Any
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
+from ..errors import UsageError
 from ..frames import is_installed
+from ..loop.copies import require_no_state
+from ..sample_cache.suitable import fetches_together, why_unsuitable
 from ..session import Loader, Place
+from ..usercode.chain import draws_at_random
 from ..usercode.places import definition, place_of
 from ..usercode.slots import find_slots
 from .feed import epoch_length, is_iterable
@@ -32,11 +36,32 @@ def describe(loader: DataLoader[Any], where: str, batch_bytes: int) -> Loader:
         dataset_code=_dataset_place(loader.dataset),
         transform=_transform_place(loader.dataset),
         collate=place_of(loader.collate_fn),
+        uncached=_why_uncached(loader),
+        together=fetches_together(loader.dataset),
     )
 
 
+def _why_uncached(loader: DataLoader[Any]) -> str:
+    """Return why a cache would keep none of its samples, as far as the loader and the dataset's own code show it."""
+    try:
+        require_no_state(loader)
+    except UsageError as reason:
+        return str(reason)
+    _, method = _item_method(loader.dataset)
+    if why := why_unsuitable(loader):
+        return why
+    return "its samples draw from a random generator outside its transforms" if draws_at_random(method) else ""
+
+
 def _dataset_place(dataset: Any) -> Place:
-    """Return the innermost dataset's item method: wrappers such as Subset do not do the work."""
+    inner, method = _item_method(dataset)
+    if method is None:
+        return Place(type(inner).__name__)
+    return Place(f"{type(inner).__name__}.{method.__name__}", definition(method))
+
+
+def _item_method(dataset: Any) -> tuple[Any, Callable[..., Any] | None]:
+    """Return the innermost dataset and its item method: wrappers such as Subset do not do the work."""
     inner = dataset
     for _ in range(8):
         below = getattr(inner, "dataset", None)
@@ -50,9 +75,7 @@ def _dataset_place(dataset: Any) -> Place:
         method = getattr(type(inner), name, None)
         if method is not None and (name != "__getitem__" or method is not Dataset.__getitem__):
             break
-    if method is None:
-        return Place(type(inner).__name__)
-    return Place(f"{type(inner).__name__}.{method.__name__}", definition(method))
+    return inner, method
 
 
 def _transform_place(dataset: Any) -> Place | None:
