@@ -91,6 +91,8 @@ class Recommendation:
         title: the change in one line.
         stage: the pipeline stage that the change improves.
         predicted: speedup predicted from this run's numbers; None if it cannot be predicted.
+        at_most: true if ``predicted`` is that of a loop without the work that the change makes cheaper: how much of it
+            a change saves is not known.
         measured: speedup measured under the change; None if it was not tried.
         evidence: sentences with the measurements behind it.
         how: the code or option to change, with its place if known.
@@ -107,6 +109,7 @@ class Recommendation:
     how: str
     risk: str
     savings: Savings | None = None
+    at_most: bool = False
 
     @property
     def gain(self) -> Interval | None:
@@ -119,6 +122,7 @@ class Recommendation:
             "title": self.title,
             "stage": self.stage,
             "predicted_speedup": plain(self.predicted),
+            "at_most": self.at_most,
             "measured_speedup": plain(self.measured),
             "savings": self.savings.to_dict(price) if self.savings else None,
             "evidence": self.evidence,

@@ -9,17 +9,20 @@ does every setting that certainly cannot win. The last setting is measured until
 rounds. The best of several settings looks good by chance more often than a single one; Bonferroni's correction widens
 its interval for that.
 
-Everything follows from the windows of a session, so the race continues where an earlier pass stopped.
+A round counts only if other processes used about as many cores in all of its windows: a setting that was measured
+beside another program, against a loader that was not, would win or lose by that. Everything follows from the windows of
+a session, so the race continues where an earlier pass stopped.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..session import LoaderSettings, Session, settings_rung
+from ..session import LoaderSettings, Session, Window, settings_rung
 from .estimate import LEAST, mean_rate, paired_ratio
 from .intervals import CONFIDENCE, Interval, plain
 from .remedy import paired
@@ -28,6 +31,8 @@ from .thresholds import WORTH
 #: Number of rounds before the first look, and the fewest that allow a judgement: one more than for a remedy, since the
 #: settings of a race differ by less.
 FIRST_LOOK = 3
+#: Share of the machine's cores by which the use of other processes may differ between the windows of a round.
+UNLIKE = 0.15
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def _arm(session: Session, number: int, rounds: Sequence[int] | None = None) -> 
     """Return the result of the ``number``-th settings, judged only by ``rounds`` if given."""
     assert session.knobs is not None
     rung = settings_rung(number)
-    unmodified, other = paired(session, "baseline", rung, rounds)
+    unmodified, other = paired(session, "baseline", rung, _rounds(session) if rounds is None else rounds)
     return Arm(
         rung,
         session.knobs.tried[number - 1],
@@ -137,9 +142,27 @@ def _rungs(session: Session) -> list[str]:
 
 
 def _rounds(session: Session) -> list[int]:
-    """Return the rounds of the race: those with windows of the baseline and of other settings."""
-    others = {window.round for rung in _rungs(session) for window in session.windows_of(rung)}
-    return sorted(others & {window.round for window in session.windows_of("baseline")})
+    """Return the rounds of the race: those with windows of the baseline and of other settings that can be compared."""
+    baseline = {window.round: window for window in session.windows_of("baseline")}
+    beside: dict[int, list[Window]] = {}
+    for rung in _rungs(session):
+        for window in session.windows_of(rung):
+            beside.setdefault(window.round, []).append(window)
+    return sorted(
+        round_
+        for round_ in beside.keys() & baseline.keys()
+        if all(_comparable(session, baseline[round_], window) for window in beside[round_])
+    )
+
+
+def _comparable(session: Session, one: Window, other: Window) -> bool:
+    """Return whether two windows are of one pass, and other processes used about as many cores in both."""
+    if one.attempt != other.attempt:
+        return False
+    if not all({"cores_busy", "cores_used"} <= window.evidence.keys() for window in (one, other)):
+        return True
+    foreign = [window.evidence["cores_busy"] - window.evidence["cores_used"] for window in (one, other)]
+    return abs(foreign[0] - foreign[1]) <= UNLIKE * (session.cores or math.inf)
 
 
 def _stay(session: Session, running: list[Arm], rounds: Sequence[int]) -> list[Arm]:

@@ -14,8 +14,14 @@ the work of the other. The ladder measures both sides:
 ``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; otherwise the
             loader alone (the rung ``supply``)
 
-A worker's time per batch (:class:`.work.Work`) scales the supply in proportion. The number of workers and of cores
-scales it by the machine's :func:`.work.capacity`. All times are milliseconds per batch or step.
+The supply scales with the time in which the machine can make a batch beside the step that uses it:
+
+    pace = max(run / workers, (own + cpu) / cores)
+
+Each worker makes one batch at a time, in ``run`` milliseconds (:class:`.work.Work`); and the cores have to do what the
+workers (``cpu``) and the training process (``own``) do for a step. So on full cores, less work for the workers gains
+less than its share of their time: the training process needs its cores as before. All times are milliseconds per batch
+or step.
 
 The interval of a prediction includes the uncertainty of the change, of the model (:data:`.work.SAVED`,
 :data:`SCALING`, :data:`RECORDING`, :data:`LAUNCHING`) and of the ladder. Unless the change affects the model's own
@@ -33,7 +39,7 @@ from .intervals import Interval, exactly, largest, least, log_ratio, total
 from .ladder import LadderView
 from .thresholds import RESOLUTION
 from .waterfall import sides
-from .work import Work, capacity, saving, work_of
+from .work import Work, saving, work_of
 
 #: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.
 SCALING = 0.7
@@ -48,8 +54,11 @@ LAUNCHING = Interval(1.0, 0.3, 4.3)
 #: (benchmarks/results/ring-h200.json: 3.4 to 3.8 times as many batches received).
 IN_A_SLOT = 0.3
 
-#: Maximum number of workers to ask for, and minimum number of cores assumed free for them.
-MOST_WORKERS, _LEAST_FREE = 64, 0.5
+#: Maximum number of workers to ask for, in all and for each core: those that are blocked for most of their time share
+#: cores, but each takes memory.
+MOST_WORKERS, PER_CORE = 64, 2
+#: Minimum number of cores assumed free for the workers.
+_LEAST_FREE = 0.5
 
 NOTHING, ALL = exactly(0.0), exactly(1.0)
 
@@ -90,8 +99,11 @@ class WhatIf:
         waits: true if the loop waits because the workers are late.
         workers: number of workers.
         work: a worker's time for a batch; None if unknown.
-        taken: cores that the training process and other processes on the machine use.
-        free: cores left for the workers; infinite if the number of cores is unknown.
+        own: CPU milliseconds that the training process needs for a step.
+        spins: cores that the training process uses while it waits: some processes wait for their device or their
+            threads without sleeping.
+        cores: cores of the machine that the script may use; infinite if unknown.
+        others: cores that other processes use.
         batch: samples in a batch; None if unknown.
     """
 
@@ -106,9 +118,21 @@ class WhatIf:
     waits: bool
     workers: int
     work: Work | None
-    taken: float
-    free: float
+    own: float
+    spins: float
+    cores: float
+    others: float
     batch: int | None
+
+    @property
+    def taken(self) -> float:
+        """Cores that the training process at full speed and other processes use."""
+        return self.own / self.loop + self.others
+
+    @property
+    def free(self) -> float:
+        """Cores left for the workers of a loop at full speed; infinite if unknown."""
+        return max(_LEAST_FREE, self.cores - self.taken)
 
     def step(self, change: Change) -> Interval:
         """Return milliseconds per step under a change, with the uncertainty of the change and the model.
@@ -117,7 +141,7 @@ class WhatIf:
 
             loop'   = loop + lost * left * workers' / workers - change.loop - change.compute,
                       but at least compute - change.compute; then + change.device
-            supply' = supply * left * capacity / capacity' * change.supply
+            supply' = supply * pace' / pace * change.supply
             left    = (work - change.work) / work
         """
         loop, supply = self._loop_left(change), self._supply_left(change)
@@ -175,7 +199,7 @@ class WhatIf:
         between = self.work.between * count / max(1, len(self.work.links))
         besides = Interval(lighter + between, 0.0, lighter + between)
         hidden = total([cost.not_negative() for cost in (self.transfer, self.handoff) if cost is not None])
-        made = 1 / capacity(self.work, self.workers, self.free) if self.workers else self.supply
+        made = self._pace(1.0, self.workers, self.cores) if self.workers else self.supply
         unhindered = min(1.0, made / self.supply) if self.supply > 0 else 1.0
         return Change(
             work=total([saved.minus(recording), besides]),
@@ -201,16 +225,15 @@ class WhatIf:
     def workers_wanted(self) -> int | None:
         """Return the fewest workers whose supply keeps up with the loop, or that fill the cores.
 
-        The condition is ``supply * capacity / capacity' <= loop``. None if the workers' work or the number of cores is
-        unknown.
+        At most :data:`PER_CORE` for each core. None if the workers' work or the number of cores is unknown.
         """
-        if self.work is None or math.isinf(self.free):
+        if self.work is None or math.isinf(self.cores):
             return None
-        most = MOST_WORKERS
-        if self.work.cpu > 0:  # more workers than that share the cores
-            most = min(most, max(1, int(self.free * self.work.run / self.work.cpu + 1e-9)))
+        most = max(self.workers, 1, min(MOST_WORKERS, int(PER_CORE * (self.cores - self.others))))
         for workers in range(max(1, self.workers), most):
-            if self.supply_with(Change(workers=workers)).value <= self.loop + self.lost.value:
+            if self._supply_left(Change(workers=workers)).value <= self.loop + self.lost.value:
+                return workers
+            if self.work.run / workers <= self._by_cores(1.0, self.cores) * (1 + 1e-9):
                 return workers
         return most
 
@@ -233,9 +256,9 @@ class WhatIf:
     def cores_wanted(self) -> float | None:
         """Return the cores with which the workers keep up with the loop, or None if the workers' work is unknown.
 
-        These are the workers' CPU time per loop step and the cores that the training process uses.
+        These are the CPU time of the workers and of the training process per loop step, and what others use.
         """
-        return None if self.work is None else self.work.cpu / self.loop + self.taken
+        return None if self.work is None else (self.work.cpu + self.own) / self.loop + self.others
 
     def _work_left(self, taken: Interval) -> Interval:
         if taken == NOTHING or self.work is None:
@@ -244,7 +267,35 @@ class WhatIf:
         return Interval(1 - taken.value / run, 1 - taken.high / run, 1 - taken.low / run).not_negative()
 
     def _supply_left(self, change: Change) -> Interval:
-        return self.supply_with(change).scaled(self._work_left(change.work).scaled(change.supply))
+        """Return the supply under a change; a gain from more workers or cores is at worst :data:`SCALING` of it."""
+        left, workers = self._work_left(change.work), self.workers if change.workers is None else change.workers
+        if self.work is None or not workers:
+            return left.scaled(change.supply).times(self.supply)
+        cores = self.cores if change.cores is None else change.cores
+        now = self._pace(1.0, self.workers, self.cores) if self.workers else 0.0
+        each = self.supply / now if now else 1.0  # without workers, none of their supply was measured
+        best, value, worst = (each * self._pace(part, workers, cores) for part in (left.low, left.value, left.high))
+        alone = self._pace(1.0, workers, cores)
+        gain = now / alone if now else math.inf
+        if not now:
+            worst /= SCALING
+        elif gain > 1:
+            worst *= gain / (1 + SCALING * (gain - 1))
+        return Interval(value, best, worst).scaled(change.supply)
+
+    def _pace(self, left: float, workers: int, cores: float) -> float:
+        """Return the milliseconds in which ``workers`` on ``cores`` make a batch with ``left`` of the present work."""
+        assert self.work is not None
+        return max(left * self.work.run / workers, self._by_cores(left, cores))
+
+    def _by_cores(self, left: float, cores: float) -> float:
+        """Return the milliseconds of a step that keeps ``cores`` busy: what both sides compute for it, and spinning.
+
+        With ``w`` the step, ``w * (cores - others) = own + left * cpu + spins * (w - loop)``.
+        """
+        assert self.work is not None
+        free = max(_LEAST_FREE, cores - self.others - self.spins)
+        return max(0.0, self.own + left * self.work.cpu - self.spins * self.loop) / free
 
     def _loop_left(self, change: Change) -> Interval:
         left = self._work_left(change.work)
@@ -262,19 +313,6 @@ class WhatIf:
             loop_left.high + change.device.high,
         )
 
-    def supply_with(self, change: Change) -> Interval:
-        """Return the supply with another number of workers or cores."""
-        workers = self.workers if change.workers is None else change.workers
-        if self.work is None or not workers or (change.workers is None and change.cores is None):
-            return exactly(self.supply)
-        free = self.free if change.cores is None else max(_LEAST_FREE, change.cores - self.taken)
-        then = capacity(self.work, workers, free)
-        if not self.workers:  # no worker supply was measured: use the time per batch
-            return Interval(1 / then, 1 / then, 1 / (SCALING * then))
-        gain = then / capacity(self.work, self.workers, self.free)
-        slowest = 1 + SCALING * (gain - 1) if gain > 1 else gain
-        return Interval(self.supply / gain, self.supply / gain, self.supply / slowest)
-
 
 def what_if(ladder: LadderView) -> WhatIf | None:
     """Return the model of the measured pipeline, or None if too little was measured."""
@@ -288,7 +326,10 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     waiting = base - loop
     lost = _lost(ladder, waiting) if workers else NOTHING
     waits = _waits(ladder, loop_rung, waiting, lost.value, workers)
-    work, taken = work_of(ladder), _cores_taken(ladder, loop_rung)
+    work, seen = work_of(ladder), ladder.evidence("baseline")
+    own = loop * (ladder.evidence(loop_rung).get("process_cpu", seen.get("process_cpu", 0.0)) or 1.0)
+    idle = waiting - lost.value if workers else 0.0
+    spins = max(0.0, seen.get("process_cpu", 0.0) * base - own) / idle if waits and idle > 0 else 0.0
     return WhatIf(
         base=base,
         compute=ladder.best.value,
@@ -301,8 +342,10 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         waits=waits,
         workers=workers,
         work=work,
-        taken=taken,
-        free=max(_LEAST_FREE, session.cores - taken) if session.cores else math.inf,
+        own=own,
+        spins=min(spins, seen.get("process_cpu", 0.0)),
+        cores=session.cores or math.inf,
+        others=_others(ladder),
         batch=loader.batch_size if loader else None,
     )
 
@@ -340,15 +383,15 @@ def _lost(ladder: LadderView, waiting: float) -> Interval:
     return least(lost, exactly(max(0.0, waiting))) if lost.low > 0 else NOTHING
 
 
-def _cores_taken(ladder: LadderView, loop_rung: str) -> float:
-    """Return the cores that the unhindered training process uses, plus those that other processes use.
+def _others(ladder: LadderView) -> float:
+    """Return the cores that other processes use.
 
-    Under a cgroup quota other processes do not reduce the cores that this process may use.
+    Under a cgroup quota they do not reduce the cores that this process may use.
     """
     seen = ladder.evidence("baseline")
-    process = max(seen.get("process_cpu", 0.0), ladder.evidence(loop_rung).get("process_cpu", 0.0))
-    others = max(0.0, seen.get("cores_busy", 0.0) - seen.get("cores_used", math.inf))
-    return (process or 1.0) + (0.0 if ladder.session.environment.get("cgroup_quota") else others)
+    if ladder.session.environment.get("cgroup_quota"):
+        return 0.0
+    return max(0.0, seen.get("cores_busy", 0.0) - seen.get("cores_used", math.inf))
 
 
 def transfer_matters(session: Session, gate: float) -> bool:

@@ -1,8 +1,7 @@
-"""Divide one worker's time for a batch, and say how fast workers make batches."""
+"""Divide one worker's time for a batch."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from ..session import Inside
@@ -81,15 +80,6 @@ def collating_apart(ladder: LadderView) -> float | None:
     if "worker_ms" not in seen:
         return None
     return max(0.0, seen["worker_ms"] * (1 - seen.get("worker_queued", 0.0)) - seen.get("copy_ms", 0.0))
-
-
-def capacity(work: Work, workers: int, free: float) -> float:
-    """Return the batches per millisecond that workers can make: ``min(workers / run, free / cpu)``.
-
-    Each worker runs one batch at a time, and all of them together have ``free`` cores.
-    """
-    by_workers = workers / work.run
-    return by_workers if work.cpu <= 0 or math.isinf(free) else min(by_workers, free / work.cpu)
 
 
 def saving(ms: float, sure: float | None = None) -> Interval:

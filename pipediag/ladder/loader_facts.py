@@ -10,7 +10,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from ..errors import UsageError
+from ..loop.copies import require_no_state
+from ..sample_cache.suitable import fetches_together, why_unsuitable
 from ..session import Loader, Place
+from ..usercode.chain import draws_at_random
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
 from ..usercode.places import place_of, placed
@@ -36,21 +40,41 @@ def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
         dataset_code=dataset_code,
         transform=_transform_place(loader.dataset, dataset_code),
         collate=place_of(loader.collate_fn),
+        uncached=_why_uncached(loader),
+        together=fetches_together(loader.dataset),
     )
+
+
+def _why_uncached(loader: DataLoader[Any]) -> str:
+    """Return why a cache would keep none of its samples, as far as the loader and the dataset's own code show it."""
+    try:
+        require_no_state(loader)
+    except UsageError as reason:
+        return str(reason)
+    _, method = _item_method(loader.dataset)
+    if why := why_unsuitable(loader):
+        return why
+    return "its samples draw from a random generator outside its transforms" if draws_at_random(method) else ""
 
 
 def _dataset_place(dataset: Any) -> Place:
     """Return the innermost dataset's item method: wrappers such as Subset do not do the work."""
+    inner, method = _item_method(dataset)
+    if method is None:
+        return Place(type(inner).__name__)
+    place = placed(f"{type(inner).__name__}.{method.__name__}", method)
+    return replace(place, made=dataset_line(dataset)) if place.library else place
+
+
+def _item_method(dataset: Any) -> tuple[Any, Callable[..., Any] | None]:
+    """Return the innermost dataset and its item method."""
     *_, inner = datasets_in(dataset)
     method: Callable[..., Any] | None = None
     for name in ("__getitems__", "__getitem__", "__iter__"):
         method = getattr(type(inner), name, None)
         if method is not None and (name != "__getitem__" or method is not Dataset.__getitem__):
             break
-    if method is None:
-        return Place(type(inner).__name__)
-    place = placed(f"{type(inner).__name__}.{method.__name__}", method)
-    return replace(place, made=dataset_line(dataset)) if place.library else place
+    return inner, method
 
 
 def _transform_place(dataset: Any, dataset_code: Place) -> Place | None:

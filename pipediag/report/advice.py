@@ -32,11 +32,13 @@ def _advice(diagnosis: Diagnosis, count: int, one: Recommendation) -> Advice:
 
 
 def gain(one: Recommendation) -> str:
-    """Return the measured speedup as text, or the predicted one."""
+    """Return the measured speedup as text, or the predicted one, which may be a bound."""
     if one.measured is not None:
         predicted = f", {number(one.predicted.value)}x predicted" if one.predicted else ""
         return f"{times(one.measured)} measured{predicted}"
-    return times(one.predicted) if one.predicted is not None else "not predicted"
+    if one.predicted is None:
+        return "not predicted"
+    return f"at most {times(one.predicted)}" if one.at_most else times(one.predicted)
 
 
 def savings(diagnosis: Diagnosis, saved: Savings | None) -> str:

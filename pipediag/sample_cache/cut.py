@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 from torch.nn import Sequential
-from torch.utils.data import Subset
 
 from ..usercode import randomness
 from ..usercode.dissect import Feed, Hole, NotSeparable, filled, link, with_feeds
@@ -244,13 +243,6 @@ def _tail(transform: Any, head: int) -> Any:
         return transform
     links = links_of(transform)[head:]
     return Sequential(*links) if type(transform) is Sequential else type(transform)(links)
-
-
-def fetches_together(dataset: Any) -> bool:
-    """Return whether the dataset's own code makes the samples of a batch together."""
-    while isinstance(dataset, Subset) and type(dataset).__getitems__ is Subset.__getitems__:
-        dataset = dataset.dataset
-    return callable(getattr(dataset, "__getitems__", None))
 
 
 def is_number(index: Any) -> bool:

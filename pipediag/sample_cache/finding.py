@@ -26,8 +26,9 @@ from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots
 from ..usercode.spying import identities
 from .changes import contents, differing, makers
-from .cut import Cut, Cutter, Kept, NotKept, fetches_together, is_number, standing_in
+from .cut import Cut, Cutter, Kept, NotKept, is_number, standing_in
 from .records import Record, RecordError, encode
+from .suitable import fetches_together
 
 _SEEDS = (11, 12, 13, 14)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from ..arguments import at_least
 from ..errors import UsageError
@@ -16,11 +16,12 @@ from ..usercode.constructions import places_of
 from ..usercode.links import links_of
 from ..usercode.slots import find_slots
 from .changes import key_of
-from .cut import Cut, fetches_together
+from .cut import Cut
 from .dataset import CachedBatches, CachedDataset, SampleCache
 from .finding import NoCut, find_cut
 from .ranks import are_several
 from .store import Store
+from .suitable import fetches_together, iterates_itself, why_unsuitable
 
 
 class CachedLoader(DataLoader):  # type: ignore[misc]
@@ -73,7 +74,7 @@ class CachedLoader(DataLoader):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         if self._cache is not None:
             self.__dict__["_changed"] = self._cache.check()
-        elif _iterates_itself(self.loader):
+        elif iterates_itself(self.loader):
             return iter(self.loader)
         iterator: Iterator[Any] = super().__iter__()
         return iterator
@@ -112,7 +113,8 @@ def cache(
     if isinstance(loader, CachedLoader):
         return loader
     try:
-        _require_suitable(loader)
+        if why := why_unsuitable(loader):
+            raise NoCut(why)
         cut = find_cut(loader, samples)
     except NoCut as reason:
         return CachedLoader(loader, None, f"nothing is kept: {reason}")
@@ -120,19 +122,6 @@ def cache(
     key = key_of(dataset, cut) if where is not None or are_several(os.environ) else ""
     store = Store.create(len(dataset), nbytes, where, key)
     return CachedLoader(loader, SampleCache(dataset, cut, store), _words(dataset, cut))
-
-
-def _require_suitable(loader: DataLoader[Any]) -> None:
-    if isinstance(loader.dataset, IterableDataset):
-        raise NoCut("the samples of an iterable dataset have no index")
-    if not hasattr(type(loader.dataset), "__len__"):
-        raise NoCut("the dataset has no length")
-    if _iterates_itself(loader):
-        raise NoCut(f"{type(loader).__name__} has an iterator of its own")
-
-
-def _iterates_itself(loader: DataLoader[Any]) -> bool:
-    return type(loader).__iter__ is not DataLoader.__iter__
 
 
 def _words(dataset: Any, cut: Cut) -> str:

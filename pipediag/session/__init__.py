@@ -44,7 +44,7 @@ from .rungs import (
 from .script import Script, Warning_
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
 from .windows import UNTOUCHED, Account, Observed, Startup, Stretch, Window
-from .worker import NOT_YET, Cost, Files, HotLine, Inside, Link, Slow, Tail
+from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Slow, Tail
 
 __all__ = [
     "CACHED",
@@ -62,6 +62,7 @@ __all__ = [
     "STAGE_OF_RUNG",
     "UNTOUCHED",
     "Account",
+    "Alternative",
     "Apart",
     "BatchFacts",
     "BatchStep",
@@ -140,6 +141,7 @@ class Session:
     warnings: list[Warning_] = field(default_factory=list)
     caches: dict[str, Any] = field(default_factory=dict)
     inside: Inside | None = None
+    alternatives: list[Alternative] = field(default_factory=list)
     tail: Tail | None = None
     stretches: list[Stretch] = field(default_factory=list)
     batch_steps: list[BatchStep] = field(default_factory=list)

@@ -17,7 +17,7 @@ from .rungs import REMEDIED, REMEDIES, Rung
 from .script import Warning_
 from .step import BatchFacts, BatchStep, Prefix, Profile, Syncs
 from .windows import Observed, Startup, Stretch, Window
-from .worker import Inside, Tail
+from .worker import Alternative, Inside, Tail
 
 if TYPE_CHECKING:
     from . import Session
@@ -170,6 +170,7 @@ KINDS = {
     "batch-step": Kind(BatchStep, _append("batch_steps")),
     "loader": Kind(Loader, _set("loader")),
     "inside": Kind(Inside, _set("inside")),
+    "alternative": Kind(Alternative, _append("alternatives")),
     "tail": Kind(Tail, _set("tail")),
     "knobs": Kind(Knobs, _set("knobs")),
     **{name: Kind(Remedy, _set(name)) for name in REMEDIES.values()},

@@ -21,7 +21,11 @@ class Place:
 
 @dataclass
 class Loader:
-    """The script's training loader, with its original settings."""
+    """The script's training loader, with its original settings.
+
+    ``uncached`` says why :func:`pipediag.cache` keeps none of its samples, as far as that is known before it tries;
+    ``together`` is true if the dataset makes the samples of a batch together.
+    """
 
     dataset: str = ""
     batch_size: int | None = None
@@ -37,6 +41,8 @@ class Loader:
     dataset_code: Place | None = None
     transform: Place | None = None
     collate: Place | None = None
+    uncached: str = ""
+    together: bool = False
 
 
 @dataclass

@@ -134,6 +134,11 @@ def decides_at_random(fn: Any) -> bool:
         fn = fn.__func__
     if not isinstance(fn, types.FunctionType):
         fn = inspect.getattr_static(type(fn), "forward", None) or inspect.getattr_static(type(fn), "__call__", None)
+    return draws_at_random(fn)
+
+
+def draws_at_random(fn: Any) -> bool:
+    """Return whether a function's own code uses a name that draws from a random generator."""
     code = getattr(fn, "__code__", None)
     return code is not None and not _RANDOM.isdisjoint(names_in(code))
 

@@ -116,6 +116,33 @@ class TestWhoWins:
         session.windows.remove(session.windows_of("baseline")[0])
         assert arms(session)[0].rounds == FIRST_LOOK - 1 and best(session) is None
 
+    def beside_others(self, foreign: Sequence[float], gains: Sequence[float]) -> Session:
+        """A race on two cores, in which other processes use ``foreign`` cores during the loader's own windows."""
+        session = raced([1.0], len(gains))
+        session.environment["cores"] = 2
+        for window in session.windows:
+            busy = foreign[window.round - 7] if window.rung == "baseline" else 0.0
+            window.evidence = {"cores_busy": 1.0 + busy, "cores_used": 1.0}
+            if window.rung != "baseline":
+                window.seconds /= gains[window.round - 7]
+        return session
+
+    def test_rounds_under_unlike_load_do_not_count(self) -> None:
+        """Two rounds say that it is slower; in three, another program slowed the loader, but not its rival."""
+        session = self.beside_others([0.0, 0.0, 1.0, 1.0, 1.0], [0.8, 0.8, 2.0, 2.0, 2.0])
+        (arm,) = arms(session)
+        assert arm.rounds == 2 and arm.speedup is not None
+        assert arm.speedup.value == pytest.approx(0.8)
+        assert best(session) is None and next_settings(session) == names(1)
+
+    def test_rounds_under_like_load_do(self) -> None:
+        assert arms(self.beside_others([0.2] * 3, [1.5] * 3))[0].rounds == 3
+
+    def test_windows_of_different_passes_are_no_round(self) -> None:
+        session = raced([1.5], FIRST_LOOK)
+        session.windows_of("settings:1")[0].attempt = 2
+        assert arms(session)[0].rounds == FIRST_LOOK - 1
+
     def test_the_best_of_many_needs_a_clearer_lead(self) -> None:
         """The same windows of one setting, alone and among six."""
         alone = raced([1.15], FIRST_LOOK, noise=0.035, seed=9)

@@ -12,7 +12,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.halving import FIRST_LOOK
+from pipediag.analysis.halving import FIRST_LOOK, arms
 from pipediag.analysis.knobs import MOST, Memory, candidates, current, left_out, makes_way
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.whatif import what_if
@@ -323,6 +323,22 @@ class TestRecommended:
         assert one.measured is None
         assert one.evidence[-1].startswith("predicted; num_workers=10 was tried without a decision: 1.5x (")
 
+    def test_what_a_trial_left_open_is_not_predicted(self) -> None:
+        """Enough rounds that contradict each other say more than the model."""
+        session = tried([TEN], [1.2], rounds=FIRST_LOOK)
+        for window, seconds in zip(session.windows_of("settings:1"), (0.6, 1.9, 1.1), strict=True):
+            window.seconds = seconds
+        assert arms(session)[0].verdict == "open"
+        assert "num-workers" not in advice(session)
+
+    def test_nor_what_was_slower_in_the_few_rounds_that_there_were(self) -> None:
+        assert "num-workers" not in advice(tried([TEN], [0.8], rounds=1))
+
+    def test_nothing_is_predicted_for_more_workers_on_full_cores(self) -> None:
+        for busy, advised in ((10.0, True), (15.5, False)):
+            seen = {**BUSY, "cores_busy": busy, "cores_used": 5.0}
+            assert ("num-workers" in advice(starved(4, STARVED, seen))) is advised
+
     def test_what_failed_stays_a_prediction_and_says_why(self) -> None:
         session = tried([TEN], [])
         session.rungs["settings:1"] = Rung("settings:1", False, "RuntimeError: no fork")
@@ -346,7 +362,7 @@ class TestRecommended:
     def test_measured_gains_take_their_place_in_the_order(self) -> None:
         """The measured gain counts, even if more was predicted."""
         found = diagnose_session(tried([TEN], [1.1])).recommendations
-        gains = [(one.measured or one.predicted).value for one in found if one.measured or one.predicted]  # type: ignore[union-attr]
+        gains = [one.gain.value for one in found if one.gain is not None and not one.at_most]
         assert gains == sorted(gains, reverse=True)
         assert "num-workers" in [one.id for one in found]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,8 @@ from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.whatif import (
     IN_A_SLOT,
     LAUNCHING,
+    MOST_WORKERS,
+    PER_CORE,
     RECORDING,
     SCALING,
     Change,
@@ -23,7 +25,7 @@ from pipediag.analysis.whatif import (
     transfer_matters,
     what_if,
 )
-from pipediag.analysis.work import SAVED, Work, capacity, saving
+from pipediag.analysis.work import SAVED, Work, saving
 from pipediag.session import RUNGS, Inside
 
 from ..made import FLAT, blocks, climbing, inside, make, without
@@ -253,6 +255,61 @@ class TestStep:
         assert model(seen={}, within=Inside()).step(Change(work=exactly(100.0), workers=9)) == exactly(120.0)
 
 
+class TestFullCores:
+    """Four workers and the training process share three cores: 53 + 280 ms of CPU time for each step."""
+
+    SEEN: ClassVar[dict[str, dict[str, float]]] = {
+        "baseline": {"worker_ms": 400.0, "worker_cpu": 0.7, "worker_queued": 0.3, "process_cpu": 0.4},
+        "worker": {"process_cpu": 1.0},
+    }
+
+    def found(self, cores: int = 3, **more: Any) -> WhatIf:
+        return model(seen={**self.SEEN, **more}, environment={"cores": cores})
+
+    def test_the_present(self) -> None:
+        found = self.found()
+        assert (found.own, found.spins) == (53.0, 0.0)
+        assert found.step(Change()).value == pytest.approx(120.0)
+
+    def test_less_work_leaves_what_the_training_process_computes(self) -> None:
+        """Half of the workers' 280 ms is gone, but only 140 of 333 ms."""
+        assert self.found().step(Change(work=exactly(140.0))).value == pytest.approx(120 * (333 - 140) / 333)
+
+    def test_on_more_cores_it_is_their_share_of_the_workers_time(self) -> None:
+        assert self.found(cores=16).step(Change(work=exactly(140.0))).value == pytest.approx(60.0)
+
+    def test_more_workers_gain_nothing(self) -> None:
+        assert self.found().step(Change(workers=12)).value == pytest.approx(120.0)
+        assert self.found().workers_wanted() == 4
+
+    def test_more_cores(self) -> None:
+        """Then the workers' number limits: a batch every 70 ms instead of 111."""
+        assert self.found().step(Change(cores=6.0)).value == pytest.approx(120 * 70 / 111)
+
+    def test_other_processes_keep_theirs(self) -> None:
+        others = {**self.SEEN["baseline"], "cores_busy": 4.0, "cores_used": 3.0}
+        found = self.found(cores=4, baseline=others)
+        assert found.others == 1.0
+        assert found.step(Change(work=exactly(140.0))).value == pytest.approx(120 * (333 - 140) / 333)
+
+    def test_a_training_process_that_spins_while_it_waits(self) -> None:
+        """It uses a core throughout: two are left for the workers, whatever they do."""
+        found = self.found(baseline={**self.SEEN["baseline"], "process_cpu": 1.0})
+        assert found.spins == pytest.approx(1.0)
+        assert found.step(Change(work=exactly(140.0))).value == pytest.approx(120 / 2)
+
+    def test_workers_beside_a_training_that_fills_the_cores(self) -> None:
+        """Two threads of 52 ms, and 68 ms to make a batch: two cores need 86 ms for that, at best."""
+        seen = {
+            "baseline": {"worker_ms": 68.0, "worker_cpu": 1.0, "process_cpu": 2.0},
+            "host": {"process_cpu": 2.0},
+        }
+        found = model(without(STARVED, "worker"), seen, workers=0, absent=["worker"], environment={"cores": 2})
+        gain = found.faster(Change(workers=2))
+        assert gain.value == pytest.approx(120 / 86)
+        assert gain.low == pytest.approx(120 / 86 * SCALING) and gain.low < 1
+
+
 class TestSpeedup:
     def test_exact(self) -> None:
         assert model().faster(Change(work=exactly(100.0))) == Interval(*[pytest.approx(120 / 90)] * 3)
@@ -397,11 +454,13 @@ class TestHowMany:
 
     def test_workers_that_wait_for_storage_share_cores(self) -> None:
         seen = {"baseline": {"worker_ms": 400.0, "worker_cpu": 0.25, "process_cpu": 1.0}}
-        assert model(seen=seen, environment={"cores": 3}).workers_wanted() == 8
+        assert model(seen=seen, environment={"cores": 4}).workers_wanted() == 8
+        assert model(seen=seen, environment={"cores": 3}).workers_wanted() == 3 * PER_CORE
 
     def test_workers_that_need_no_cpu(self) -> None:
         seen = {"baseline": {"worker_ms": 4000.0, "worker_cpu": 0.0, "process_cpu": 1.0}}
-        assert model({**STARVED, "baseline": 2000.0}, seen).workers_wanted() == 64
+        assert model({**STARVED, "baseline": 2000.0}, seen).workers_wanted() == 16 * PER_CORE
+        assert model({**STARVED, "baseline": 2000.0}, seen, environment={"cores": 64}).workers_wanted() == MOST_WORKERS
 
     def test_enough_already(self) -> None:
         assert model({**FLAT, "supply": 40.0}).workers_wanted() == 4
@@ -427,19 +486,6 @@ class TestHowMany:
     def test_cores(self) -> None:
         assert model().cores_wanted() == pytest.approx(400 / 53 + 1)
         assert model(seen={}, within=Inside()).cores_wanted() is None
-
-
-class TestCapacity:
-    WORK = Work(100.0, 80.0)
-
-    @pytest.mark.parametrize(
-        "workers, free, expected", [(2, 8.0, 2 / 100), (16, 4.0, 4 / 80), (5, 4.0, 5 / 100), (1, math.inf, 1 / 100)]
-    )
-    def test_the_smaller_of_two(self, workers: int, free: float, expected: float) -> None:
-        assert capacity(self.WORK, workers, free) == expected
-
-    def test_work_without_a_cpu(self) -> None:
-        assert capacity(Work(100.0, 0.0), 50, 1.0) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,8 @@ class TestJson:
         assert data["evidence"]["batch"]["leaves"][1]["path"] == "['extra']"
         for one in data["recommendations"]:
             assert one.keys() == {
-                "id", "title", "stage", "predicted_speedup", "measured_speedup", "savings", "evidence", "how", "risk",
+                "id", "title", "stage", "predicted_speedup", "at_most", "measured_speedup", "savings", "evidence",
+                "how", "risk",
             }  # fmt: skip
             assert one["predicted_speedup"].keys() == {"value", "low", "high"}
             assert one["measured_speedup"] is None
@@ -355,7 +356,7 @@ class TestStream:
 
 
 class TestTerminal:
-    @pytest.mark.parametrize("name, most", [("report", 59), ("chain", 91), ("advice", 75), ("observed", 45)])
+    @pytest.mark.parametrize("name, most", [("report", 59), ("chain", 91), ("advice", 75), ("observed", 50)])
     def test_one_screen(self, name: str, most: int) -> None:
         assert len(render_terminal(diagnose_session(SESSIONS[name]())).splitlines()) <= most
 

@@ -16,9 +16,10 @@ from torchvision import transforms as T
 from torchvision.transforms import v2
 
 import pipediag
-from pipediag.sample_cache.cut import Cut, Cutter, Kept, NotKept, fetches_together
+from pipediag.sample_cache.cut import Cut, Cutter, Kept, NotKept
 from pipediag.sample_cache.finding import NoCut, find_cut
 from pipediag.sample_cache.opened import opened_files
+from pipediag.sample_cache.suitable import fetches_together
 from pipediag.usercode.links import links_of
 
 from .datasets import Together, lines, photos, table

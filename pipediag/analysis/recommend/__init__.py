@@ -1,7 +1,9 @@
 """Recommend changes that make the training loop faster, with the gain that this run's numbers predict.
 
 Each rule reads a :class:`~.view.View` of the run and returns a recommendation, or None if it lacks the evidence. The
-model in :mod:`pipediag.analysis.whatif` makes the predictions.
+model in :mod:`pipediag.analysis.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
+a trial has refuted. If the input pipeline certainly costs :data:`CERTAIN` of a step, there is something to do about its
+costliest stage.
 """
 
 from __future__ import annotations
@@ -11,20 +13,23 @@ from collections.abc import Callable
 
 from ...session import Session
 from ..diagnosis import Recommendation, Stage, Verdict
+from ..intervals import Interval
 from ..ladder import LadderView
 from ..sentences import fed, number, percent_of, shown, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
-from . import loading, model, ranks, transfer, transforms, tried, workers
+from . import fallback, loading, model, ranks, transfer, transforms, tried, workers
 from .view import View
+
+#: Share of a step from which on a certain cost gets at least one piece of advice.
+CERTAIN = 0.1
 
 RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     ranks.late_rank,
     transforms.offload,
     transforms.reorder,
     transforms.precompute,
-    transforms.rewrite,
     transforms.collate,
     transfer.overlap,
     transfer.pin_memory,
@@ -42,6 +47,7 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     workers.persistent_workers,
     workers.threads,
     workers.fewer_workers,
+    loading.cache,
     workers.more_cores,
     model.frozen_prefix,
     model.compute,
@@ -51,23 +57,44 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
 def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tuple[list[Recommendation], str]:
     """Return the worthwhile changes, largest gain first; and if none concerns the input pipeline, why.
 
-    A recommendation is left out if the whole interval of its gain lies below :data:`WORTH`. Those with an unknown gain
-    come last.
+    A recommendation is left out if its gain may be none, or is certainly below :data:`WORTH`. Those with an unknown
+    gain come last.
     """
-    numbers = what_if(ladder)
+    numbers, costs = what_if(ladder), input_stages(ladder, pieces)
+    top = _costliest(costs, verdict)
     if numbers is None:
-        return [], _unknown(ladder.session, verdict)
-    view = View(ladder, input_stages(ladder, pieces), verdict, numbers)
-    made = [one for rule in RULES if (one := rule(view)) is not None]
-    found = sorted((one for one in made if one.gain is None or one.gain.high >= WORTH), key=_rank)
+        return ([fallback.for_stage(ladder, top)], "") if top is not None else ([], _unknown(ladder.session, verdict))
+    view = View(ladder, costs, verdict, numbers)
+    made = [one for rule in RULES if (one := rule(view)) is not None] + transforms.cheaper(view)
+    found = [one for one in made if one.gain is None or _worth(one.gain, one.at_most)]
+    if top is not None and all(one.stage != top.stage for one in found):
+        found.append(fallback.for_stage(ladder, top))
+    found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
     return found, _nothing(view)
 
 
+def _worth(gain: Interval, at_most: bool) -> bool:
+    return gain.low > 1 and (gain.value if at_most else gain.high) >= WORTH
+
+
+def _costliest(costs: list[Stage], verdict: Verdict) -> Stage | None:
+    """Return the stage that the verdict names if the input pipeline certainly costs :data:`CERTAIN`, else None."""
+    if verdict.starved is None or verdict.starved.low < CERTAIN:
+        return None
+    named = [verdict.bottleneck, *verdict.co_bottlenecks]
+    return next((cost for stage in named for cost in costs if cost.stage == stage), None)
+
+
 def _rank(one: Recommendation) -> float:
-    """Return the sort key: the gain rounded to 0.01, so that gains at the ceiling keep the order of the rules."""
-    return math.inf if one.gain is None else -round(one.gain.value, 2)
+    """Return the sort key: the gain rounded to 0.01, so that gains at the ceiling keep the order of the rules.
+
+    A bound counts as if half of the time that it takes off were saved.
+    """
+    if one.gain is None:
+        return math.inf
+    return -round(2 / (1 + 1 / one.gain.value) if one.at_most else one.gain.value, 2)
 
 
 def _unknown(session: Session, verdict: Verdict) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
-from ...session import Files
+from ...session import LOADED_ONCE, Files
 from ..diagnosis import Recommendation
 from ..intervals import least
-from ..sentences import counted, number, percent
+from ..remedy import outcome
+from ..sentences import counted, listed, number, percent
 from ..thresholds import GATE
+from ..trials import READ_BACK_MS
 from ..whatif import Change
 from ..work import saving
-from .view import HALVED, View, bytes_text, half_at_best, share_text
+from . import known, stock
+from .transforms import difference
+from .view import ALL, View, at_line, bytes_text, measured_first, share_text
 
 #: Lines and functions that decode images.
 _DECODING = re.compile(
@@ -22,6 +27,8 @@ _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz",
 _JPEG = (".jpg", ".jpeg")
 #: Files below this size take longer to find and open than to read, on most storage.
 _SMALL_FILE = 1 << 20
+#: Share of the machine's memory that kept samples may take.
+_OF_MEMORY = 0.5
 
 
 def storage(view: View) -> Recommendation | None:
@@ -69,36 +76,96 @@ def decode(view: View) -> Recommendation | None:
     """Recommend less decoding for compressed data that is decoded in every epoch."""
     work, files = view.work, view.inside.files
     lines = [line for line in view.inside.lines if _DECODING.search(f"{line.where} {line.text}")]
-    if work is None or not lines:
+    endings = files.endings if files is not None else {}
+    pictures = bool(view.session.links) and view.session.links[0].given == "picture"
+    if work is None or not (lines or (pictures and any(ending in _COMPRESSED for ending in endings))):
         return None
-    took = min(1.0, sum(line.share for line in lines)) * work.samples
+    loaded, took = view.per_sample(work.load), work.load
     evidence = [
-        f"decoding takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time "
-        f"({'; '.join(f'{line.where} {line.text}'.strip() for line in lines[:2])}); {HALVED}"
+        f"loading takes {loaded}, {share_text(took, work.run)} of a worker's time, and most of it may be decoding"
     ]
-    if files is not None and any(ending in _COMPRESSED for ending in files.endings):
+    if lines:
+        took = min(1.0, sum(line.share for line in lines)) * work.samples
+        told = "; ".join(f"{line.where} {line.text}".strip() for line in lines[:2])
+        evidence = [f"decoding takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time ({told})"]
+    if files is not None and any(ending in _COMPRESSED for ending in endings):
         evidence.append(_files_text(files))
     smaller = next((link for link in view.session.links if 0 < link.bytes_out < link.bytes_in), None)
     if smaller is not None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
-    tried = view.session.loaded_once
-    once = (
-        ""
-        if tried is not None and tried.why_not
-        else "pipediag.cache(loader) decodes once if samples fit into memory; "
-    )
+    draft = next((one for one in view.session.alternatives if one.name == stock.LOADING), None)
+    where = at_line(view.loader.dataset_code)
+    if draft is not None and draft.ms > draft.ms_instead:
+        evidence.append(
+            f"tried in a worker on {counted(draft.inputs, 'file')}: {number(draft.ms)} ms become "
+            f"{number(draft.ms_instead)} ms; other pixels, {difference(draft)}"
+        )
+        return view.made(
+            "draft",
+            "Decode JPEGs to fewer pixels, other pixels",
+            "load",
+            Change(work=saving(min(work.load, (draft.ms - draft.ms_instead) * (view.whatif.batch or 1)))),
+            evidence,
+            f"{where}{stock.DRAFT.how}",
+            f"other pixels: {stock.DRAFT.pixels}",
+        )
     on_device = (
         "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
-        if view.device == "cuda" and any(ending in _JPEG for ending in (files.endings if files is not None else ()))
+        if view.device == "cuda" and any(ending in _JPEG for ending in endings)
         else ""
     )
     return view.made(
         "decode",
         "Decode less",
         "load",
-        Change(work=half_at_best(saving(took))),
-        evidence,
-        f"{once}Image.draft() before convert() decodes JPEGs to fewer pixels{on_device}",
+        Change(work=saving(took)),
+        [*evidence, ALL],
+        f"{where}smaller files: images stored at about the size that training uses; "
+        f"torchvision.io.decode_jpeg and Image.draft() before convert() decode faster{on_device}",
         "other decoders and other sizes give slightly other pixels",
+        at_most=True,
+    )
+
+
+def cache(view: View) -> Recommendation | None:
+    """Recommend keeping what is the same in every epoch: loading, and the transforms before the first random one.
+
+    Not if it is known that nothing can be kept: :attr:`pipediag.session.Loader.uncached`, or a trial that kept nothing.
+    """
+    work, session, loader = view.work, view.session, view.loader
+    tried = outcome(session, LOADED_ONCE)
+    if work is None or loader.uncached or view.inside.unsplit:
+        return None
+    if tried is not None and (tried.why_not or tried.speedup is None or tried.speedup.low <= 1):
+        return None
+    first = [*itertools.takewhile(known.is_deterministic, session.links)]
+    if loader.together and len(first) < len(session.links):
+        return None  # its samples are made together, so none can be kept before a random transform
+    took = work.load + sum(work.links[: len(first)])
+    saved = took - READ_BACK_MS * (view.whatif.batch or 1)
+    if saved <= 0 or not session.links:
+        return None
+    after = session.links[len(first)] if len(first) < len(session.links) else None
+    nbytes = after.bytes_in if after is not None else session.links[-1].bytes_out
+    evidence = [
+        f"{listed(['loading', *(link.name for link in first)])} take{'' if first else 's'} {view.per_sample(took)}, "
+        f"{share_text(took, work.run)} of a worker's time, and may give the same in every epoch"
+    ]
+    folder = ""
+    if loader.length and loader.batch_size and nbytes > 0:
+        whole, memory = loader.length * loader.batch_size * nbytes, float(session.environment.get("memory_gib") or 0.0)
+        evidence.append(f"{bytes_text(nbytes)} a sample are kept, {bytes_text(whole)} for an epoch")
+        folder = ', folder="..."' if memory and whole > _OF_MEMORY * memory * 2**30 else ""
+    where = f"  # before {loader.where}" if loader.where else ""
+    return view.made(
+        "cache",
+        f"Keep loaded samples {'in files' if folder else 'in memory'} after the first epoch",
+        "load",
+        Change(work=saving(saved)),
+        evidence,
+        f"loader = pipediag.cache(loader{folder}){where}{measured_first(session)}",
+        f"takes {'disk space' if folder else 'memory'}, and gains nothing in the first epoch; keeps nothing if samples "
+        "draw at random outside their transforms",
+        tried.speedup if tried is not None else None,
     )

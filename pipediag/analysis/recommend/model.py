@@ -7,7 +7,7 @@ from ..diagnosis import Recommendation
 from ..intervals import exactly
 from ..sentences import fed, few, number, percent
 from ..whatif import Change
-from .view import HALVED, View, half_at_best, s
+from .view import ALL, View, s
 
 #: The device counts as busy if a kernel runs for at least this share of the time.
 _BUSY = 0.9
@@ -26,16 +26,17 @@ def frozen_prefix(view: View) -> Recommendation | None:
         "frozen-prefix",
         f"Run {names} a batch ahead, on a second stream",
         "compute",
-        Change(compute=half_at_best(exactly(most))),
+        Change(compute=exactly(most)),
         [
             f"the frozen part ({names}) takes {number(prefix.ms)} ms of a {number(step)} ms step: overlapped with the "
             f"rest, such steps become at most {number(step / longer)} times as fast (predicted, not measured)",
-            f"with perfect overlap only the longer part remains; {HALVED}; nothing is gained if either part alone "
-            "fills the device",
+            f"with perfect overlap only the longer part remains: {ALL}; nothing is gained if either part alone fills "
+            "the device",
         ],
         lines_to_paste(prefix, view.batch.autocast or ""),
         f"correct only if {names} need{s(prefix.modules)} nothing but the batch, no result of an earlier step; one "
         "more batch takes device memory",
+        at_most=True,
     )
 
 
@@ -77,11 +78,12 @@ def compute(view: View) -> Recommendation | None:
             "model",
             "Keep the device busy: it waits for the training process",
             "compute",
-            Change(compute=half_at_best(exactly(idle))),
-            [*evidence, f"the device idles {number(idle)} ms of each step; {HALVED}"],
+            Change(compute=exactly(idle)),
+            [*evidence, f"the device idles {number(idle)} ms of each step: {ALL}"],
             "torch.compile or CUDA graphs launch a step's kernels together, a fused optimizer launches fewer; .item() "
             "and printing the loss make the process wait for the device",
             "every new shape compiles the step again",
+            at_most=True,
         )
     if view.batch.autocast == "":
         evidence.append("no operation was seen to run under autocast")

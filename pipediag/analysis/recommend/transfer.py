@@ -12,7 +12,7 @@ from ..remedy import outcome
 from ..sentences import counted, number, percent
 from ..whatif import Change
 from .tried import RISKS, found_best, predicted_only
-from .view import HALVED, View, batch_text, bytes_text, half_at_best, leaf_text
+from .view import ALL, View, batch_text, bytes_text, leaf_text
 
 #: Low-precision dtypes for a model, with at most half the bytes of float32, and their sizes in bytes.
 _LOW = {"bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
@@ -57,8 +57,9 @@ def pin_memory(view: View) -> Recommendation | None:
     if (not pageable and not waited) or (pageable and found_best(view, "pin-memory")):
         return None
     evidence = [f"{_cost(view, transfer)}; pin_memory={view.loader.pin_memory}"]
-    saved = half_at_best(transfer)
+    saved, timed = transfer, False
     if pageable and batch.copy_ms and batch.pinned_copy_ms is not None:
+        timed = True
         faster = max(0.0, 1 - batch.pinned_copy_ms / batch.copy_ms)
         # An asynchronous copy may overlap the step completely.
         saved = Interval(faster * transfer.value, faster * transfer.low, transfer.high)
@@ -67,7 +68,7 @@ def pin_memory(view: View) -> Recommendation | None:
             f"{number(batch.pinned_copy_ms)} ms from pinned memory"
         )
     else:
-        evidence.append(HALVED)
+        evidence.append(ALL)
     if waited:
         evidence.append(f"the loop waits for the copies of {batch_text(waited)}")
     if pageable:  # the trial does not change the loop's own copies
@@ -81,6 +82,7 @@ def pin_memory(view: View) -> Recommendation | None:
         evidence,
         f'{pinned}.to("{view.device}", non_blocking=True) in the loop',
         RISKS["pin-memory"],
+        at_most=not timed,
     )
 
 
@@ -236,7 +238,7 @@ def handoff(view: View) -> Recommendation | None:
         return None
     evidence = [
         f"handing over a batch that a worker has ready costs {number(cost.value)} ms of a "
-        f"{number(view.whatif.base)} ms step; {HALVED}"
+        f"{number(view.whatif.base)} ms step: {ALL}"
     ]
     if leaves:
         nbytes = bytes_text(sum(leaf.nbytes for leaf in leaves))
@@ -245,10 +247,11 @@ def handoff(view: View) -> Recommendation | None:
         "hand-off",
         "Hand over batches in fewer and smaller pieces",
         "ipc",
-        Change(loop=half_at_best(cost)),
+        Change(loop=cost),
         evidence,
         "one tensor in place of lists of tensors or objects, bytes in place of floats, larger batches of small samples",
         "the device has to unpack what was packed",
+        at_most=True,
     )
 
 

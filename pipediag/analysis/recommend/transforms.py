@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
-from ...session import Link
+from ...session import Alternative, Link
 from ..diagnosis import Recommendation
 from ..estimate import LEAST
 from ..intervals import Interval
 from ..remedy import outcome
-from ..sentences import listed, named, number, percent
+from ..sentences import counted, listed, named, number, percent
+from ..thresholds import WORTH
 from ..whatif import Change
-from ..work import saving
-from . import known
-from .view import HALVED, View, bytes_text, half_at_best, leaf_text, s, share_text
+from ..work import Work, saving
+from . import known, stock
+from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 
 #: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
 _SMALLER = 0.9
 #: Lines are named from this share of a sample's time on.
 _HOT = 0.2
+#: Largest number of transforms for which cheaper ways are recommended.
+_NAMED = 3
 
 
 def offload(view: View) -> Recommendation | None:
@@ -55,7 +59,7 @@ def offload(view: View) -> Recommendation | None:
         "transform",
         change,
         evidence,
-        f'loader = pipediag.offload(loader, "{view.device}"){where}; pipediag analyze --apply measures it first',
+        f'loader = pipediag.offload(loader, "{view.device}"){where}{measured_first(view.session)}',
         "the device does this work in addition to the step, which costs time if it is busy already; "
         "loader.certificate says how far its pixels differ from the workers'",
         came.speedup if came is not None else None,
@@ -172,29 +176,92 @@ def precompute(view: View) -> Recommendation | None:
     )
 
 
-def rewrite(view: View) -> Recommendation | None:
-    """Recommend optimising the user's own transform that takes most of a worker's time."""
-    links, work = view.session.links, view.work
-    own = [number for number, link in enumerate(links) if link.origin and not known.is_torchvisions(link)]
-    if work is None or not own:
+def cheaper(view: View) -> list[Recommendation]:
+    """Recommend a cheaper way for each transform whose work costs the loop a worthwhile gain, costliest first.
+
+    A way that a worker has tried on the transform's own inputs is recommended with the gain that its time predicts.
+    Without one, the gain is that of a loop without the transform, which is a bound.
+    """
+    work = view.work
+    if work is None:
+        return []
+    took: dict[tuple[str, str], float] = {}
+    of_place: dict[tuple[str, str], Link] = {}
+    for link, ms in zip(view.session.links, work.links, strict=True):
+        place = link.name, link.where
+        took[place] = took.get(place, 0.0) + ms
+        of_place.setdefault(place, link)
+    found = []
+    for place in sorted(took, key=lambda place: -took[place])[:_NAMED]:
+        if view.whatif.faster(Change(work=saving(took[place]))).value >= WORTH:
+            link, ms = of_place[place], took[place]
+            found.append(_instead(view, work, link, ms) or _made_cheaper(view, work, link, ms))
+    return found
+
+
+def _instead(view: View, work: Work, link: Link, ms: float) -> Recommendation | None:
+    """Return the best of the ways that were tried in place of a transform, or None if none is worth a change."""
+    tried = [one for one in view.session.alternatives if (one.name, one.where) == (link.name, link.where)]
+    best = max(tried, key=lambda one: 1 - one.ms_instead / one.ms, default=None)
+    way = stock.by_key(best.key) if best is not None else None
+    if best is None or way is None:
         return None
-    heaviest = max(own, key=lambda number: work.links[number])
-    took, link = work.links[heaviest], links[heaviest]
-    if took <= 0:
+    change = Change(work=saving(ms * (1 - best.ms_instead / best.ms)))
+    if view.whatif.faster(change).value < WORTH:
         return None
-    hot = [line for line in view.inside.lines if line.share >= _HOT][:2]
+    pixels = f"; other pixels, {difference(best)}" if way.pixels else ""
     return view.made(
-        "rewrite",
-        f"Make {link.name} cheaper",
+        "instead",
+        f"{link.name} {way.what}{', other pixels' if way.pixels else ''}",
         "transform",
-        Change(work=half_at_best(saving(took))),
+        change,
         [
-            f"{named(link)} takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time; {HALVED}",
+            f"{named(link)} takes {view.per_sample(ms)}, {share_text(ms, work.run)} of a worker's time",
+            f"tried in a worker on {counted(best.inputs, 'input')} of its own: {number(best.ms)} ms each become "
+            f"{number(best.ms_instead)} ms{pixels}",
+        ],
+        f"{at_line(link)}{way.how}",
+        f"other pixels: {way.pixels}" if way.pixels else "pixels may be rounded in another way",
+    )
+
+
+def difference(tried: Alternative) -> str:
+    """Return how far the pixels of two ways lie apart, in words."""
+    if tried.difference is None:
+        return "not comparable one by one"
+    return f"{number(tried.difference)} of 255 levels apart on average"
+
+
+def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendation:
+    """Return the bound for a transform for which nothing that was tried is cheaper."""
+    evidence = [f"{named(link)} takes {view.per_sample(ms)}, {share_text(ms, work.run)} of a worker's time: {ALL}"]
+    made = partial(view.made, title=f"Make {link.name} cheaper", stage="transform", at_most=True)
+    change = Change(work=saving(ms))
+    if stock.is_stock(link):
+        tried = {one.key for one in view.session.alternatives if (one.name, one.where) == (link.name, link.where)}
+        ways = [one for one in stock.alternatives(link) if one.key not in tried]
+        if tried:
+            refuted = [way.what for key in sorted(tried) if (way := stock.by_key(key)) is not None]
+            evidence.append(f"tried in a worker, and hardly cheaper: {listed(refuted)}")
+        told = [f"{one.what}: {one.how}" for one in ways] or ["leave it out, or apply it to a part of the samples"]
+        return made(
+            "cheaper",
+            change=change,
+            evidence=evidence,
+            how=f"{at_line(link)}{'; '.join(told)}",
+            risk="; ".join(dict.fromkeys(one.pixels for one in ways if one.pixels)) or "other augmentation",
+        )
+    hot = [line for line in view.inside.lines if line.share >= _HOT][:2]
+    return made(
+        "rewrite",
+        change=change,
+        evidence=[
+            *evidence,
             *(f"{percent(line.share)} of a sample's time: {line.where} {line.text}".rstrip() for line in hot),
         ],
-        f"{link.where or link.name}: whole arrays in place of Python loops, numba or a compiled operation; written "
+        how=f"{link.where or link.name}: whole arrays in place of Python loops, numba or a compiled operation; written "
         "with torchvision's functions it can move to the device with pipediag.offload",
-        "another implementation has to give the same results",
+        risk="another implementation has to give the same results",
     )
 
 
@@ -205,7 +272,7 @@ def collate(view: View) -> Recommendation | None:
         return None
     evidence = [
         f"{named(place)} takes a worker {number(work.collate)} ms a batch, {share_text(work.collate, work.run)} of its "
-        f"time; {HALVED}"
+        f"time: {ALL}"
     ]
     if view.batch.leaves:
         largest = max(view.batch.leaves, key=lambda leaf: leaf.nbytes)
@@ -214,9 +281,10 @@ def collate(view: View) -> Recommendation | None:
         "collate",
         f"Make {place.name} cheaper",
         "collate",
-        Change(work=half_at_best(saving(work.collate))),
+        Change(work=saving(work.collate)),
         evidence,
         f"{place.where}: one torch.stack or torch.cat for the batch in place of work on each sample; leave "
         "conversions to the device",
         "another implementation has to give the same batches",
+        at_most=True,
     )

@@ -68,10 +68,15 @@ def settings(view: View) -> Recommendation | None:
     )
 
 
-def judged(view: View, id: str) -> bool:
-    """Return whether trials settle a recommendation: its change was measured with a clear result."""
-    made = [arm for arm in _of(view, id) if arm.known]
-    return bool(made) and (best(view.session) is not None or all(arm.verdict != "open" for arm in made))
+def refuted(view: View, id: str) -> bool:
+    """Return whether trials speak against predicting a recommendation's gain.
+
+    They do if its change was measured for long enough to be judged: then it is recommended as measured, or not at all.
+    They also do if it was slower in the few rounds that there were, and if other settings were found best.
+    """
+    made = [(arm, arm.speedup) for arm in _of(view, id) if arm.speedup is not None]
+    decided = bool(made) and best(view.session) is not None
+    return decided or any(arm.known or speedup.value < 1 for arm, speedup in made)
 
 
 def found_best(view: View, id: str) -> bool:

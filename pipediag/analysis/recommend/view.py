@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 
-from ...session import BatchFacts, Inside, Leaf, Loader, Session
+from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..intervals import Interval
 from ..ladder import LadderView
+from ..remedy import outcomes
 from ..savings import savings
 from ..sentences import listed, number, percent
 from ..waterfall import OF_THE_WORKERS
@@ -68,7 +69,7 @@ class View:
     @property
     def in_the_loader(self) -> str:
         """The place to set loader options, as text after an option."""
-        return f"in the DataLoader{f' that is iterated at {self.loader.where}' if self.loader.where else ''}"
+        return in_the_loader(self.loader)
 
     def per_sample(self, ms: float) -> str:
         """Return a part of a worker's time for a batch as text, per sample if the batch size is known."""
@@ -85,15 +86,17 @@ class View:
         risk: str,
         measured: Interval | None = None,
         startup_ms: float = 0.0,
+        at_most: bool = False,
     ) -> Recommendation:
         """Return a recommendation.
 
         ``change`` may also be the speedup itself, or None if it cannot be predicted. ``startup_ms`` is the part of
-        an epoch's start, for each step, that the speedup includes.
+        an epoch's start, for each step, that the speedup includes. With ``at_most``, ``change`` is all that a change
+        could save.
         """
         predicted = self.whatif.faster(change) if isinstance(change, Change) else change
-        made = Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk)
-        if made.gain is None:
+        made = Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk, at_most=at_most)
+        if made.gain is None or at_most:
             return made
         model = change if isinstance(change, Change) else Change()
         workers = self.whatif.workers_needed(model) if measured is None else None
@@ -102,8 +105,13 @@ class View:
         return replace(made, savings=saved)
 
 
-#: Note for a prediction from :func:`half_at_best`.
-HALVED = "the prediction assumes that half of it is saved, its upper end all of it"
+def in_the_loader(loader: Loader | None) -> str:
+    """Return the place to set loader options, as text after an option."""
+    return f"in the DataLoader{f' that is iterated at {loader.where}' if loader is not None and loader.where else ''}"
+
+
+#: Note for a prediction that is only a bound.
+ALL = "the gain if all of it were saved; how much a change saves is not known"
 
 
 def bytes_text(nbytes: float) -> str:
@@ -129,9 +137,15 @@ def leaf_text(leaf: Leaf) -> str:
     return f"batch{leaf.path} ({leaf.dtype}, {shape}, {bytes_text(leaf.nbytes)})"
 
 
-def half_at_best(saved: Interval) -> Interval:
-    """Return the prediction for a saving with a known upper bound only; :data:`HALVED` says so."""
-    return Interval(saved.value / 2, 0.0, saved.high)
+def at_line(place: Link | Place | None) -> str:
+    """Return the line of a piece of code as the beginning of an instruction; "" if it is a library's."""
+    where = place.where if place is not None else ""
+    return f"{where}: " if where and "-packages/" not in where else ""
+
+
+def measured_first(session: Session) -> str:
+    """Return how to measure a remedy before it is written into the script; "" if remedies were tried."""
+    return "" if outcomes(session) else "; pipediag analyze --apply measures it first"
 
 
 def share_text(part: float, whole: float) -> str:

@@ -8,22 +8,24 @@ import statistics
 from ..cores import full
 from ..cores import threads as wanting_to_run
 from ..diagnosis import Recommendation
-from ..intervals import Interval
+from ..intervals import Interval, exactly
 from ..ladder import LadderView
 from ..sentences import number, percent
 from ..shared_cores import workers_that_fit
 from ..thresholds import GATE, QUEUED
 from ..verdict import startup_ms
 from ..whatif import Change, WhatIf
-from .tried import RISKS, found_best, judged, predicted_only
-from .view import HALVED, View
+from .tried import RISKS, found_best, predicted_only, refuted
+from .view import ALL, View
 
 #: CPU time does not limit workers that are blocked for more than this share of their time.
 _BLOCKED = 0.3
+#: Cores from which more threads certainly run than one, or than there are cores for.
+_SEVERAL = 1.1
 
 
 def more_workers(view: View) -> Recommendation | None:
-    """Recommend more workers, if cores are free for them."""
+    """Recommend more workers, if the cores are not all in use already."""
     work, cores, model = view.work, view.session.cores, view.whatif
     wanted, fit = model.workers_wanted(), workers_that_fit(view.session)
     if work is None or cores is None or wanted is None or not model.waits:
@@ -31,7 +33,7 @@ def more_workers(view: View) -> Recommendation | None:
     wanted = wanted if fit is None else min(wanted, fit)
     if wanted <= model.workers:
         return None
-    if judged(view, "num-workers"):
+    if full(view.ladder, "baseline") or refuted(view, "num-workers"):
         return None
     run, loop = number(work.run), number(model.loop + model.lost.value)
     if model.workers:
@@ -58,7 +60,7 @@ def more_workers(view: View) -> Recommendation | None:
 def prefetch(view: View) -> Recommendation | None:
     """Recommend a deeper queue, if the loop waits although the workers are fast enough on average."""
     model, loader = view.whatif, view.loader
-    if not irregular(view.ladder, model) or judged(view, "prefetch-factor"):
+    if not irregular(view.ladder, model) or refuted(view, "prefetch-factor"):
         return None
     alone, base = view.ladder.ms("supply").value, model.base
     steady = max(model.loop + model.lost.value, alone)
@@ -80,14 +82,11 @@ def prefetch(view: View) -> Recommendation | None:
         "prefetch-factor",
         f"prefetch_factor={2 * now} instead of {now}",
         view.workers_stage,
-        model.speedup(base, Interval(best, steady, base)),
-        [
-            *evidence,
-            "the prediction assumes a queue that is never empty, its lower end one that changes nothing",
-            *predicted_only(view, "prefetch-factor"),
-        ],
+        model.speedup(base, Interval(best, steady, best)),
+        [*evidence, "the gain of a queue that is never empty", *predicted_only(view, "prefetch-factor")],
         f"prefetch_factor={2 * now} {view.in_the_loader}; in_order=False lets ready batches go before a slow one",
         f"{model.workers * now} more batches lie in host memory; in_order=False changes the order of the batches",
+        at_most=True,
     )
 
 
@@ -112,9 +111,8 @@ def persistent_workers(view: View) -> Recommendation | None:
     if loader.persistent_workers or each is None or not paid or not loader.length:
         return None
     middle, length = paid[len(paid) // 2], loader.length
-    # Kept workers still make a first batch. If their start time is unknown, that batch may be the whole wait.
+    # Kept workers still make a first batch. If their start time is unknown, that batch may be most of the wait.
     batch = max(0.0, middle.seconds - middle.ready) if middle.ready else middle.seconds / 2
-    longest = batch if middle.ready else middle.seconds
 
     def gain(left: float) -> float:
         return (base + each) / (base + 1000.0 * left / length)
@@ -133,25 +131,32 @@ def persistent_workers(view: View) -> Recommendation | None:
         "persistent-workers",
         "Keep the workers from epoch to epoch",
         "startup",
-        Interval(gain(batch), gain(longest), gain(0.0)),
+        Interval(gain(batch), gain(batch), gain(0.0)) if middle.ready else Interval(gain(0.0), gain(batch), gain(0.0)),
         evidence,
         f"persistent_workers=True {view.in_the_loader}",
         "changes to the dataset object between epochs no longer reach the workers, which keep their memory",
         startup_ms=each,
+        at_most=not middle.ready,
     )
 
 
 def threads(view: View) -> Recommendation | None:
-    """Recommend fewer threads, if more threads than cores want to run and something waits for a core."""
+    """Recommend fewer threads, if more threads than cores do run and something waits for a core.
+
+    A library that may use many threads in a worker often uses one: its own share of a core shows how many run.
+    """
     model, running = view.whatif, wanting_to_run(view.session)
-    queued = view.seen.get("worker_queued", 0.0)
+    queued, used = view.seen.get("worker_queued", 0.0), view.seen.get("process_cpu", 0.0)
     if not model.workers or not running.exceed:
         return None
-    if running.each == 1 and running.own <= running.own_share:  # every thread is needed
+    if running.each > 1:
+        used = view.seen.get("worker_cpu", 0.0) / max(1e-3, 1 - queued)
+    if used <= _SEVERAL * (1 if running.each > 1 else running.own_share):
         return None
     if queued < QUEUED and model.lost.value <= GATE * model.base:
         return None
-    evidence = [str(running)]
+    who = "a worker" if running.each > 1 else "the training process"
+    evidence = [str(running), f"{who} uses {used:.1f} cores when it runs"]
     if queued > 0:
         evidence.append(f"a worker waits for a core {percent(queued)} of its time")
     if model.lost.value > 0:
@@ -164,12 +169,11 @@ def threads(view: View) -> Recommendation | None:
         "threads",
         "Run no more threads than cores",
         "contention",
-        Change(
-            loop=Interval(model.lost.value / 2, 0.0, model.lost.high), supply=Interval(1 - queued / 2, 1 - queued, 1.0)
-        ),
-        [*evidence, HALVED],
+        Change(loop=model.lost, supply=exactly(1 - queued)),
+        [*evidence, ALL],
         how,
         "a transform that gains from threads of its own takes longer for each sample",
+        at_most=True,
     )
 
 
@@ -179,23 +183,23 @@ def fewer_workers(view: View) -> Recommendation | None:
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
     enough = max(1, model.workers_enough())
-    if enough >= model.workers or judged(view, "fewer-workers") or found_best(view, "no-workers"):
+    if enough >= model.workers or refuted(view, "fewer-workers") or found_best(view, "no-workers"):
         return None
-    gone = model.lost.value * (1 - enough / model.workers)
     return view.made(
         "fewer-workers",
         f"num_workers={enough} instead of {model.workers}",
         "contention",
-        # At best contention falls with their number; at worst it stays, since as many batches are made as before.
-        Change(workers=enough, loop=Interval(-gone / 2, -gone, 0.0)),
+        Change(workers=enough),
         [
             _in_the_way(view),
             f"{model.workers} workers give a batch every {number(model.supply)} ms and the loop takes one every "
             f"{number(model.loop)} ms at best: {enough} are enough",
+            "at best contention falls with their number; it stays if it comes from the batches that they make",
             *predicted_only(view, "fewer-workers"),
         ],
         f"num_workers={enough} {view.in_the_loader}",
         RISKS["fewer-workers"],
+        at_most=True,
     )
 
 

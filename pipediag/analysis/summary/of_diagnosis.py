@@ -239,9 +239,12 @@ def _keep(session: Session, kept: Outcome) -> Action:
 
 def advice(session: Session, one: Recommendation) -> Action:
     """Return a recommendation as an action."""
-    gain = f"{number(one.gain.value)}x {'measured' if one.measured else 'predicted'}" if one.gain else ""
+    gain = ""
+    if one.gain is not None:
+        how = "measured" if one.measured else "at most" if one.at_most else "predicted"
+        gain = f"{number(one.gain.value)}x {how}"
     argv = session.script.argv
-    if one.id == "offload" and one.measured is None and argv and not outcomes(session):
+    if one.id in ("offload", "cache") and one.measured is None and argv and not outcomes(session):
         command = shlex.join(["pipediag", "analyze", "--apply", "--plan", "plan.json", *argv])
         return Action(one.title, gain, (f"to try it: {shortened(session, command)}",))
     if "--profile" in one.how and argv:

@@ -1,0 +1,210 @@
+"""List what is known to make the transforms of libraries cheaper: a table by library, transform and kind of input.
+
+An :class:`Alternative` with a key can be tried in a worker, on the transform's own inputs
+(:mod:`pipediag.ladder.probes.alternatives`); the others are only told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...session import Link
+
+#: Kinds of input; see :attr:`pipediag.session.Link.given`.
+_PICTURE, _TENSOR, _ARRAY = "picture", "tensor", "array"
+_TORCHVISION, _ALBUMENTATIONS, _TIMM = "torchvision.", "albumentations.", "timm.data."
+#: Libraries whose transforms take tensors on a device.
+_ON_TENSORS = ("torchaudio.", "kornia.", "monai.", "torchio.")
+_LIBRARIES = (_TORCHVISION, _ALBUMENTATIONS, _TIMM, *_ON_TENSORS, "imgaug.", "librosa.", "PIL.", "skimage.", "scipy.")
+#: The name of loading where a transform is named.
+LOADING = "load"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A cheaper way to do what a transform does.
+
+    Attributes:
+        key: names the way in a trial; empty if it is not tried.
+        what: the change in a few words, after the transform's name.
+        how: the line to write.
+        pixels: what becomes of the pixels; empty if they stay equal, except for rounding.
+        libraries: beginnings of the modules of the transforms that it is for.
+        names: the transforms' names; empty for all.
+        given: the kinds of input that it is for; empty for all.
+    """
+
+    key: str
+    what: str
+    how: str
+    pixels: str
+    libraries: tuple[str, ...]
+    names: frozenset[str]
+    given: tuple[str, ...]
+
+
+_COLOURS = frozenset(
+    {"ColorJitter", "RandomGrayscale", "Grayscale", "RandomPhotometricDistort", "RandomAdjustSharpness"}
+    | {"RandomAutocontrast", "RandomEqualize", "RandomPosterize", "RandomSolarize", "RandomInvert"}
+)
+_WARPS = frozenset({"RandomAffine", "RandomRotation", "RandomPerspective", "ElasticTransform"})
+_POLICIES = frozenset({"RandAugment", "AutoAugment", "TrivialAugmentWide", "AugMix"})
+_RESIZES = frozenset({"Resize", "RandomResizedCrop", "RandomResizedCropAndInterpolation"})
+
+#: For loading, instead of a transform.
+DRAFT = Alternative(
+    "draft",
+    "decode JPEGs to fewer pixels",
+    "image.draft('RGB', size) between Image.open and convert, with the size that the first resize gives",
+    "the decoder averages pixels before the resize does",
+    (),
+    frozenset({LOADING}),
+    (_PICTURE,),
+)
+ALTERNATIVES = (
+    Alternative(
+        "hue",
+        "without hue",
+        "ColorJitter(brightness, contrast, saturation), without hue",
+        "colours keep their hue",
+        (_TORCHVISION,),
+        frozenset({"ColorJitter"}),
+        (_PICTURE, _TENSOR),
+    ),
+    Alternative(
+        "tensor",
+        "on tensors of uint8",
+        "v2.PILToTensor() before it, and v2.ToDtype(torch.float32, scale=True) in place of ToTensor",
+        "pixels are rounded in another way",
+        (_TORCHVISION,),
+        _COLOURS | _RESIZES | _WARPS | _POLICIES | {"GaussianBlur"},
+        (_PICTURE,),
+    ),
+    Alternative(
+        "reducing-gap",
+        "in two steps",
+        "image.resize(size, resample, box, reducing_gap=2.0) of Pillow, in a transform of your own",
+        "pixels are averaged before they are resampled",
+        (_TORCHVISION,),
+        _RESIZES,
+        (_PICTURE,),
+    ),
+    Alternative(
+        "pillow-blur",
+        "by Pillow",
+        "image.filter(ImageFilter.GaussianBlur(sigma)), in a transform of your own",
+        "Pillow approximates the blur by boxes",
+        (_TORCHVISION,),
+        frozenset({"GaussianBlur"}),
+        (_PICTURE,),
+    ),
+    Alternative(
+        "",
+        "with a smaller kernel",
+        "a kernel_size of at most 6 sigma: further values hardly count",
+        "",
+        (_TORCHVISION,),
+        frozenset({"GaussianBlur"}),
+        (_TENSOR, _PICTURE),
+    ),
+    Alternative(
+        "",
+        "after the crop",
+        "behind the crop or resize in the list of transforms: fewer pixels to change",
+        "drawn in another order",
+        (_TORCHVISION, _ALBUMENTATIONS, _TIMM),
+        _COLOURS | _WARPS | _POLICIES | {"GaussianBlur", "GaussNoise", "CLAHE", "HueSaturationValue", "MotionBlur"},
+        (_PICTURE, _TENSOR, _ARRAY),
+    ),
+    Alternative(
+        "",
+        "on tensors of uint8",
+        "v2.ToDtype(torch.float32, scale=True) behind it instead of before it: a byte takes a quarter of the memory",
+        "pixels are rounded to bytes",
+        (_TORCHVISION,),
+        _COLOURS | _RESIZES | _WARPS | _POLICIES | {"RandomCrop", "Pad"},
+        (_TENSOR,),
+    ),
+    Alternative(
+        "",
+        "on the device",
+        "x.to(device).float().div(255) and the normalisation in the training loop: the workers send bytes",
+        "",
+        (_TORCHVISION, _ALBUMENTATIONS, _TIMM),
+        frozenset({"Normalize", "ToTensor", "ToDtype", "ConvertImageDtype", "ToFloat"}),
+        (_PICTURE, _TENSOR, _ARRAY),
+    ),
+    Alternative(
+        "",
+        "with a coarse displacement",
+        "ElasticTransform(approximate=True), or one displacement for several samples",
+        "the displacement is smoother",
+        (_ALBUMENTATIONS,),
+        frozenset({"ElasticTransform", "GridDistortion", "OpticalDistortion"}),
+        (_ARRAY, _TENSOR),
+    ),
+    Alternative(
+        "",
+        "by a look-up table",
+        "RandomBrightnessContrast on uint8 in place of ColorJitter or HueSaturationValue: a table for each image",
+        "hue and saturation stay",
+        (_ALBUMENTATIONS,),
+        frozenset({"ColorJitter", "HueSaturationValue", "RGBShift", "RandomToneCurve"}),
+        (_ARRAY,),
+    ),
+    Alternative(
+        "",
+        "for all channels alike",
+        "GaussNoise(per_channel=False), or noise made on the device",
+        "the noise has no colour",
+        (_ALBUMENTATIONS,),
+        frozenset({"GaussNoise", "ISONoise", "MultiplicativeNoise"}),
+        (_ARRAY,),
+    ),
+    Alternative(
+        "",
+        "on the device",
+        "applied to a whole batch in the training loop: it takes tensors on a device",
+        "drawn in another order",
+        _ON_TENSORS,
+        frozenset(),
+        (),
+    ),
+    Alternative(
+        "",
+        "by a linear filter",
+        "interpolation=cv2.INTER_LINEAR (albumentations) or 'bilinear' (timm) in place of cubic or area filters",
+        "a softer resize",
+        (_ALBUMENTATIONS, _TIMM),
+        _RESIZES
+        | _WARPS
+        | {"Affine", "ShiftScaleRotate", "Rotate", "Perspective", "LongestMaxSize", "SmallestMaxSize"},
+        (_PICTURE, _ARRAY),
+    ),
+)
+
+
+def is_stock(link: Link) -> bool:
+    """Return whether a transform is a library's, so that the user cannot rewrite it."""
+    return link.origin.startswith(_LIBRARIES)
+
+
+def alternatives(link: Link) -> list[Alternative]:
+    """Return what is known to make a transform cheaper, that which can be tried first."""
+    return [
+        one
+        for one in ALTERNATIVES
+        if link.name in (one.names or {link.name})
+        and link.origin.startswith(one.libraries)
+        and link.given in (one.given or {link.given})
+    ]
+
+
+def to_try(link: Link) -> list[str]:
+    """Return the keys of the alternatives to a transform that a worker can try."""
+    return [one.key for one in alternatives(link) if one.key]
+
+
+def by_key(key: str) -> Alternative | None:
+    """Return the alternative with a key, or None if another version knows it."""
+    return next((one for one in ALTERNATIVES if one.key and one.key == key), None)
