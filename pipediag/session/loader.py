@@ -21,7 +21,12 @@ class Place:
 
 @dataclass
 class Loader:
-    """The script's training loader, with its original settings."""
+    """The script's training loader, with its original settings.
+
+    ``where`` is the line of the user's loop; if a library runs the loop, the line that makes the loader or its dataset.
+    ``iterated`` is the user's line that runs at that moment, in the latter case the call of the library; a saved plan
+    knows the loader by it.
+    """
 
     dataset: str = ""
     batch_size: int | None = None
@@ -33,6 +38,7 @@ class Loader:
     iterable: bool = False
     length: int | None = None  # batches in an epoch, or None if the loader does not know
     where: str = ""
+    iterated: str = ""
     batch_bytes: int = 0
     dataset_code: Place | None = None
     transform: Place | None = None

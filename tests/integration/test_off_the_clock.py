@@ -172,7 +172,7 @@ def test_a_loop_of_a_library(analyze: Callable[..., Analysis], written: Callable
     (cwd / "training.py").rename(cwd / "site-packages" / "training.py")
     done = analyze("train.py", cwd=cwd, rungs="device,baseline")
     loader, made = done.json["session"]["loader"], f"train.py:{line(TRAINED_BY_A_LIBRARY, 'pictures = ')}"
-    assert loader["where"] == made
+    assert (loader["where"], loader["iterated"]) == (made, f"train.py:{line(TRAINED_BY_A_LIBRARY, 'trainer.train')}")
     where = f"a_library.py:{line(LIBRARY, 'def __getitem__')}"
     assert loader["dataset_code"] == {"name": "Pictures.__getitem__", "where": where, "library": True, "made": made}
     assert "trainer.train" not in done.stdout and "site-packages" not in done.stdout
