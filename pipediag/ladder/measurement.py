@@ -160,7 +160,7 @@ class Measurement:
         self.send("device", Device(device).facts())
         self.send("environment", {"threads": threads()})
         assert track.facts is not None and self._first_draw is not None, "a loader is promoted after its first batches"
-        self.send("loader", asdict(replace(track.facts, where=track.line or track.facts.where)))
+        self.send("loader", asdict(replace(track.facts, where=track.line or track.facts.where, iterated=track.where)))
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         loop = Loop(feed, track.ordinal, self, device, handed, track.writes_in_place)

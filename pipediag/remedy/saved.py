@@ -159,7 +159,7 @@ def write(session: Session, remedy: Remedy, speedup: dict[str, float | None], pa
     plan = dataclasses.replace(
         SavedPlan.from_dict(remedy.plan),
         script=name_of(argv[1] if argv[0] == "-m" else argv[0]),
-        where=session.loader.where,
+        where=session.loader.iterated or session.loader.where,
         speedup=speedup,
     )
     try:

@@ -11,7 +11,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -22,13 +22,13 @@ from ..session import Link, Place
 from .places import cell, link_of, short
 
 #: Maximum number of source files searched, and maximum bytes of one.
-_MOST_FILES, _MOST_BYTES = 200, 1 << 20
+_MOST_FILES, _MOST_BYTES = 200, 1 << 18
 #: Number of parsed files that are kept as trees.
 _KEPT_TREES = 4
 #: Expressions that hold the transforms of one chain together.
 _HOLDERS = (ast.List, ast.Tuple, ast.Call)
-#: A call in source text.
-_CALL = re.compile(rb"(\w+)\s*\(")
+#: A call in source text, other than a definition.
+_CALL = re.compile(rb"(?<!class )(?<!def )\b(\w+)\s*\(")
 
 
 def places_of(transforms: Sequence[Any]) -> list[Place]:
@@ -42,30 +42,31 @@ def located(links: Sequence[Link]) -> list[Link]:
 
     The user's own stay at their definition, as do functions: calling one elsewhere has nothing to do with the chain.
     """
-    foreign = [(link.library or not link.where) and _is_class(link.origin, link.name) for link in links]
+    foreign = [(link.library or not link.where) and _is_of_class(link) for link in links]
     if not any(foreign):
         return list(links)
-    made = constructions([link.name for link in links])
+    made = constructions({link.name for link, sought in zip(links, foreign, strict=True) if sought}, links)
     return [
-        replace(link, where=line, library=False) if sought and line else link
-        for link, sought, line in zip(links, foreign, made, strict=True)
+        replace(link, where=made[link.name], library=False) if sought and made[link.name] else link
+        for link, sought in zip(links, foreign, strict=True)
     ]
 
 
-def _is_class(module: str, name: str) -> bool:
+def _is_of_class(link: Link) -> bool:
+    """Return whether a transform is named by its class. Only a class can be without both a line and its name there."""
     try:
-        return isinstance(attrgetter(name)(sys.modules.get(module)), type)
+        return isinstance(attrgetter(link.name)(sys.modules.get(link.origin)), type)
     except AttributeError:
-        return False
+        return not link.where
 
 
-def constructions(names: Sequence[str]) -> list[str]:
+def constructions(names: Collection[str], chain: Sequence[Link] = ()) -> dict[str, str]:
     """Return the line of the user's code that constructs each class, or "" if it is ambiguous.
 
-    Of several lines, take the one next to most of the other names: a script often builds one chain for training and
-    another for validation.
+    Of several lines, take the one next to most of the chain's other names: a script often builds one chain for training
+    and another for validation.
     """
-    sought = set(names)
+    sought, chained = set(names), {link.name for link in chain}
     candidates: dict[str, list[tuple[int, str]]] = {}
     for file in _users_files():
         stamp = _stamp(file)
@@ -73,12 +74,12 @@ def constructions(names: Sequence[str]) -> list[str]:
             continue
         for name, line, company in _calls_in(file, stamp):
             if name in sought:
-                candidates.setdefault(name, []).append((len(company & sought), f"{short(file)}:{line}"))
-    found = []
+                candidates.setdefault(name, []).append((len(company & chained), f"{short(file)}:{line}"))
+    found = {}
     for name in names:
         ranked = sorted(candidates.get(name, []), reverse=True)
         clear = len(ranked) == 1 or (len(ranked) > 1 and ranked[0][0] > ranked[1][0])
-        found.append(ranked[0][1] if clear else "")
+        found[name] = ranked[0][1] if clear else ""
     return found
 
 

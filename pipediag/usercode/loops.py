@@ -43,7 +43,7 @@ def loop_line(loader: Any) -> str:
         return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
     made = next(filter(None, map(_statement_of, (loader, *datasets_in(loader.dataset)))), "")
     handed = _data_argument(between) if between is not None and not made else ""
-    return made or handed or constructions([type(loader).__name__])[0]
+    return made or handed or _construction(loader)
 
 
 def dataset_line(dataset: Any) -> str:
@@ -52,7 +52,12 @@ def dataset_line(dataset: Any) -> str:
     The user's code must be running, as it is while its loop waits for a batch.
     """
     inside = [*datasets_in(dataset)][::-1]
-    return next(filter(None, map(_statement_of, inside)), "") or constructions([type(inside[0]).__name__])[0]
+    return next(filter(None, map(_statement_of, inside)), "") or _construction(inside[0])
+
+
+def _construction(obj: Any) -> str:
+    name = type(obj).__name__
+    return constructions([name])[name]
 
 
 def datasets_in(dataset: Any) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,29 @@ class TestWhere:
         assert session.loader is not None
         session.loader.dataset_code = Place("ImageFolder.__getitem__", "/x/site-packages/torchvision/folder.py:236")
         assert told(session).causes[0].where == "train.py:10"
+
+    @pytest.mark.parametrize("made, shown", [("train.py:6", "train.py:6"), ("", "train.py:10")])
+    def test_the_line_that_makes_a_librarys_dataset(self, made: str, shown: str) -> None:
+        session = make(climbing(warm=50.0))
+        assert session.loader is not None
+        code = Place("ImageFolder.__getitem__", "torchvision/datasets/folder.py:236", library=True, made=made)
+        session.loader.dataset_code = code
+        assert told(session).causes[0].where == shown
+
+    def test_the_loaders_line_if_a_librarys_transform_has_none(self) -> None:
+        costs = (2.0, 30.0)
+        found = inside(0.5, 7.5)
+        found.links = [replace(link, where=f"lib/aug.py:{n}", library=True) for n, link in enumerate(found.links)]
+        session = make(cut(climbing(raw=sum(costs)), costs, 1), inside=found, noise=0.001)
+        (cause,) = told(session).causes
+        assert (cause.name, cause.where) == ("B", "train.py:10")
+
+    def test_a_script_in_a_package_is_no_library(self) -> None:
+        session = make(climbing(warm=50.0))
+        session.script.argv = ["/home/me/.venv/lib/site-packages/demo/train.py"]
+        assert session.loader is not None
+        session.loader.dataset_code = Place("Images.__getitem__", "demo/train.py:60", library=True)
+        assert told(session).causes[0].where == "train.py:60"
 
     def test_a_script_that_is_installed_is_no_library(self) -> None:
         session = make(climbing(warm=50.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,6 +183,26 @@ def test_the_inside_is_sent_for_each_worker() -> None:
     sent.take(Notes(inside=Inside(links=chain)), 1)
     assert sent.now() == ["inside"]
     assert sent.session().inside == Inside(samples=32, links=chain)
+
+
+def test_transforms_are_located_when_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when a batch arrives: the search for the lines that construct them parses files."""
+    searched: list[list[Link]] = []
+
+    def located(links: list[Link]) -> list[Link]:
+        searched.append(links)
+        return [replace(link, where="train.py:3", library=False) for link in links]
+
+    monkeypatch.setattr(module, "located", located)
+    sent = Sent()
+    inside = Inside(samples=2, links=[Link("Crop", "torchvision/crop.py:7", library=True)])
+    for _ in range(5):
+        sent.take(Notes(inside=inside))
+    assert searched == []
+    sent.now()
+    assert searched == [inside.links]
+    found = sent.session().inside
+    assert found is not None and found.links == [Link("Crop", "train.py:3")]
 
 
 def test_workers_with_different_chains() -> None:

@@ -1,77 +1,87 @@
-"""What a loader tells about a cache of its samples before one is tried."""
+"""What a loader is said to be: whose code it runs, and on which lines."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
+import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, Subset
+from torchvision import transforms as v1
+from torchvision.datasets import FakeData
 
-import pipediag
 from pipediag.ladder.loader_facts import describe
+from pipediag.session import Loader
+from pipediag.usercode import constructions
+from pipediag.usercode.places import placed, short
+
+from ..things import Compose, Double, Transformed
 
 
-class Plain(Dataset[int]):
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> int:
-        return index
+def described(dataset: Any, line: str = "train.py:10") -> Loader:
+    return describe(DataLoader(dataset), line, 0)
 
 
-class Endless(Dataset[int]):
-    def __getitem__(self, index: int) -> int:
-        return index
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only source file that is searched for constructions."""
+    file = tmp_path / "script.py"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(constructions, "_users_files", lambda: [str(file)])
+    return file
 
 
-class Drawing(Plain):
-    def __getitem__(self, index: int) -> int:
-        return random.choice([index, index + 1])
+class TestDataset:
+    def test_the_users_own(self) -> None:
+        found = described(Subset(Transformed(), [0, 1])).dataset_code
+        assert found == placed("Transformed.__getitem__", Transformed.__getitem__)
+        assert found is not None and (found.library, found.made) == (False, "")
+
+    def test_a_librarys_with_the_users_line_that_makes_it(self) -> None:
+        line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+        dataset = FakeData(size=4)
+        found = described(Subset(dataset, [0, 1])).dataset_code
+        assert found is not None and found.library
+        assert (found.name, found.where.rpartition(":")[0]) == (
+            "FakeData.__getitem__",
+            "torchvision/datasets/fakedata.py",
+        )
+        assert found.made == f"{short(__file__)}:{line}"
+
+    def test_a_librarys_without_a_line(self, script: Path) -> None:
+        script.write_text("one, other = FakeData(size=4), FakeData(size=8)")
+        found = describe(DataLoader({"train": FakeData(size=4)}["train"]), "", 0)
+        assert found.dataset_code is not None and found.dataset_code.made == ""
+        assert found.where == found.dataset_code.where, "the loop has no line either"
 
 
-class Together(Plain):
-    def __getitems__(self, indices: list[int]) -> list[int]:
-        return indices
+class TestLoop:
+    def test_is_the_users(self) -> None:
+        assert described(FakeData(size=4)).where == "train.py:10"
+
+    def test_of_a_library_is_where_the_dataset_is_made(self, script: Path) -> None:
+        script.write_text("data = {'train': FakeData(size=4)}")
+        assert describe(DataLoader({"train": FakeData(size=4)}["train"]), "", 0).where == "script.py:1"
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(8))
+class TestTransform:
+    def test_the_users_own(self) -> None:
+        found = described(Transformed(Double())).transform
+        assert found == placed("Double", Double)
 
+    def test_a_librarys_chain_is_where_the_script_constructs_it(self, script: Path) -> None:
+        script.write_text("size = 4\nchain = Compose([CenterCrop(size), ToTensor()])")
+        chain = v1.Compose([v1.CenterCrop(4), v1.ToTensor()])
+        found = described(Transformed(chain)).transform
+        assert found is not None
+        assert (found.name, found.where, found.library) == ("Compose(CenterCrop, ToTensor)", "script.py:2", False)
 
-class OwnIterator(DataLoader[int]):
-    def __iter__(self) -> Any:
-        return super().__iter__()
+    def test_else_where_the_dataset_applies_it(self, script: Path) -> None:
+        for chain in (v1.Compose([v1.CenterCrop(4)]), v1.CenterCrop(4)):
+            found = described(Transformed(chain)).transform
+            assert found is not None and found.where == placed("", Transformed.__getitem__).where
 
-
-@pytest.mark.parametrize(
-    ("loader", "why"),
-    [
-        (DataLoader(Plain()), ""),
-        (DataLoader(Together()), ""),
-        (DataLoader(Stream()), "the samples of an iterable dataset have no index"),
-        (DataLoader(Endless(), sampler=range(8)), "the dataset has no length"),
-        (OwnIterator(Plain()), "OwnIterator has an iterator of its own"),
-    ],
-    ids=["plain", "together", "stream", "endless", "own iterator"],
-)
-def test_the_cache_refuses_what_is_said_to_be_refused(loader: DataLoader[int], why: str) -> None:
-    """The same condition decides in both places."""
-    told = describe(loader, "train.py:1", 0)
-    assert told.uncached == why
-    if why:
-        assert pipediag.cache(loader).plan == f"nothing is kept: {why}"
-
-
-@pytest.mark.parametrize("dataset", [Drawing(), Subset(Drawing(), [1, 2])], ids=["itself", "a part of it"])
-def test_samples_that_the_datasets_own_code_draws(dataset: Dataset[int]) -> None:
-    told = describe(DataLoader(dataset), "train.py:1", 0)
-    assert told.uncached == "its samples draw from a random generator outside its transforms"
-    assert "outside its transforms" in pipediag.cache(DataLoader(dataset)).plan
-
-
-def test_samples_that_are_made_together() -> None:
-    assert describe(DataLoader(Together()), "", 0).together
-    assert not describe(DataLoader(Plain()), "", 0).together
+    def test_a_chain_of_the_users(self) -> None:
+        found = described(Transformed(Compose([Double()]))).transform
+        assert found == placed("Compose", Compose)

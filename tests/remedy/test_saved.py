@@ -76,6 +76,15 @@ def test_of_a_module(tmp_path: Path) -> None:
     plan.check("pkg.train")
 
 
+def test_a_loop_of_a_library_is_known_by_its_call(tmp_path: Path) -> None:
+    """Which is on the stack when a plan is carried out; the line that makes the dataset need not be."""
+    made = session()
+    assert made.loader is not None
+    made.loader.where, made.loader.iterated = "train.py:4", "train.py:10"
+    save(made, {}, tmp_path / "plan.json")
+    assert saved.read(str(tmp_path / "plan.json")).where == "train.py:10"
+
+
 def test_into_nowhere(tmp_path: Path) -> None:
     with pytest.raises(SessionFileError, match="could not be written"):
         save(session(), {}, tmp_path / "no" / "plan.json")

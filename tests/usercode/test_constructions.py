@@ -165,8 +165,13 @@ class TestConstructions:
         assert len(parses) == 2
 
     def test_a_file_that_does_not_name_them_is_not_parsed(self, script: Write, parses: list[int]) -> None:
-        script("chain = Compose([Pad(2)])")
-        assert lines(CROP) == [""]
+        script("chain = Compose([Pad(2)])\nclass CenterCrop(Pad): pass\ndef RandomHorizontalFlip(): pass")
+        assert lines(CROP, FLIP) == ["", ""]
+        assert parses == []
+
+    def test_nor_one_that_only_names_the_users_own(self, script: Write, parses: list[int]) -> None:
+        script("chain = Compose([Double()])")
+        assert lines(Double(), CROP) == ["", ""]
         assert parses == []
 
     def test_nothing_is_searched_for_the_users_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
