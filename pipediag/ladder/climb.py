@@ -11,6 +11,7 @@ from dataclasses import asdict
 from functools import partial
 
 from ..analysis.knobs import makes_way
+from ..analysis.recommend.stock import worth_trying
 from ..analysis.remedy import can_be_judged, remedy_of
 from ..analysis.thresholds import GATE
 from ..analysis.trials import first, following, reserved, under_way
@@ -40,6 +41,8 @@ _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 #: Minimum share of the budget for the ladder, however long the first steps take, and minimum share of a remedy's time
 #: for measuring it, however long preparing it takes.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
+#: Maximum seconds until a worker has tried cheaper transforms, the batches before included.
+_TRYING_SECONDS = 10.0
 #: Share of the budget of a distributed job for the trials of its ranks.
 _TRIALS_SHARE = 0.25
 
@@ -65,6 +68,7 @@ class Climb(Driven):
             if isinstance(self._lockstep, Leader):
                 self._deadline.at = until
                 yield from RankTrials(self._lockstep, self._loop_side, self._windows).run()
+            yield from self._try_alternatives()
             yield from self._look_at_model()
         if self._plan.knobs and not self._lockstep.in_job:
             yield from self._try_settings(until)
@@ -125,6 +129,27 @@ class Climb(Driven):
             self.rung = "baseline"
             return "budget"
         return "settled"
+
+    def _try_alternatives(self) -> Turn[None]:
+        """Let a worker try cheaper ways for the transforms, once; see :mod:`.probes.alternatives`."""
+        session, findings = self._session, self.feed.findings
+        if session.alternatives or self._lockstep.in_job or not worth_trying(session):
+            return
+        self._deadline.put(_TRYING_SECONDS)
+        self.feed.rung_switch.tries = True
+        try:
+            yield from self._settler.settle("baseline")
+            while findings.alternatives is None:
+                delivery = yield from self._loop_side.take_fitting("baseline")
+                if delivery is not None:
+                    yield from self._loop_side.hand(delivery.batch)
+        except OutOfTime:
+            pass  # its workers are too slow, or the data ended
+        finally:
+            self.feed.rung_switch.tries = False
+            self._switcher.disturb()
+        for one in findings.alternatives or []:
+            self._setting.send("alternative", asdict(one))
 
     def _look_at_model(self) -> Turn[None]:
         """Analyze the step that is fed from the device; see :mod:`.modelside`."""

@@ -15,11 +15,11 @@ _CUTS = 1000
 PAUSE = 10.0
 #: Seconds between two checks whether a pause is over.
 _LOOK = 0.002
-_RUNG, _POOL, _PAUSED_UNTIL, _FIRST_WORKER = range(4)
+_RUNG, _POOL, _PAUSED_UNTIL, _TRIES, _FIRST_WORKER = range(5)
 
 
 class RungSwitch:
-    """Integers shared with the workers: the rung, the bytes each may cache, the pause, and which workers are busy.
+    """Integers shared with the workers: the rung, the bytes each may cache, the pause, trials, which workers are busy.
 
     Reading is one memory access; nothing restarts when the rung changes. The object travels to workers inside the
     wrapped dataset, by fork or by pickle.
@@ -46,6 +46,15 @@ class RungSwitch:
     @pool_bytes.setter
     def pool_bytes(self, value: int) -> None:
         self._shared[_POOL] = value
+
+    @property
+    def tries(self) -> bool:
+        """True if the first worker is to try cheaper transforms after its next batch."""
+        return bool(self._shared[_TRIES])
+
+    @tries.setter
+    def tries(self, value: bool) -> None:
+        self._shared[_TRIES] = value
 
     # Pausing: called by the training process
 

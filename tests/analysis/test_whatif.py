@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -258,7 +258,7 @@ class TestStep:
 class TestFullCores:
     """Four workers and the training process share three cores: 53 + 280 ms of CPU time for each step."""
 
-    SEEN = {
+    SEEN: ClassVar = {
         "baseline": {"worker_ms": 400.0, "worker_cpu": 0.7, "worker_queued": 0.3, "process_cpu": 0.4},
         "worker": {"process_cpu": 1.0},
     }

@@ -16,6 +16,8 @@ from ...session import Files
 
 #: Number of file extensions that are reported.
 _ENDINGS = 4
+#: Number of paths that are kept.
+_KEPT = 32
 
 
 class OpenedFiles:
@@ -24,6 +26,7 @@ class OpenedFiles:
     def __init__(self) -> None:
         self._sizes: list[int] = []
         self._endings: Counter[str] = Counter()
+        self._paths: list[str] = []
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -47,6 +50,12 @@ class OpenedFiles:
         except (OSError, AttributeError):  # not a file of the operating system
             return
         self._endings[PurePath(path).suffix.lower()] += 1
+        if len(self._paths) < _KEPT:
+            self._paths.append(os.path.abspath(path))
+
+    def with_endings(self, endings: tuple[str, ...]) -> list[str]:
+        """Return the first opened files with one of these endings."""
+        return [path for path in self._paths if path.lower().endswith(endings)]
 
     def figures(self, samples: int) -> Files:
         """Return averages over ``samples`` samples."""
