@@ -11,6 +11,7 @@ from dataclasses import asdict
 from functools import partial
 
 from ..analysis.knobs import makes_way
+from ..analysis.recommend.stock import worth_trying
 from ..analysis.remedy import can_be_judged, remedy_of
 from ..analysis.thresholds import GATE
 from ..analysis.trials import first, following, reserved, under_way
@@ -40,6 +41,8 @@ _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 #: Minimum share of the budget for the ladder, however long the first steps take, and minimum share of a remedy's time
 #: for measuring it, however long preparing it takes.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
+#: Maximum seconds until a worker has tried cheaper transforms, the batches before included.
+_TRYING_SECONDS = 10.0
 #: Least and largest share of the budget of a distributed job for the trials of its ranks. Slow steps need more of it.
 _TRIALS_SHARE, _MOST_FOR_TRIALS = 0.25, 0.5
 
@@ -62,6 +65,7 @@ class Climb(Driven):
                 ended = yield from self._climb_in_job(self._lockstep, until)
             else:
                 ended = yield from self._rounds(partial(self._makes_way, until - self._plan.knobs))
+            yield from self._try_alternatives()
             yield from self._look_at_model()
         if self._plan.knobs and not self._lockstep.in_job:
             yield from self._try_settings(until)
@@ -138,6 +142,27 @@ class Climb(Driven):
             self.rung = "baseline"
             return "budget"
         return "settled"
+
+    def _try_alternatives(self) -> Turn[None]:
+        """Let a worker try cheaper ways for the transforms, once; see :mod:`.probes.alternatives`."""
+        session, findings = self._session, self.feed.findings
+        if session.alternatives or self._lockstep.in_job or not worth_trying(session):
+            return
+        self._deadline.put(_TRYING_SECONDS)
+        self.feed.rung_switch.tries = True
+        try:
+            yield from self._settler.settle("baseline")
+            while findings.alternatives is None:
+                delivery = yield from self._loop_side.take_fitting("baseline")
+                if delivery is not None:
+                    yield from self._loop_side.hand(delivery.batch)
+        except OutOfTime:
+            pass  # its workers are too slow, or the data ended
+        finally:
+            self.feed.rung_switch.tries = False
+            self._switcher.disturb()
+        for one in findings.alternatives or []:
+            self._setting.send("alternative", asdict(one))
 
     def _look_at_model(self) -> Turn[None]:
         """Analyze the step that is fed from the device; see :mod:`.modelside`."""

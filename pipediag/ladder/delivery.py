@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..measure.evidence import BatchCost
-from ..session import Inside
+from ..session import Alternative, Inside
 
 #: The cost of a batch that none of the ladder's workers has made.
 NO_COST = BatchCost()
@@ -20,13 +20,15 @@ class Notes:
     """A worker's findings that accompany a batch.
 
     ``times`` are the seconds each sample took under the baseline, ``slowest`` the longest of them with its index.
-    ``inside`` describes the dataset's code, sent when there is news; ``ready`` is when the worker could begin
-    (``time.perf_counter``, which all processes of a machine share), sent with its first batch.
+    ``inside`` describes the dataset's code, sent when there is news; ``alternatives`` are cheaper ways for its
+    transforms, once they were tried; ``ready`` is when the worker could begin (``time.perf_counter``, which all
+    processes of a machine share), sent with its first batch.
     """
 
     times: list[float] = field(default_factory=list)
     slowest: tuple[float, str] | None = None
     inside: Inside | None = None
+    alternatives: list[Alternative] | None = None
     ready: float | None = None
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..analysis.chain import merged
-from ..session import NOT_YET, Inside, Slow, Startup, Tail
+from ..session import NOT_YET, Alternative, Inside, Slow, Startup, Tail
 from ..usercode.constructions import located
 from .delivery import Delivery
 
@@ -29,6 +29,7 @@ class Findings:
     Attributes:
         startups: one entry for each time the data was begun.
         insides: findings about the dataset's code, by worker number.
+        alternatives: cheaper ways for the transforms as tried in a worker; None if none was to try them yet.
         revision: number of updates of ``insides``.
         samples: number of samples timed.
     """
@@ -36,6 +37,7 @@ class Findings:
     def __init__(self) -> None:
         self.startups: list[Startup] = []
         self.insides: dict[int, Inside] = {}
+        self.alternatives: list[Alternative] | None = None
         self.revision = 0
         self.samples = 0
         self._times: list[float] = []
@@ -50,6 +52,8 @@ class Findings:
         if notes.inside is not None and not self._knows_more(delivery.worker, notes.inside):
             self.insides[delivery.worker] = notes.inside
             self.revision += 1
+        if notes.alternatives is not None:
+            self.alternatives = notes.alternatives
         for seconds in notes.times:
             self.samples += 1
             if len(self._times) < _KEPT:

@@ -18,11 +18,11 @@ _CUTS = 1000
 PAUSE = 10.0
 #: Seconds between two checks whether a pause is over.
 _LOOK = 0.002
-_RUNG, _POOL, _PAUSED_UNTIL, _TIMING, _FIRST_WORKER = range(5)
+_RUNG, _POOL, _PAUSED_UNTIL, _TIMING, _TRIES, _FIRST_WORKER = range(6)
 
 
 class RungSwitch:
-    """Integers shared with the workers: rung, bytes each may cache, pause, timing, and which workers are busy.
+    """Integers shared with the workers: rung, bytes each may cache, pause, timing, trials, and which workers are busy.
 
     Reading is one memory access; nothing restarts when the rung changes. The object travels to workers inside the
     wrapped dataset, by fork or by pickle.
@@ -71,6 +71,15 @@ class RungSwitch:
     @pool_bytes.setter
     def pool_bytes(self, value: int) -> None:
         self._cells[_POOL] = value
+
+    @property
+    def tries(self) -> bool:
+        """True if the first worker is to try cheaper transforms after its next batch."""
+        return bool(self._cells[_TRIES])
+
+    @tries.setter
+    def tries(self, value: bool) -> None:
+        self._cells[_TRIES] = value
 
     # Pausing: called by the training process
 

@@ -10,12 +10,13 @@ import itertools
 import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from ..analysis.recommend.stock import JPEGS
 from ..session import cut_of
 from ..usercode import tree
 from ..usercode.chain import Apart, Chain, CutSample, chain_of, take_apart
@@ -24,6 +25,7 @@ from ..usercode.slots import find_slots
 from ..usercode.stages import opened
 from .collate_stubs import CollateStubs
 from .delivery import Delivery
+from .probes.alternatives import tried
 from .probes.hotlines import TRACED
 from .probes.sample_inspection import Inspection
 from .probes.sample_probe import TIMED
@@ -98,6 +100,8 @@ class WorkerSide:
                 began = time.perf_counter()
                 batch = self._collated(state, samples)
                 state.collating = time.perf_counter() - began
+            if self.rung_switch.tries and state.worker <= 0 and state.complete and not state.tried:
+                self._try_alternatives(state)
         finally:
             self._end(state)
         notes, state.notes = state.notes, None
@@ -261,7 +265,7 @@ class WorkerSide:
         """Return this worker's inspection of the dataset's code; only the first worker traces lines."""
         if state.inspection is None:
             slots, traces = find_slots(self.dataset) if self._looks_inside else [], state.worker <= 0
-            state.inspection = Inspection(slots, state.clock, self._looks_inside, traces, timed, traced)
+            state.inspection = Inspection(slots, state.clock, self._looks_inside, traces, timed, traced, state.queued)
         return state.inspection
 
     def _send_inside(self, state: WorkerState) -> None:
@@ -276,7 +280,7 @@ class WorkerSide:
         try:
             parts = list(within(apart, Apart.nbytes, RAW_SHARE * self.rung_switch.pool_bytes))
             parts[0].outer.replay()
-            state.chain, state.raws = chain_of(parts), [part.outer for part in parts]
+            state.chain, state.raws, state.apart = chain_of(parts), [part.outer for part in parts], parts
             return "replay", ""
         except NotSeparable as reason:
             state.chain = Chain(unsplit=str(reason))
@@ -298,6 +302,20 @@ class WorkerSide:
             except Exception:  # if it is the dataset's own, it comes again when the loop asks for that sample
                 break
         state.note().inside = inspection.figures(state.chain)
+
+    def _try_alternatives(self, state: WorkerState) -> None:
+        """Try cheaper ways for the transforms, once, on samples that were taken apart; the next notes have them.
+
+        The batch during which this happens counts for no window.
+        """
+        state.tried, state.stable = True, False
+        state.note().alternatives = []
+        if not state.raw_mode:  # not measured, or these workers have been started since
+            self._raw_mode(state)
+        alike = [one for one in state.apart if one.signature == state.apart[0].signature]
+        files = self._inspection(state).opened(JPEGS)
+        with suppress(Exception):  # no library that a way needs; this must not reach the user's code
+            state.note().alternatives = tried(alike, state.chain.links, files, state.clock)
 
     def _replay(self, state: WorkerState, raw: RawSample | CutSample) -> Any:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..measure.evidence import BatchCost
 from ..usercode import tree
-from ..usercode.chain import Chain, CutSample
+from ..usercode.chain import Apart, Chain, CutSample
 from ..usercode.dissect import RawSample
 from .collate_stubs import CollateStubs
 from .delivery import Notes
@@ -50,6 +50,7 @@ class WorkerState:
     weight: float = 1.0  # of algorithm L
     samples: list[Any] = field(default_factory=list)
     raws: list[RawSample] = field(default_factory=list)
+    apart: list[Apart] = field(default_factory=list)  # the same samples, taken apart link by link
     raw_mode: str = ""  # how the raw rung is served: replay, collate, or impossible
     raw_trouble: str = ""
     chain: Chain = field(default_factory=Chain)
@@ -61,6 +62,7 @@ class WorkerState:
     chance: random.Random = field(default_factory=lambda: random.Random(0))  # leaves the user's generator alone
     # What is known of the dataset's code
     inspection: Inspection | None = None
+    tried: bool = False  # cheaper transforms were tried
     typical: float = 0.0  # usual seconds to make one sample
     batches: int = 0
     queued_before: float = 0.0

@@ -10,7 +10,10 @@ NOT_YET = "they were not taken apart yet"
 
 @dataclass
 class Cost:
-    """A worker's time for one piece of work, in milliseconds per sample: averages over the probed samples."""
+    """A worker's time for one piece of work, in milliseconds per sample: averages over the probed samples.
+
+    ``wall_ms`` is without waiting for a core, as far as the system counts that (Linux).
+    """
 
     wall_ms: float = 0.0
     cpu_ms: float = 0.0

@@ -11,7 +11,7 @@ import pytest
 from pipediag.ladder import findings as module
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.findings import Findings, FindingsSender
-from pipediag.session import NOT_YET, Inside, Link, Session, Slow, Startup
+from pipediag.session import NOT_YET, Alternative, Inside, Link, Session, Slow, Startup
 
 
 def delivery(notes: Notes | None, worker: int = 0) -> Delivery:
@@ -255,3 +255,12 @@ def test_the_tail_is_sent_whenever_samples_were_added() -> None:
     assert sent.now() == []
     sent.take(Notes([0.02], (0.02, "9")))
     assert sent.now() == ["tail"]
+
+
+def test_alternatives_are_known_once_a_worker_has_sent_them() -> None:
+    findings, one = Findings(), Alternative("ColorJitter", "train.py:3", "hue", 8, 5.0, 3.0)
+    findings.take(delivery(Notes()))
+    assert findings.alternatives is None
+    findings.take(delivery(Notes(alternatives=[one])))
+    findings.take(delivery(Notes()))
+    assert findings.alternatives == [one]

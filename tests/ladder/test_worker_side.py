@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import IterableDataset, default_collate
+from torchvision import transforms
 
 from pipediag.ladder import worker_side as stations
 from pipediag.ladder.delivery import NO_COST, Delivery
@@ -103,6 +104,81 @@ def as_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 def as_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be worker 1."""
     monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=1))
+
+
+class Pictures(Transformed):
+    """Pictures that pass through a transform of torchvision's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transform = transforms.Compose([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1), transforms.ToTensor()])
+
+    def __getitem__(self, index: int) -> Any:
+        self.fetched.append(index)
+        return self.transform(Image.new("RGB", (40, 30), (index, 90, 200)))
+
+
+class Untransformed(Items):
+    def __getitem__(self, index: int) -> Any:
+        return self.raw(index)
+
+
+class TestAlternatives:
+    """The first worker tries cheaper ways on request, during a batch that counts for nothing."""
+
+    def tried(self, bench: Bench) -> Any:
+        delivery = bench.batch("baseline")
+        assert delivery.notes is None or delivery.notes.alternatives is None or not delivery.fits("baseline")
+        return None if delivery.notes is None else delivery.notes.alternatives
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_once_on_request(self) -> None:
+        bench = Bench(Pictures())
+        bench.warmed("raw")
+        assert self.tried(bench) is None
+        bench.rung_switch.tries = True
+        told = self.tried(bench)
+        assert [(one.name, one.key) for one in told] == [("ColorJitter", "hue"), ("ColorJitter", "tensor")]
+        assert self.tried(bench) is None
+        bench.rung_switch.tries = False
+        assert bench.batch().fits("baseline")
+
+    def test_samples_are_taken_apart_for_it(self) -> None:
+        """The rung that needs them need not have been measured."""
+        bench = Bench(Pictures())
+        for _ in range(10):
+            bench.batch("baseline")
+        bench.rung_switch.tries = True
+        assert len(self.tried(bench)) == 2
+
+    @pytest.mark.usefixtures("as_second_worker")
+    def test_not_in_the_other_workers(self) -> None:
+        bench = Bench(Pictures())
+        bench.warmed("raw")
+        bench.rung_switch.tries = True
+        assert self.tried(bench) is None
+
+    def test_nothing_to_try(self) -> None:
+        bench = Bench(Transformed())
+        bench.warmed("raw")
+        bench.rung_switch.tries = True
+        assert self.tried(bench) == []
+
+    def test_what_cannot_be_taken_apart(self) -> None:
+        bench = Bench(Untransformed())
+        bench.warmed("warm")
+        bench.rung_switch.tries = True
+        assert self.tried(bench) == []
+
+    def test_a_trial_that_fails_is_no_error_of_the_script(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fails(*args: Any) -> Any:
+            raise ImportError("no torchvision")
+
+        monkeypatch.setattr(stations, "tried", fails)
+        bench = Bench(Pictures())
+        bench.warmed("raw")
+        bench.rung_switch.tries = True
+        assert self.tried(bench) == []
 
 
 class TestRungs:

@@ -10,7 +10,7 @@ from ..diagnosis import Recommendation
 from ..intervals import least
 from ..remedy import outcome
 from ..sentences import counted, listed, number, percent
-from ..thresholds import GATE
+from ..thresholds import GATE, WORTH
 from ..trials import READ_BACK_MS
 from ..whatif import Change
 from ..work import saving
@@ -24,7 +24,6 @@ _DECODING = re.compile(
     r"simplejpeg|turbojpeg|to_rgb"
 )
 _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz", ".xz", ".zst", ".zip", ".npz", ".flac")
-_JPEG = (".jpg", ".jpeg")
 #: Files below this size take longer to find and open than to read, on most storage.
 _SMALL_FILE = 1 << 20
 #: Share of the machine's memory that kept samples may take.
@@ -96,8 +95,9 @@ def decode(view: View) -> Recommendation | None:
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
     draft = next((one for one in view.session.alternatives if one.name == stock.LOADING), None)
     where = at_line(view.loader.dataset_code)
-    if draft is not None and draft.ms > draft.ms_instead:
-        evidence.append(
+    less = min(work.load, (draft.ms - draft.ms_instead) * (view.whatif.batch or 1)) if draft is not None else 0.0
+    if draft is not None and view.whatif.faster(Change(work=saving(less))).value >= WORTH:
+        tried = (
             f"tried in a worker on {counted(draft.inputs, 'file')}: {number(draft.ms)} ms become "
             f"{number(draft.ms_instead)} ms; other pixels, {difference(draft)}"
         )
@@ -105,14 +105,14 @@ def decode(view: View) -> Recommendation | None:
             "draft",
             "Decode JPEGs to fewer pixels, other pixels",
             "load",
-            Change(work=saving(min(work.load, (draft.ms - draft.ms_instead) * (view.whatif.batch or 1)))),
-            evidence,
+            Change(work=saving(less)),
+            [*evidence, tried],
             f"{where}{stock.DRAFT.how}",
             f"other pixels: {stock.DRAFT.pixels}",
         )
     on_device = (
         "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
-        if view.device == "cuda" and any(ending in _JPEG for ending in endings)
+        if view.device == "cuda" and any(ending in stock.JPEGS for ending in endings)
         else ""
     )
     return view.made(

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...session import Link
+from ...session import Link, Session
+from ..ladder import LadderView
+from ..thresholds import GATE
+from ..verdict import judge
+from ..waterfall import waterfall
+from .known import HOLDERS
 
 #: Kinds of input; see :attr:`pipediag.session.Link.given`.
 _PICTURE, _TENSOR, _ARRAY = "picture", "tensor", "array"
@@ -16,8 +21,8 @@ _TORCHVISION, _ALBUMENTATIONS, _TIMM = "torchvision.", "albumentations.", "timm.
 #: Libraries whose transforms take tensors on a device.
 _ON_TENSORS = ("torchaudio.", "kornia.", "monai.", "torchio.")
 _LIBRARIES = (_TORCHVISION, _ALBUMENTATIONS, _TIMM, *_ON_TENSORS, "imgaug.", "librosa.", "PIL.", "skimage.", "scipy.")
-#: The name of loading where a transform is named.
-LOADING = "load"
+#: The name of loading where a transform is named, and the endings of the files for which :data:`DRAFT` is.
+LOADING, JPEGS = "load", (".jpg", ".jpeg")
 
 
 @dataclass(frozen=True)
@@ -208,3 +213,19 @@ def to_try(link: Link) -> list[str]:
 def by_key(key: str) -> Alternative | None:
     """Return the alternative with a key, or None if another version knows it."""
     return next((one for one in ALTERNATIVES if one.key and one.key == key), None)
+
+
+def worth_trying(session: Session) -> bool:
+    """Return whether a worker should try alternatives: the loop certainly starves, and there are some.
+
+    Samples of a stream are not taken apart, so it has no inputs to try them on.
+    """
+    ladder, inside = LadderView(session), session.inside
+    if session.loader is None or session.loader.iterable:
+        return False
+    jpegs = inside is not None and inside.files is not None and any(map(inside.files.endings.get, JPEGS))
+    known = jpegs or any(to_try(link) or link.name in HOLDERS for link in session.links)  # what they hold is not seen
+    if not known or not ladder.intervened:
+        return False
+    starved = judge(ladder, waterfall(ladder)).starved
+    return starved is not None and starved.low > GATE

@@ -16,6 +16,8 @@ from ...session import Files
 
 #: Number of file extensions that are reported.
 _ENDINGS = 4
+#: Number of paths that are kept.
+_KEPT = 32
 
 
 class OpenedFiles:
@@ -29,6 +31,7 @@ class OpenedFiles:
         self.seconds = 0.0
         self._sizes: list[int] = []
         self._endings: Counter[str] = Counter()
+        self._paths: list[str] = []
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -51,7 +54,13 @@ class OpenedFiles:
         with suppress(OSError, AttributeError):  # not a file of the operating system
             self._sizes.append(os.fstat(opened.fileno()).st_size)
             self._endings[os.path.splitext(path)[1].lower()] += 1
+            if len(self._paths) < _KEPT:
+                self._paths.append(os.path.abspath(path))
         self.seconds += time.perf_counter() - began
+
+    def with_endings(self, endings: tuple[str, ...]) -> list[str]:
+        """Return the first opened files with one of these endings."""
+        return [path for path in self._paths if path.lower().endswith(endings)]
 
     def figures(self, samples: int) -> Files:
         """Return averages over ``samples`` samples."""

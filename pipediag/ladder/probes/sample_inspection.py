@@ -30,8 +30,9 @@ class Inspection:
         traces: bool,
         timed: int = TIMED,
         traced: int = TRACED,
+        queued: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._probe = Probe(slots, clock, timed)
+        self._probe = Probe(slots, clock, timed, queued)
         self._lines = HotLines(traced)
         self._needed = needed
         self._traces = traces
@@ -89,6 +90,10 @@ class Inspection:
                 raise
             self.give_up()
             return sample()
+
+    def opened(self, endings: tuple[str, ...]) -> list[str]:
+        """Return some of the files with these endings that were opened for the timed samples."""
+        return self._probe.opened(endings)
 
     def figures(self, chain: Chain) -> Inside:
         """Return the findings with the links of ``chain``; only the links if nothing was timed."""

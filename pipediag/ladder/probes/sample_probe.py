@@ -93,19 +93,29 @@ class _Sample:
 class Probe:
     """A timer of samples as they are made, which aggregates the figures.
 
+    ``clock`` gives the worker's CPU seconds, ``queued`` the seconds that it has waited for a core.
+
     Attributes:
         count: number of samples timed.
         own: seconds that timing them took besides making them.
     """
 
-    def __init__(self, slots: list[Slot], clock: Callable[[], float], most: int = TIMED) -> None:
+    def __init__(
+        self,
+        slots: list[Slot],
+        clock: Callable[[], float],
+        most: int = TIMED,
+        queued: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._most = most
+        self._queued = queued
         self._slots = slots
         self._watched: list[tuple[Slot, Any]] = []  # with nested ones, and their values
         self._clock = clock
         self._samples: list[_Sample] = []
         self.count = 0
         self.own = 0.0
+        self._waited = 0.0  # seconds that the samples waited for a core
         self._files = OpenedFiles()
         self._spent = 0.0
 
@@ -113,9 +123,13 @@ class Probe:
     def complete(self) -> bool:
         return self.count >= self._most or self._spent > _SECONDS
 
+    def opened(self, endings: tuple[str, ...]) -> list[str]:
+        """Return some of the files with these endings that were opened for the timed samples."""
+        return self._files.with_endings(endings)
+
     def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
         """Make ``samples`` samples in one call and record the times."""
-        entered = time.perf_counter()
+        entered, queued = time.perf_counter(), self._queued()
         timer, opening = Timer(self._clock), self._files.seconds
         if not _still_there(self._watched):
             self._watched = with_nested(self._slots)
@@ -125,6 +139,7 @@ class Probe:
             wall, cpu = time.perf_counter() - wall, self._clock() - cpu
         own = timer.own + self._files.seconds - opening
         whole = _Timed(None, max(0.0, wall - own), max(0.0, cpu - own))
+        self._waited += self._queued() - queued
         self._spent += whole.wall
         self.count += samples
         self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))
@@ -153,7 +168,7 @@ class Probe:
             calls_of = list(found.values())
             links = [link_of(calls[0].fn) for calls in calls_of]
         for link, calls in zip(links, calls_of, strict=True):
-            link.cost = _mean(calls, count)
+            link.cost = self._running(_mean(calls, count))
             if calls:
                 link.given = calls[0].given
                 link.bytes_in = round(statistics.fmean(call.bytes_in for call in calls), 1)
@@ -162,15 +177,27 @@ class Probe:
         outer = _mean([call for s in self._samples for call in s.calls], count)
         return Inside(
             samples=count,
-            whole=whole,
-            load=_less(whole, outer),
+            whole=self._running(whole),
+            load=self._running(_less(whole, outer)),
             # Code that only passes samples on takes the same time each call, so the median excludes interruptions.
-            between=Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms"))),
+            between=self._running(
+                Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms")))
+            ),
             links=links,
             sizes=[[s.nbytes / s.count, round(1000 * s.whole.wall / s.count, 4)] for s in self._samples],
             unsplit=chain.unsplit,
             files=self._files.figures(count),
         )
+
+    def _running(self, cost: Cost) -> Cost:
+        """Return a cost without the waiting for a core, which depends on other processes.
+
+        It is known for all samples together. Of each piece of work, the same share of the time without a CPU is waiting
+        for one; the rest is blocked.
+        """
+        idle = sum(max(0.0, sample.whole.wall - sample.whole.cpu) for sample in self._samples)
+        share = min(1.0, self._waited / idle) if idle > 0 else 0.0
+        return Cost(round(cost.wall_ms - share * max(0.0, cost.wall_ms - cost.cpu_ms), 4), cost.cpu_ms)
 
 
 def _still_there(watched: list[tuple[Slot, Any]]) -> bool:

@@ -45,6 +45,15 @@ def test_libraries(tmp_path: Path) -> None:
     assert figures(read).endings == {".png": 2, ".npy": 2}
 
 
+def test_paths_by_their_endings(tmp_path: Path) -> None:
+    files = OpenedFiles()
+    for name in ("a.JPG", "b.txt", "c.jpeg"):
+        (tmp_path / name).write_bytes(b"x")
+        with files.watched():
+            (tmp_path / name).read_bytes()
+    assert files.with_endings((".jpg", ".jpeg")) == [str(tmp_path / "a.JPG"), str(tmp_path / "c.jpeg")]
+
+
 def test_written_files_do_not_count(tmp_path: Path) -> None:
     assert figures(lambda: (tmp_path / "x").write_text("x")) == Files()
 

@@ -29,6 +29,7 @@ class Clock:
     def __init__(self) -> None:
         self.wall = 0.0
         self.cpu = 0.0
+        self.waited = 0.0
 
     def perf_counter(self) -> float:
         return self.wall
@@ -37,8 +38,15 @@ class Clock:
         self.wall += ms / 1000
         self.cpu += (ms if cpu is None else cpu) / 1000
 
+    def wait_for_a_core(self, ms: float) -> None:
+        self.wall += ms / 1000
+        self.waited += ms / 1000
+
     def cpu_seconds(self) -> float:
         return self.cpu
+
+    def queued(self) -> float:
+        return self.waited
 
 
 @pytest.fixture
@@ -105,7 +113,7 @@ def chain_in(dataset: Any, indices: range = range(3)) -> Chain:
 
 
 def probed(dataset: Any, clock: Clock, chain: Chain | None = None, samples: int = 4) -> Inside:
-    timing = Probe(find_slots(dataset), clock.cpu_seconds, samples)
+    timing = Probe(find_slots(dataset), clock.cpu_seconds, samples, clock.queued)
     for index in range(samples):
         assert not timing.complete
         timing.time(lambda i=index: dataset[i])  # type: ignore[misc]
@@ -126,6 +134,30 @@ class TestByLink:
         assert inside.load == Cost(5, 5)
         assert inside.between == Cost(0, 0)
         assert inside.samples == 4
+
+    def test_waiting_for_a_core_is_no_cost(self, clock: Clock) -> None:
+        """Another process's load hits the pieces by chance, not in proportion to their work."""
+
+        class Interrupted(Blur):
+            def __call__(self, x: Any) -> Any:
+                self.clock.wait_for_a_core(30)
+                return super().__call__(x)
+
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Interrupted(clock, 3)), 5)
+        inside = probed(dataset, clock, chain_in(dataset))
+        assert costs(inside) == {"Crop": (2, 2), "Interrupted": (3, 3)}
+        assert (inside.whole, inside.load) == (Cost(10, 10), Cost(5, 5))
+
+    def test_being_blocked_is(self, clock: Clock) -> None:
+        """Half of the time without a CPU was waiting for a core, so half of each piece's was."""
+
+        class Interrupted(Blur):
+            def __call__(self, x: Any) -> Any:
+                self.clock.wait_for_a_core(10)
+                return super().__call__(x)
+
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 11, cpu=1), Interrupted(clock, 3)))
+        assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (6, 1), "Interrupted": (8, 3)}
 
     def test_the_code_between_the_links(self, clock: Clock) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3), own=4), 5)
