@@ -119,6 +119,12 @@ class TestOfTheLoop:
         assert [one.stage for one in found.stages] == ["compute", "transfer", "ipc"]
         assert not found.changed
 
+    def test_a_window_of_a_cached_rung_is_not_enough(self) -> None:
+        slower = make({name: ms + 20.0 for name, ms in AFTER.items()})
+        assert [one.stage for one in held(make(AFTER), slower).changed] == ["compute"]
+        slower.windows = [one for one in slower.windows if one.rung != "device" or not one.round]
+        assert not held(make(AFTER), slower).changed
+
     def test_a_rung_of_one_side(self) -> None:
         one = stage(runs(without(BEFORE, "host"), AFTER), "transfer")
         assert (one.before, one.change, one.significant) == (None, None, False)
