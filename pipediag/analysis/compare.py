@@ -1,22 +1,26 @@
-"""Compare two runs: which rungs and stages changed, and which changes exceed chance.
+"""Compare two runs: what changed in the script's code, how much faster its loop is, and what is certain of that.
 
-The runs are separate, so nothing is paired: rungs and stages are compared by their two independent intervals.
-Differences below the instrument's resolution are never significant. The windows of one run do not show what varies from
-run to run, such as other work on the machine.
+A stage has changed only if its own time did (:mod:`.own_times`) beyond what two analyses of one script differ: at least
+two windows on each side, no other load on the machine, and, for the parts of a worker's time, another share of it too,
+since a slower host makes all of them slower. What a stage costs of a *step* may change although its code did not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..session import STAGE_OF_RUNG, Session, Warning_, ordered
-from .diagnosis import Diagnosis, Stage
-from .intervals import Interval, apart, plain
-from .thresholds import RESOLUTION
-from .waterfall import by_stage
+from ..session import Session, Warning_, ordered
+from .diagnosis import Diagnosis
+from .intervals import Interval, apart, exactly, plain
+from .ladder import LadderView
+from .own_times import OwnTime, OwnTimes, loop_times, own_times, pace
+from .thresholds import GATE, RESOLUTION
 
+#: Windows of the unmodified loop that each side needs before anything is called certain.
+_ENOUGH = 2
 #: Loader settings whose change is reported.
 _SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "start_method")
 #: What two runs must share to be comparable: the warning's code, what it is, where it is in a session, and advice.
@@ -53,10 +57,10 @@ class RungChange:
 
 @dataclass(frozen=True)
 class StageChange:
-    """A stage's cost before and after, in milliseconds per step; None if the run has no such piece.
+    """A stage's own time before and after, in milliseconds; None if the run does not tell it.
 
-    ``alone`` is false if the stage was measured together with other stages on one side, so that the costs do not
-    compare.
+    ``per`` is what it is the time for: a worker's for a ``sample``, or the training process's for a ``step``. A
+    transform has its ``name`` and ``where``; the stage ``sample`` is all that a worker does for one.
     """
 
     stage: str
@@ -64,7 +68,9 @@ class StageChange:
     after: Interval | None
     change: Interval | None
     significant: bool
-    alone: bool = True
+    per: str
+    name: str = ""
+    where: str = ""
 
 
 @dataclass
@@ -77,7 +83,8 @@ class Comparison:
     before: Diagnosis
     after: Diagnosis
     rungs: list[RungChange]
-    stages: list[StageChange]
+    of_the_workers: list[StageChange]
+    of_the_loop: list[StageChange]
     settings: list[tuple[str, Any, Any]] = field(default_factory=list)
     warnings: list[Warning_] = field(default_factory=list)
 
@@ -86,20 +93,39 @@ class Comparison:
         """The change of the unmodified loop, or None if one side lacks it."""
         return next((one for one in self.rungs if one.rung == "baseline" and one.speedup is not None), None)
 
+    @property
+    def stages(self) -> list[StageChange]:
+        return [*self.of_the_workers, *self.of_the_loop]
+
+    @property
+    def changed(self) -> list[StageChange]:
+        """The stages that certainly changed."""
+        return [one for one in self.stages if one.significant]
+
     def certainly_slower(self, share: float) -> bool:
         """Return whether the loop is significantly slower, with the speedup's whole interval below ``1 - share``."""
         loop = self.loop
         return loop is not None and loop.speedup is not None and loop.significant and loop.speedup.high < 1 - share
 
     @property
+    def answer(self) -> str:
+        """Return what happened to the loop: faster, slower, maybe faster, maybe slower, or alike; empty if unknown."""
+        loop = self.loop
+        if loop is None or loop.speedup is None:
+            return ""
+        word = "faster" if loop.speedup.value > 1 else "slower"
+        if loop.significant:
+            return word
+        return f"maybe {word}" if abs(math.log(loop.speedup.value)) > -math.log(1 - GATE) else "alike"
+
+    @property
     def sentence(self) -> str:
         loop = self.loop
         if loop is None or loop.speedup is None:
             return "The two runs cannot be compared: one of them has no baseline."
-        gain = loop.speedup
-        if not loop.significant:
-            return f"The loop is neither faster nor slower, as far as can be told: {_percent(gain)}."
-        return f"The loop is {'faster' if gain.value > 1 else 'slower'}: {_percent(gain)}."
+        if self.answer == "alike":
+            return f"The loop is as fast as before, as far as can be told: {_percent(loop.speedup)}."
+        return f"The loop is {self.answer}: {_percent(loop.speedup)}."
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -108,47 +134,102 @@ class Comparison:
             "starved": {"before": plain(self.before.verdict.starved), "after": plain(self.after.verdict.starved)},
             "rungs": [_published(one) for one in self.rungs],
             "stages": [_published(one) for one in self.stages],
+            "waits_ms": {"before": plain(waits(self.before.ladder)), "after": plain(waits(self.after.ladder))},
             "settings": [{"name": name, "before": old, "after": new} for name, old, new in self.settings],
             "warnings": [asdict(warning) for warning in self.warnings],
         }
 
 
 def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
+    warnings = _warnings(before, after)
+    quiet = not any(warning.code == "other-load" for warning in warnings)
+    enough = all(side.ladder.windows("baseline") >= _ENOUGH for side in (before, after))
     return Comparison(
-        before, after, _rungs(before, after), _stages(before, after), _settings(before, after), _warnings(before, after)
+        before,
+        after,
+        _rungs(before, after, quiet),
+        _of_the_workers(before, after, enough),
+        _of_the_loop(before, after, enough and quiet),
+        _settings(before, after),
+        warnings,
     )
 
 
-def _rungs(before: Diagnosis, after: Diagnosis) -> list[RungChange]:
+def _rungs(before: Diagnosis, after: Diagnosis, quiet: bool) -> list[RungChange]:
     names = {w.rung for side in (before, after) for w in side.session.windows if side.ladder.has(w.rung)}
-    return [_rung(name, before, after) for name in ordered(names)]
+    return [_rung(name, before.ladder, after.ladder, quiet) for name in ordered(names)]
 
 
-def _rung(name: str, before: Diagnosis, after: Diagnosis) -> RungChange:
-    was, now = (s.ladder.ms(name).inverse(1000.0) if s.ladder.has(name) else None for s in (before, after))
+def _rung(name: str, before: LadderView, after: LadderView, quiet: bool) -> RungChange:
+    was, now = (side.ms(name).inverse(1000.0) if side.has(name) else None for side in (before, after))
     if was is None or now is None:
         return RungChange(name, was, now, None, False)
-    speedup = apart(was, now)
-    return RungChange(name, was, now, speedup, speedup.low > 1 + RESOLUTION or speedup.high < 1 - RESOLUTION)
+    speedup = apart(*(pace(side, name).inverse(1000.0) for side in (before, after)))
+    certain = quiet and min(before.windows(name), after.windows(name)) >= _ENOUGH
+    return RungChange(name, was, now, speedup, certain and _beyond(speedup.shifted(-1.0), RESOLUTION))
 
 
-def _stages(before: Diagnosis, after: Diagnosis) -> list[StageChange]:
-    costs = [{p.stage: p for p in by_stage(side.ladder, side.waterfall)} for side in (before, after)]
-    resolution = RESOLUTION * max((s.ladder.ms("baseline").value for s in (before, after) if s.waterfall), default=0.0)
-    found = sorted({*costs[0], *costs[1]}, key=_ORDER.index)
-    return [_stage(name, costs[0].get(name), costs[1].get(name), resolution) for name in found]
+def _beyond(change: Interval, resolution: float) -> bool:
+    return change.low > resolution or change.high < -resolution
 
 
-_ORDER = [*STAGE_OF_RUNG.values(), "contention"]
+def _of_the_workers(before: Diagnosis, after: Diagnosis, enough: bool) -> list[StageChange]:
+    """Return the changes of a worker's own time for a sample, by stage; of all of it if no stage can be named."""
+    was, now = own_times(before.ladder), own_times(after.ladder)
+    if was is None or now is None:
+        return []
+    certain, like = enough and was.counted and now.counted, _like_workers(before.session, after.session)
+    resolution = RESOLUTION * max(was.whole.value, now.whole.value)
+    old, new = ({part.key: part for part in parts} for parts in _matching(was, now))
+    found = []
+    for key in sorted({**old, **new}, key=lambda key: _ORDER.index(key[0])):
+        nothing = OwnTime(key[0], exactly(0.0), exactly(0.0), key[1])
+        one, other = old.get(key, nothing), new.get(key, nothing)
+        change, share = other.ms.minus(one.ms), other.share.minus(one.share)
+        changed = certain and _beyond(change, resolution) and _beyond(share, 0.0)
+        place = (other if key in new else one).where
+        found.append(StageChange(key[0], one.ms, other.ms, change, changed, "sample", key[1], place))
+    change = now.whole.minus(was.whole)
+    all_of_it = certain and like and _beyond(change, resolution) and not any(one.significant for one in found)
+    return [*found, StageChange("sample", was.whole, now.whole, change, all_of_it, "sample")]
 
 
-def _stage(name: str, old: Stage | None, new: Stage | None, resolution: float) -> StageChange:
-    if old is None or new is None:
-        return StageChange(name, old.ms if old else None, new.ms if new else None, None, False)
-    if old.covers != new.covers:
-        return StageChange(name, old.ms, new.ms, None, False, alone=False)
-    change = new.ms.minus(old.ms)
-    return StageChange(name, old.ms, new.ms, change, change.low > resolution or change.high < -resolution)
+_ORDER = ("load", "transform", "collate")
+
+
+def _matching(was: OwnTimes, now: OwnTimes) -> tuple[list[OwnTime], list[OwnTime]]:
+    """Return the parts of both sides that compare: all transforms as one if they differ and a side has them so.
+
+    There are none if a side was not probed, or if it found no transforms where the other did: they are part of loading.
+    """
+    keys, later = ({part.key for part in side.parts} for side in (was, now))
+    if keys and later and (keys == later or (was.split and now.split)):
+        return was.parts, now.parts
+    if all("transform" in {stage for stage, *_ in found} for found in (keys, later)):
+        return was.joined(), now.joined()
+    return [], []
+
+
+def _like_workers(before: Session, after: Session) -> bool:
+    """Return whether workers share their cores alike: with more of them, the same code takes each longer."""
+    return (before.workers, before.cores) == (after.workers, after.cores)
+
+
+def _of_the_loop(before: Diagnosis, after: Diagnosis, certain: bool) -> list[StageChange]:
+    """Return the changes of the training process's own time for a step, batches being ready."""
+    was, now = loop_times(before.ladder), loop_times(after.ladder)
+    found = []
+    for stage, rung in (("compute", ""), ("transfer", "host"), ("ipc", "worker")):
+        one, other = was.get(stage), now.get(stage)
+        if one is not None and other is not None:
+            ladders = (before.ladder, after.ladder)
+            windows = min(side.windows(name) for side in ladders for name in (side.ceiling, rung or side.ceiling))
+            change, resolution = other.minus(one), RESOLUTION * max(side["compute"].value for side in (was, now))
+            changed = certain and windows >= _ENOUGH and _beyond(change, resolution)
+            found.append(StageChange(stage, one, other, change, changed, "step"))
+        elif one is not None or other is not None:
+            found.append(StageChange(stage, one, other, None, False, "step"))
+    return found
 
 
 def _settings(before: Diagnosis, after: Diagnosis) -> list[tuple[str, Any, Any]]:
@@ -170,10 +251,24 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[Warning_]:
         old, new = fact(before.session), fact(after.session)
         if old is not None and new is not None and old != new:
             found.append(Warning_(code, f"not the same {what}: {old} before, {new} after", help))
+    busy = [any(warning.code == "foreign-load" for warning in side.warnings) for side in (before, after)]
+    if any(busy):
+        when = "both runs" if all(busy) else f"the run {'before' if busy[0] else 'after'}"
+        help = "compare runs on a quiet machine; a worker's own times compare all the same"
+        found.append(Warning_("other-load", f"other processes used the cores during {when}", help))
     for name, side in (("before", before), ("after", after)):
         if side.partial:
             found.append(Warning_("partial", f"the run {name} is PARTIAL", "give it more time: --budget SECONDS"))
     return found
+
+
+def waits(ladder: LadderView) -> Interval | None:
+    """Return the milliseconds of a step in which the loop waits for batches, or None if unknown.
+
+    That follows from the times of both sides: it changes although only one of them did.
+    """
+    share = ladder.waited("baseline") if ladder.has("baseline") else None
+    return share.times(ladder.ms("baseline").value) if share is not None else None
 
 
 def _percent(gain: Interval) -> str:

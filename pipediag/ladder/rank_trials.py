@@ -12,6 +12,7 @@ from ..analysis.ladder import LadderView
 from ..analysis.rank_trials import Change
 from ..analysis.ranks import summary
 from ..analysis.stragglers import next_trial
+from ..analysis.verdict import decided
 from ..measure.window import window_steps
 from ..session import Rank, RankTrial
 from .deadline import OutOfTime
@@ -24,6 +25,8 @@ _WARM = 3
 #: Trials that prove one rank's input late: two pairs, and one with as many other ranks fed, which helps nothing. So
 #: three run at the pace of the loop as it is, and two at that of the fed loop.
 _SLOW, _FAST = 3, 2
+#: Trials of delayed steps that usually decide, at the pace of the fed loop: three pairs for each of two ranks.
+_DELAYED = 12
 
 
 class RankTrials:
@@ -38,12 +41,14 @@ class RankTrials:
 
     @property
     def seconds(self) -> float:
-        """The time to prove that one rank's input is late, as far as the loop's paces are known."""
+        """The time that the trials need, as far as the loop's paces are known."""
         ladder = LadderView(self._session)
-        if not ladder.has("baseline"):
+        if not ladder.has("baseline") or not ladder.intervened:
             return 0.0
-        slow, fast = ladder.ms("baseline").value / 1000, ladder.best.value / 1000 if ladder.intervened else 0.0
-        return sum(count * pace * sum(self._steps(pace)) for count, pace in ((_SLOW, slow), (_FAST, fast)))
+        loses = decided(ladder.share("baseline", ladder.ceiling))
+        counts = (_SLOW, _FAST) if loses else (0, _DELAYED)
+        paces = ladder.ms("baseline").value / 1000, ladder.best.value / 1000
+        return sum(count * pace * sum(self._steps(pace)) for count, pace in zip(counts, paces, strict=True))
 
     def _steps(self, pace: float) -> tuple[int, int]:
         """Return the steps before a trial and in it, given its seconds per step."""

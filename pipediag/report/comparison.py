@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..analysis.compare import Comparison, RungChange, StageChange
+from ..analysis.compare import Comparison, RungChange, StageChange, waits
 from ..analysis.intervals import Interval
 from ..analysis.sentences import number, shown
 from ..analysis.summary import summarise
 from .diagnosis import between, title, value, warnings
 from .document import Block, Listing, Paragraph, Section, Table
 
-_HEADERS = ("", "before", "after", "change", "95 % interval", "")
+_HEADERS = ("", "before", "after", "change", "interval", "")
 
 
 def blocks(comparison: Comparison) -> list[Block]:
@@ -20,7 +20,10 @@ def blocks(comparison: Comparison) -> list[Block]:
         Paragraph(f"bottleneck: {' -> '.join(side.verdict.bottleneck for side in sides.values())}", "line"),
         Listing([f"{name}: {side.verdict.sentence}" for name, side in sides.items()], details=True),
         Section("steps a second", [Table(_HEADERS, "lrrrll", [*map(_rung, comparison.rungs)])]),
-        Section("ms of a step", [Table(_HEADERS, "lrrrll", [*map(_stage, comparison.stages)])]),
+        Section("a worker's own ms for a sample", [_own(comparison.of_the_workers)]),
+        Section(
+            "the training process's own ms of a step", [_own(comparison.of_the_loop), Paragraph(_waiting(comparison))]
+        ),
         Section("set otherwise", [Listing(settings)]),
         warnings(comparison.warnings),
     ]
@@ -32,10 +35,23 @@ def _rung(one: RungChange) -> list[str]:
     return [one.rung, value(one.before), value(one.after), ratio, between(one.speedup), verdict]
 
 
+def _own(changes: list[StageChange]) -> Table:
+    return Table(_HEADERS, "lrrrll", [*map(_stage, changes)])
+
+
 def _stage(one: StageChange) -> list[str]:
     change = f"{'+' if one.change.value > 0 else ''}{number(one.change.value)}" if one.change else ""
-    verdict = _significant(one.change, one.significant) if one.alone else "with other stages on one side"
-    return [shown(one.stage), value(one.before), value(one.after), change, between(one.change), verdict]
+    name = f"{one.name} ({one.where})" if one.name and one.where else one.name or shown(one.stage)
+    verdict = _significant(one.change, one.significant)
+    return [name, value(one.before), value(one.after), change, between(one.change), verdict]
+
+
+def _waiting(comparison: Comparison) -> str:
+    """Return how the loop's waiting for batches changed: what follows from the figures of both sides."""
+    was, now = (waits(side.ladder) for side in (comparison.before, comparison.after))
+    if was is None or now is None:
+        return ""
+    return f"The loop waits for batches for {number(was.value)} -> {number(now.value)} ms of a step."
 
 
 def _setting(value: object) -> str:

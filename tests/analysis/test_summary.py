@@ -250,5 +250,32 @@ def test_a_comparison() -> None:
     assert (found.headline, found.tone) == ("The loop is faster", "good")
     assert found.certainty.endswith(", certain")
     assert [rate.name for rate in found.rates] == ["before", "after"]
-    assert [name for name, _ in found.findings] == ["transforms"]
     assert summarise(compare(fast, slow)).headline == "The loop is slower"
+
+
+def test_a_comparison_that_is_not_certain_gives_its_interval() -> None:
+    before, after = (diagnose_session(make(climbing(raw=ms), rounds=1, noise=0.0)) for ms in (40.0, 20.0))
+    found = summarise(compare(before, after))
+    assert (found.headline, found.figures, found.certainty) == ("Maybe faster", "1.28x", "1.07 to 1.54")
+    assert summarise(compare(after, before)).headline == "Maybe slower"
+
+
+@pytest.mark.parametrize("workers, who", [(4, "a worker takes"), (0, "the training process takes")])
+def test_a_comparison_names_what_belongs_to_the_code(workers: int, who: str) -> None:
+    """Not the milliseconds of a step that it costs: those follow from what limits the loop."""
+    sides = []
+    for ms in (3.1, 9.8):
+        seen = {"worker_ms": 32 * (ms + 2), "worker_cpu": 1.0, "worker_queued": 0.0}
+        ladder = climbing(raw=8 * ms)
+        session = make(ladder, evidence=waits(8 * ms, **seen), inside=inside(ms), workers=workers)
+        sides.append(diagnose_session(session))
+    found = summarise(compare(*sides))
+    assert found.findings_title == "Stages that certainly changed"
+    assert found.findings == [("A (aug.py:10)", f"{who} 3.1 -> 9.8 ms a sample, 3.16x")]
+    assert [rate.note for rate in found.rates] == ["waits 24.8 of 75.8 ms", "waits 78.4 of 129 ms"]
+
+
+def test_a_comparison_names_a_changed_model() -> None:
+    before, after = (diagnose_session(make({name: ms + more for name, ms in FLAT.items()})) for more in (0.0, 50.0))
+    found = summarise(compare(before, after))
+    assert found.findings == [("the model's own step", "the training process takes 99.9 -> 150 ms a step, 1.5x")]

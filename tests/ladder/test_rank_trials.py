@@ -132,6 +132,14 @@ class TestTheTime:
         assert job.answer.level == "proven"
         assert expected == pytest.approx(job.clock.now() - began, rel=0.25)
 
+    def test_of_delayed_steps(self) -> None:
+        """Four ranks without noise need fewer trials than two with it."""
+        job = Job([0.5, 0.5, 0.75, 0.5], [0.25] * 3)
+        expected, began = RankTrials(job.leader, job.loop_side, job.windows).seconds, job.clock.now()
+        job.run()
+        assert job.answer.kind == "step"
+        assert expected == pytest.approx(job.clock.now() - began, rel=0.5)
+
     def test_it_is_not_known_before_the_loop_was_timed(self) -> None:
         job = Job([0.5] * 4, [0.25, 2.0, 0.25])
         job.session.windows = []

@@ -155,7 +155,8 @@ class TestOtherSubjects:
             "Careful",
             "The two verdicts",
             "Steps per second by rung",
-            "Milliseconds a step by stage",
+            "A worker's own milliseconds for a sample",
+            "The training process's own milliseconds",
             "Set otherwise",
             "Warnings",
         ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...session import Session
 from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
-from ..compare import Comparison, StageChange
+from ..compare import Comparison, StageChange, waits
 from ..diagnosis import Diagnosis
 from ..sentences import counted, number, percent
 from ..sweep import Run, Sweep
 from .of_diagnosis import ACTIONS, advice, answer, of_diagnosis
 from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import STAGES
+from .words import STAGES, short
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
@@ -61,23 +62,31 @@ def _answer_of_audit(audit: Audit) -> tuple[str, Tone]:
     return ("The audit passed", "good") if audit.conclusive else ("The audit is inconclusive", "doubtful")
 
 
+#: Headline and tone of a comparison by its answer.
+_COMPARED: dict[str, tuple[str, Tone]] = {
+    "faster": ("The loop is faster", "good"),
+    "slower": ("The loop is slower", "bad"),
+    "maybe faster": ("Maybe faster", ""),
+    "maybe slower": ("Maybe slower", ""),
+    "alike": ("The loop is as fast as before, as far as can be told", ""),
+    "": ("The two runs cannot be compared", "doubtful"),
+}
+
+
 def _of_comparison(comparison: Comparison) -> Summary:
     loop, sides = comparison.loop, (comparison.before, comparison.after)
-    tone: Tone = "doubtful"
-    headline, figures, certainty = "The two runs cannot be compared", "", ""
+    headline, tone = _COMPARED[comparison.answer]
+    figures, certainty = "", ""
     if loop is not None and loop.speedup is not None:
         gain = loop.speedup
-        headline, tone = "The loop is as fast as before, as far as can be told", ""
-        if loop.significant:
-            headline, tone = ("The loop is faster", "good") if gain.value > 1 else ("The loop is slower", "bad")
-        figures = f"{number(gain.value)}x the steps a second"
-        certainty = f"{number(gain.low)} to {number(gain.high)}, {'' if loop.significant else 'not '}certain"
+        figures = f"{number(gain.value)}x the steps a second" if loop.significant else f"{number(gain.value)}x"
+        certainty = f"{number(gain.low)} to {number(gain.high)}" + (", certain" if loop.significant else "")
     rates = [
-        Rate(name, side.ladder.ms("baseline").inverse(1000.0).value)
+        Rate(name, side.ladder.ms("baseline").inverse(1000.0).value, _waits(side))
         for name, side in zip(("before", "after"), sides, strict=True)
         if side.ladder.has("baseline")
     ]
-    changed = [one for one in comparison.stages if one.significant]
+    changed, session = comparison.changed, comparison.after.session
     return Summary(
         headline,
         figures,
@@ -85,19 +94,33 @@ def _of_comparison(comparison: Comparison) -> Summary:
         tone,
         " -> ".join(answer(side).headline.lower() for side in sides),
         rates,
-        findings_title="Stages that certainly changed, ms a step" if changed else "",
-        findings=[(STAGES[one.stage], _change(one)) for one in changed],
+        findings_title="Stages that certainly changed" if changed else "",
+        findings=[(_stage(session, one), _own_change(session, one)) for one in changed],
         careful=[one.message for one in comparison.warnings[:_NOTES]],
         notes=len(comparison.warnings[_NOTES:]),
     )
 
 
-def _change(one: StageChange) -> str:
-    assert one.before is not None and one.after is not None and one.change is not None, "it changed"
-    change = one.change
-    sign = "+" if change.value > 0 else ""
-    interval = f"{number(change.low)} to {number(change.high)}"
-    return f"{number(one.before.value)} -> {number(one.after.value)}   {sign}{number(change.value)} ({interval})"
+def _waits(side: Diagnosis) -> str:
+    """Return how long the loop waits for batches; empty if unknown."""
+    found = waits(side.ladder)
+    return f"waits {number(found.value)} of {number(side.ladder.ms('baseline').value)} ms" if found is not None else ""
+
+
+def _stage(session: Session, one: StageChange) -> str:
+    if one.stage == "sample":
+        return "all of a sample"
+    place = f" ({short(session, one.where)})" if one.where else ""
+    return one.name + place if one.name else STAGES[one.stage]
+
+
+def _own_change(session: Session, one: StageChange) -> str:
+    """Return how a stage's own time changed, in words."""
+    assert one.before is not None and one.after is not None, "it changed"
+    was, now = number(one.before.value), number(one.after.value)
+    who = "the training process takes" if one.per == "step" or not session.workers else "a worker takes"
+    times = f", {number(one.after.value / one.before.value)}x" if one.before.value > 0 else ""
+    return f"{who} {was} -> {now} ms a {one.per}{times}"
 
 
 def _of_sweep(sweep: Sweep) -> Summary:

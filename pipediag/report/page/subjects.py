@@ -70,7 +70,8 @@ def _comparison(subject: Comparison) -> Page:
     blocks = filled(comparison.blocks(subject))
     changes: dict[str, tuple[str, list[RungChange] | list[StageChange]]] = {
         "steps a second": ("Steps per second by rung", subject.rungs),
-        "ms of a step": ("Milliseconds a step by stage", subject.stages),
+        "a worker's own ms for a sample": ("A worker's own milliseconds for a sample", subject.of_the_workers),
+        "the training process's own ms of a step": ("The training process's own milliseconds", subject.of_the_loop),
     }
     parts = [Part("verdicts", "The two verdicts", [block for block in blocks if isinstance(block, Listing)])]
     for section in blocks:
@@ -78,13 +79,13 @@ def _comparison(subject: Comparison) -> Page:
             part = _of_section(section)
             if section.title in changes:
                 caption, found = changes[section.title]
-                part = Part(part.name, caption, [_with_bars(caption, table, found) for table in section.blocks])
+                drawn = [_with_bars(caption, one, found) if isinstance(one, Table) else one for one in section.blocks]
+                part = Part(part.name, caption, drawn)
             parts.append(part)
     return Page("before and after", with_content(parts))
 
 
-def _with_bars(caption: str, table: object, found: list[RungChange] | list[StageChange]) -> PageBlock:
-    assert isinstance(table, Table), "the section holds its table"
+def _with_bars(caption: str, table: Table, found: list[RungChange] | list[StageChange]) -> PageBlock:
     sides = [side.value for one in found for side in (one.before, one.after) if side is not None]
     high = max(sides, default=0.0) or 1.0
     return with_drawings(table, caption, "before and after", [_before_and_after(one, high) for one in found])
