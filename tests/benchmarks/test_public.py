@@ -69,6 +69,9 @@ def test_the_first_advice_with_an_edit_is_chosen() -> None:
     assert found[0] is given[1]
     assert (found[1].patches[0].new, found[1].options) == ("workers = 16", {"-j": "16"})
     assert advice.chosen(script(edits=edits), given[:1]) is None
+    common = advice.chosen(script(), [{"id": "prefetch-factor", "title": "Set prefetch_factor=4"}])
+    assert common is not None
+    assert common[1].said == "prefetch_factor=4"
 
 
 def test_lines_of_a_profile(tmp_path: Path) -> None:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from ...recipes.catalogue import Place
-from ..kinds import Edit, Patch
 
 SMALL = "benchmarks.public.small_models"
 #: A copy of transformers whose history is small enough to fetch; its examples are the original's.
 HF, HF_COMMIT = "yunkchen/transformers", "1618d44b9295361607ec74d7be860ba886aac039"
-
-
-def workers(option: str, *patches: Patch) -> tuple[Edit, ...]:
-    """Return the edits for advice about the number of workers, which all scripts get."""
-    options = {option: "{0}"} if option else {}
-    return (Edit(r"num_workers=(\d+)", patches, options),)
 
 
 def transformers(at: Place, *more: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...recipes.catalogue import Place, Source
 from ..kinds import Edit, Patch, Script
-from .common import workers
 
 #: The U-Net's own example (3DUnet_confocal_boundary), for a small network and small patches.
 UNET3D = """model:
@@ -138,7 +137,6 @@ SCRIPTS = (
             Patch("models/pointnet_cls.py", "1024", "128"),
         ),
         small="128 features of a cloud of 256 points",
-        edits=(*workers("", Patch("train_classification.py", "num_workers=2", "num_workers={0}", 2)),),
     ),
     Script(
         "monai-unet",
@@ -163,17 +161,15 @@ SCRIPTS = (
         small="U-Net of 4 to 16 channels on crops of 48 voxels",
         note="epochs of ten batches: the workers start anew every second or so",
         edits=(
-            *workers("", Patch("3d_segmentation/torch/unet_training_dict.py", "num_workers=2", "num_workers={0}", 3)),
             Edit(
-                "persistent_workers",
+                "(?i)cache|precompute",
                 (
                     Patch(
                         "3d_segmentation/torch/unet_training_dict.py",
-                        "shuffle=True,",
-                        "shuffle=True, persistent_workers=True,",
+                        "train_ds = monai.data.Dataset(",
+                        "train_ds = monai.data.CacheDataset(",
                     ),
                 ),
-                whole=True,
             ),
         ),
     ),
@@ -189,7 +185,6 @@ SCRIPTS = (
         kind="volumes, scipy and HDF5",
         patches=(Patch("config.yml", "", UNET3D),),
         small="U-Net of 8 channels on patches of 16 x 64 x 64",
-        edits=workers("", Patch("config.yml", "num_workers: 2", "num_workers: {0}")),
     ),
     Script(
         "cgcnn",
@@ -203,7 +198,19 @@ SCRIPTS = (
         needs=("pymatgen", "sklearn"),
         kind="crystals as graphs",
         note="the data set caches its samples, each worker for itself and for one epoch",
-        edits=workers("-j"),
+        edits=(
+            Edit(
+                "(?i)cache|precompute|load",
+                (
+                    Patch(
+                        "main.py",
+                        "dataset = CIFData(*args.data_options)",
+                        "dataset = CIFData(*args.data_options)\n    all(map(dataset.__getitem__, range(len(dataset))))",
+                    ),
+                ),
+                note="fill the data set's cache before the workers start",
+            ),
+        ),
     ),
     Script(
         "factorization",
@@ -227,7 +234,21 @@ SCRIPTS = (
         environment={"PYTHONPATH": "{repository}"},
         kind="tables in an LMDB",
         patches=(Patch("examples/main.py", "num_workers=8", "num_workers=2", 3),),
-        edits=workers("", Patch("examples/main.py", "num_workers=2", "num_workers={0}", 3)),
+        edits=(
+            Edit(
+                "(?i)^(collate|hand-off)",
+                (
+                    Patch(
+                        "examples/main.py",
+                        "train_data_loader = DataLoader(train_dataset,",
+                        "import numpy\n\n    def together(rows):\n        fields, targets = zip(*rows)\n"
+                        "        return [torch.from_numpy(numpy.stack(column)) for column in (fields, targets)]\n\n"
+                        "    train_data_loader = DataLoader(train_dataset, collate_fn=together,",
+                    ),
+                ),
+                note="collate with numpy.stack",
+            ),
+        ),
     ),
     Script(
         "informer",
@@ -242,6 +263,5 @@ SCRIPTS = (
         needs=("pandas", "sklearn"),
         kind="time series",
         small="one layer of 32",
-        edits=workers("--num_workers"),
     ),
 )

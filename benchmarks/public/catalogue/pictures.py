@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...recipes.catalogue import Place, Source
-from ..kinds import Patch, Script
-from .common import HF, HF_COMMIT, SMALL, transformers, workers
+from ..kinds import Edit, Patch, Script
+from .common import HF, HF_COMMIT, SMALL, transformers
 
 #: The trainer as the README of denoising-diffusion-pytorch uses it.
 DIFFUSE = """import sys
@@ -103,7 +103,6 @@ SCRIPTS = (
             Patch("archs.py", "[32, 64, 128, 256, 512]", "[8, 16, 16, 16, 16]", 2),
         ),
         small="8 to 16 channels",
-        edits=workers("--num_workers"),
     ),
     Script(
         "yolov5",
@@ -119,8 +118,8 @@ SCRIPTS = (
         kind="detection with mosaics, cv2",
         patches=(Patch("utils/general.py", """check_font("Arial.ttf" if""", """dict(name="Arial.ttf" if"""),),
         small="YOLOv5n at 160 pixels",
+        edits=(Edit("(?i)cache|precompute|decod|load", options={"--cache": "ram"}),),
         cwd=".",
-        edits=workers("--workers"),
     ),
     Script(
         "video-3d-resnet",
@@ -150,7 +149,6 @@ SCRIPTS = (
         kind="video, frames as JPEGs",
         patches=(Patch("spatial_transforms.py", "transforms.Scale", "transforms.Resize"),),
         small="a quarter of ResNet-10's width, 16 frames of 56 pixels",
-        edits=workers("--n_threads"),
     ),
     Script(
         "monodepth2",
@@ -174,7 +172,10 @@ SCRIPTS = (
             Patch("trainer.py", "self.val_iter.next()", "next(self.val_iter)", 2),
         ),
         small="64 x 192 pixels",
-        edits=workers("--num_workers"),
+        edits=(
+            Edit("(?i)hue", (Patch("datasets/mono_dataset.py", "self.hue = (-0.1, 0.1)", "self.hue = (0, 0)"),)),
+            Edit("ColorJitter", (Patch("datasets/mono_dataset.py", "if do_color_aug:", "if False:"),)),
+        ),
     ),
     Script(
         "swav",
@@ -207,7 +208,10 @@ SCRIPTS = (
             ),
         ),
         small="two layers of 16 and 32 channels; apex's LARC left out",
-        edits=workers("--workers"),
+        edits=(
+            Edit("(?i)hue", (Patch("src/multicropdataset.py", "0.8*s, 0.2*s)", "0.8*s, 0)"),), note="no hue"),
+            Edit("ColorJitter", (Patch("src/multicropdataset.py", "[rnd_color_jitter, ", "["),), note="no ColorJitter"),
+        ),
     ),
     Script(
         "mae",
@@ -235,7 +239,6 @@ SCRIPTS = (
             ),
         ),
         small="two layers of 96, a decoder of one layer",
-        edits=workers("--num_workers"),
     ),
     Script(
         "text-recognition",
@@ -255,7 +258,6 @@ SCRIPTS = (
             ),
         ),
         small="64 channels",
-        edits=workers("--workers"),
     ),
     Script(
         "ssd-tutorial",
@@ -279,7 +281,7 @@ SCRIPTS = (
             ),
         ),
         small="three layers of 8 and 16 channels, with SSD300's default boxes and loss",
-        edits=workers("", Patch("train.py", "workers = 2 ", "workers = {0} ")),
+        edits=(Edit("(?i)hue|photometric", (Patch("utils.py", "FT.adjust_hue]", "]"),), note="without adjust_hue"),),
     ),
     Script(
         "srgan",
@@ -300,7 +302,6 @@ SCRIPTS = (
             Patch("loss.py", "vgg16(pretrained=True)", "Perception()"),
         ),
         small="crops of 24 pixels, a perceptual loss of two layers",
-        edits=workers("", Patch("train.py", "num_workers=2, batch_size=8", "num_workers={0}, batch_size=8")),
     ),
     Script(
         "pose-resnet",
@@ -340,7 +341,6 @@ SCRIPTS = (
             ),
         ),
         small="ResNet-18 at 64 pixels",
-        edits=workers("--workers"),
     ),
     Script(
         "diffusion",
@@ -380,7 +380,19 @@ SCRIPTS = (
             ),
         ),
         small="three layers of 16 channels",
-        edits=workers("", Patch("train.py", "num_workers=os.cpu_count()", "num_workers={0}")),
+        edits=(
+            Edit(
+                "(?i)resize|decod|load",
+                (
+                    Patch(
+                        "utils/data_loading.py",
+                        "else Image.BICUBIC)",
+                        "else Image.BICUBIC, reducing_gap=None if is_mask else 1.5)",
+                    ),
+                ),
+                note="reducing_gap=1.5",
+            ),
+        ),
     ),
     Script(
         "transformers-pictures",
@@ -410,7 +422,6 @@ SCRIPTS = (
             ),
         ),
         small="ViT of three layers of 96 at 160 pixels",
-        edits=workers("--dataloader_num_workers"),
     ),
     Script(
         "clip",
@@ -437,6 +448,5 @@ SCRIPTS = (
         ),
         small="MobileNet v3 small, DistilBERT of one layer",
         note="no workers",
-        edits=workers("", Patch("config.py", "num_workers = 0", "num_workers = {0}")),
     ),
 )

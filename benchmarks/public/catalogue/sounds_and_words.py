@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...recipes.catalogue import Place, Source
-from ..kinds import Patch, Script
-from .common import HF, HF_COMMIT, SMALL, transformers, workers
+from ..kinds import Edit, Patch, Script
+from .common import HF, HF_COMMIT, SMALL, transformers
 
 
 def _voxceleb(at: Place) -> list[str]:
@@ -36,6 +36,20 @@ def _hifigan(at: Place) -> list[str]:
     where += ["--input_validation_file", f"{data}/valid.txt", "--checkpoint_path", f"{at.work}/checkpoints"]
     return [*where, "--config", f"{at.repository}/config_v3.json"]
 
+
+#: Of a recording, read only the part that is used.
+READ_A_PART = """
+
+_whole = loadWAV
+
+
+def loadWAV(filename, max_frames, evalmode=True, num_eval=10):
+    length, known = max_frames * 160 + 240, soundfile.info(filename).frames
+    if evalmode or known <= length:
+        return _whole(filename, max_frames, evalmode, num_eval)
+    start = int(random.random() * (known - length))
+    return soundfile.read(filename, frames=length, start=start)[0][None].astype(numpy.float64)
+"""
 
 SCRIPTS = (
     Script(
@@ -69,19 +83,20 @@ SCRIPTS = (
             ),
         ),
         small="two layers over mel bands",
-        edits=workers("--nDataLoaderThread"),
+        edits=(Edit("(?i)decod|read|load", (Patch("DatasetLoader.py", "", READ_A_PART),), note="read only the cut"),),
     ),
     Script(
         "speech-commands",
         Source(
             "tugstugi/pytorch-speech-commands",
             "36f3cd9e0d2b2d50cf4b023c9af1544fdfeeb886",
-            ("train_speech_commands.py", "mixup.py", "datasets", "models", "transforms"),
+            ("train_speech_commands.py", "mixup.py", "datasets", "models", "transforms", "checkpoints"),
         ),
         "train_speech_commands.py",
         _commands,
         ("commands",),
         needs=("librosa", "tensorboardX"),
+        cwd=".",
         kind="spoken words, librosa",
         patches=(
             Patch("train_speech_commands.py", "async=True", "non_blocking=True", 0),
@@ -104,7 +119,6 @@ SCRIPTS = (
             ),
         ),
         small="two layers of 16 and 32 channels",
-        edits=workers("--dataload-workers-nums"),
     ),
     Script(
         "hifi-gan",
@@ -137,7 +151,13 @@ SCRIPTS = (
             ),
         ),
         small="generator of 16 channels, one small discriminator",
-        edits=workers("", Patch("config_v3.json", '"num_workers": 2', '"num_workers": {0}')),
+        edits=(
+            Edit(
+                "(?i)mel|load|cache|precompute",
+                (Patch("meldataset.py", "if fmax not in mel_basis", "if f'{fmax}_{y.device}' not in mel_basis"),),
+                note="the mel filters' key as they are stored",
+            ),
+        ),
     ),
     Script(
         "bert",
@@ -162,7 +182,6 @@ SCRIPTS = (
         ),
         small="one layer of 32",
         note="pretrain.py is what its two console scripts do, one after the other",
-        edits=workers("-w"),
     ),
     Script(
         "transformers-text",
@@ -180,6 +199,5 @@ SCRIPTS = (
         environment={"HF_HOME": "{data}/hf", "HF_HUB_OFFLINE": "1"},
         kind="HF Trainer, masked words",
         small="BERT of three layers of 96",
-        edits=workers("--dataloader_num_workers"),
     ),
 )
