@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import porting, truth
-from .kinds import Edit, Script
+from .kinds import COMMON, Edit, Script
 
 TURNS = 3
 
@@ -15,7 +15,7 @@ TURNS = 3
 def chosen(script: Script, advice: list[dict[str, Any]]) -> tuple[dict[str, Any], Edit] | None:
     """Return the first piece of advice for which the catalogue keeps an edit, and that edit."""
     for one in advice:
-        for edit in script.edits:
+        for edit in (*script.edits, *COMMON):
             fitted = edit.fitted(f"{one['id']}: {one['title']}")
             if fitted is not None:
                 return one, fitted
@@ -45,7 +45,7 @@ def measure(
     gains = [after / before for before, after in zip(rates["plain"], rates["edited"], strict=True)]
     return {
         "advice": one,
-        "edit": edit.note or ", ".join([p.new for p in edit.patches] + [f"{a} {b}" for a, b in edit.options.items()]),
+        "edit": edit.said,
         "rates": rates,
         "gain": round(statistics.median(gains), 3),
         "gains": [round(gain, 3) for gain in gains],

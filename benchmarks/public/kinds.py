@@ -24,7 +24,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Edit:
-    """What a piece of advice asks for, as a change of the script's arguments, its sources, or both.
+    """What a piece of advice asks for: changes of the script's sources, its arguments, or its loaders' arguments.
 
     ``advice`` is a regular expression that is searched in ``ID: TITLE`` of the recommendation. ``{0}`` in a patch or an
     argument stands for its first group. If ``whole``, the gain shows between epochs, and whole epochs are timed.
@@ -33,6 +33,7 @@ class Edit:
     advice: str
     patches: tuple[Patch, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    loader: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     whole: bool = False
 
@@ -50,7 +51,22 @@ class Edit:
 
         patches = tuple(Patch(p.file, p.old, filled(p.new), p.times) for p in self.patches)
         options = {name: filled(value) for name, value in self.options.items()}
-        return Edit(self.advice, patches, options, self.note, self.whole)
+        loader = {name: filled(value) for name, value in self.loader.items()}
+        return Edit(self.advice, patches, options, loader, self.note, self.whole)
+
+    @property
+    def said(self) -> str:
+        """The edit in one line."""
+        changed = [f"{name}={value}" for name, value in {**self.loader, **self.options}.items()]
+        return self.note or ", ".join([*changed, *(patch.new.strip() for patch in self.patches)])
+
+
+#: Edits for every script: the arguments of its loaders.
+COMMON = (
+    Edit(r"num_workers=(\d+)", loader={"num_workers": "{0}"}),
+    Edit(r"prefetch_factor=(\d+)", loader={"prefetch_factor": "{0}"}),
+    Edit("persistent_workers", loader={"persistent_workers": "1"}, whole=True),
+)
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,8 @@ def of_profile(text: str, repository: Path, most: int = 8) -> dict[str, object]:
     """Return where batches are made: the share of each line of the repository, and what it calls.
 
     ``making`` counts the samples in which a batch was made. Each of ``lines`` is ``{line, calls, share}``: the
-    innermost line below torch's fetcher that lies in ``repository`` (without the folder's path), and the first function of a
-    library that it calls and that is no mere container. Lines outside the repository stand alone.
+    innermost line below torch's fetcher that lies in ``repository`` (without the folder's path), and the first function
+    of a library that it calls and that is no mere container. Lines outside the repository stand alone.
     """
     counted: Counter[tuple[str, str]] = Counter()
     making = 0

@@ -10,6 +10,8 @@ from ..recipes import running
 from ..recipes.catalogue import Place
 from .kinds import Edit, Patch, Script
 
+#: The variable in which the shim finds the arguments to give to every loader.
+LOADER = "PUBLIC_LOADER"
 _HERE = Path(__file__).resolve().parent
 #: Changes of arguments that a script expects as ``key=value`` are made in place.
 _JOINED = "="

@@ -35,7 +35,9 @@ def run(
         out = Path(folder) / "probe.json"
         asked = json.dumps({"out": str(out), "phases": order, "seconds": seconds, "batches": BATCHES})
         command = [str(Path(__file__).with_name("probe.py")), *porting.command(script, at, edit)]
-        env = porting.environment(script, at, **{VARIABLE: asked})
+        env = porting.environment(
+            script, at, **{VARIABLE: asked, porting.LOADER: json.dumps(dict(edit.loader) if edit else {})}
+        )
         ran = running.run(command, running.cwd(script, at), env, limit)
         found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"phases": {}}
         sampled = Path(folder) / "profile.txt"

@@ -7,6 +7,7 @@ back only if it is absent. Without a GPU ``x.cuda()`` returns ``x``; ``torch.cud
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import sys
@@ -16,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+_LOADER = {name: int(value) for name, value in json.loads(os.environ.get("PUBLIC_LOADER") or "{}").items()}
 _DIST = os.environ.get("PUBLIC_ONE_PROCESS") == "1"
 
 
@@ -81,7 +83,25 @@ def _one_process(torch: Any) -> None:
     torch.nn.SyncBatchNorm.convert_sync_batchnorm = classmethod(lambda cls, model, *more: model)
 
 
+def _loaders(module: Any) -> None:
+    """Give the arguments of an edit to every loader; those without workers take only their number."""
+    made = module.DataLoader.__init__
+
+    def changed(loader: Any, *args: Any, **kwargs: Any) -> None:
+        asked = {**kwargs, **{name: value for name, value in _LOADER.items() if name == "num_workers"}}
+        if asked.get("num_workers", 0):
+            asked.update(_LOADER)
+        else:
+            asked.pop("prefetch_factor", None)
+            asked.pop("persistent_workers", None)
+        made(loader, *args, **asked)
+
+    module.DataLoader.__init__ = changed
+
+
 _AFTER: dict[str, Callable[[Any], None]] = {"numpy": _numpy, "PIL.Image": _pictures, "torch": _torch}
+if _LOADER:
+    _AFTER["torch.utils.data.dataloader"] = _loaders
 
 
 class _Followed(Loader):
