@@ -44,7 +44,7 @@ from .rungs import (
 from .script import Script, Warning_
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
 from .windows import UNTOUCHED, Account, Observed, Startup, Stretch, Window
-from .worker import NOT_YET, Cost, Files, HotLine, Inside, Link, Slow, Tail
+from .worker import NOT_YET, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail
 
 __all__ = [
     "CACHED",
@@ -80,6 +80,7 @@ __all__ = [
     "LoaderSettings",
     "Observed",
     "Padding",
+    "Part",
     "Pictured",
     "Place",
     "Prefix",

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..frames import is_users
-from ..session import Link, Place
+from ..session import Link, Part, Place
 from .places import cell, link_of, short
+
+_Transform = TypeVar("_Transform", Link, Part)
 
 #: Maximum number of source files searched, and maximum bytes of one.
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20
@@ -40,16 +42,25 @@ def places_of(transforms: Sequence[Any]) -> list[Place]:
 def located(links: Sequence[Link]) -> list[Link]:
     """Locate a library's transforms at the line of the user's code that constructs them, if that is certain.
 
-    The user's own stay at their definition, as do functions: calling one elsewhere has nothing to do with the chain.
+    So are the parts of wrappers. The user's own stay at their definition, as do functions: calling one elsewhere has
+    nothing to do with the chain.
     """
-    foreign = [(link.library or not link.where) and _is_class(link.origin, link.name) for link in links]
+    lines = iter(_lines([*links, *(part for link in links for part in link.parts)]))
+    found = [_at(link, next(lines)) for link in links]
+    return [replace(link, parts=[_at(part, next(lines)) for part in link.parts]) for link in found]
+
+
+def _at(transform: _Transform, line: str) -> _Transform:
+    return replace(transform, where=line, library=False) if line else transform
+
+
+def _lines(transforms: Sequence[Link | Part]) -> list[str]:
+    """Return the line of the user's code that constructs each library's transform, or "" if none is certain."""
+    foreign = [(one.library or not one.where) and _is_class(one.origin, one.name) for one in transforms]
     if not any(foreign):
-        return list(links)
-    made = constructions([link.name for link in links])
-    return [
-        replace(link, where=line, library=False) if sought and line else link
-        for link, sought, line in zip(links, foreign, made, strict=True)
-    ]
+        return [""] * len(transforms)
+    made = constructions([one.name for one in transforms])
+    return [line if sought else "" for sought, line in zip(foreign, made, strict=True)]
 
 
 def _is_class(module: str, name: str) -> bool:

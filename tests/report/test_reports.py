@@ -276,6 +276,7 @@ class TestJson:
             "given": "",
             "bytes_in": 0.0,
             "bytes_out": 0.0,
+            "parts": [],
         }
         assert data["evidence"]["tail"]["slowest"][0] == {"index": "4711", "ms": 212.0}
         assert data["evidence"]["batch_steps"][0] == {"nbytes": 1 << 20, "ms": [38.0, 38.2]}
