@@ -14,6 +14,7 @@ from typing import Any
 from ..session import STAGE_OF_RUNG, Session, Warning_, ordered
 from .diagnosis import Diagnosis, Stage
 from .intervals import Interval, apart, plain
+from .sentences import ends
 from .thresholds import RESOLUTION
 from .waterfall import by_stage
 
@@ -177,8 +178,12 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[Warning_]:
 
 
 def _percent(gain: Interval) -> str:
-    value, low, high = (f"{100 * (speedup - 1):+.0f}" for speedup in (gain.value, gain.low, gain.high))
-    return f"{value} % steps a second ({low} to {high})"
+    between = ends(gain, _more)
+    return f"{_more(gain.value)} % steps a second{between and f' ({between})'}"
+
+
+def _more(speedup: float) -> str:
+    return f"{100 * (speedup - 1):+.0f}"
 
 
 def _published(change: RungChange | StageChange) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.chain import grains, why_unsplit
-from ..analysis.sentences import number, percent
+from ..analysis.sentences import number, percent, shown, waiting
 from ..session import CONTROLS, RUNG_MEANING, Cost, Session, ordered, settings_of
 from . import account
 from .document import Listing, Section, Table
@@ -29,7 +29,7 @@ def worker_parts(diagnosis: Diagnosis) -> list[tuple[str, str, Cost]]:
     if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
         return []
     where = loader.dataset_code.where if loader and loader.dataset_code else ""
-    parts = [("load", where, inside.load), *((one.in_full, one.where, one.cost) for one in grains(inside.links))]
+    parts = [(shown("load"), where, inside.load), *((one.in_full, one.where, one.cost) for one in grains(inside.links))]
     between = [("(between them)", "", inside.between)]
     return parts + between * (inside.between.wall_ms > _SEEN * inside.whole.wall_ms)
 
@@ -82,7 +82,9 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     if "wait_ms" in seen:
         stalled = seen.get("stalled_ms", 0.0)
         behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""
-        lines.append(f"the loop waits {ms(seen['wait_ms'])} a step for batches{behind}")
+        share, step = ladder.waited("baseline"), ladder.ms("baseline").value
+        assert share is not None, "its wait is known"
+        lines.append(f"{waiting(ladder)}: {ms(share.value * step)} of {ms(step)}{behind}")
     if "cores_busy" in seen and "process_cpu" in seen:
         usable = session.cores
         of = f" of {usable:g} usable" if usable else ""

@@ -37,6 +37,7 @@ from .rungs import (
     is_rung,
     made_under,
     ordered,
+    received,
     settings_of,
     settings_rung,
     workers_make,
@@ -107,6 +108,7 @@ __all__ = [
     "is_rung",
     "made_under",
     "ordered",
+    "received",
     "settings_of",
     "settings_rung",
     "workers_make",
@@ -171,6 +173,11 @@ class Session:
         """Return the ladder's rungs that have at least one window, fastest rung first."""
         seen = {w.rung for w in self.windows}
         return [name for name in ordered(seen) if name not in CONTROLS and not fed_apart(name)]
+
+    @property
+    def evaluates(self) -> bool:
+        """True if the loop does not train: windows were measured, and no optimizer stepped in any of them."""
+        return bool(self.windows) and not any(window.optimizer_steps for window in self.windows)
 
     @property
     def links(self) -> list[Link]:

@@ -7,11 +7,10 @@ from dataclasses import replace
 from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
 from ..compare import Comparison, StageChange
 from ..diagnosis import Diagnosis
-from ..sentences import counted, number, percent
+from ..sentences import STAGES, counted, ends, number, percent, shown
 from ..sweep import Run, Sweep
-from .of_diagnosis import ACTIONS, advice, answer, of_diagnosis
+from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
 from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import STAGES
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
@@ -44,7 +43,7 @@ def _of_audit(audit: Audit) -> Summary:
         tone=tone,
         basis="",
         causes=[],
-        rest="",
+        rest=[],
         findings_title="Checks",
         findings=[(item.status, item.title) for item in items],
         actions=list(dict.fromkeys(actions))[:ACTIONS],
@@ -71,7 +70,7 @@ def _of_comparison(comparison: Comparison) -> Summary:
         if loop.significant:
             headline, tone = ("The loop is faster", "good") if gain.value > 1 else ("The loop is slower", "bad")
         figures = f"{number(gain.value)}x the steps a second"
-        certainty = f"{number(gain.low)} to {number(gain.high)}, {'' if loop.significant else 'not '}certain"
+        certainty = ", ".join(filter(None, [ends(gain), f"{'' if loop.significant else 'not '}certain"]))
     rates = [
         Rate(name, side.ladder.ms("baseline").inverse(1000.0).value)
         for name, side in zip(("before", "after"), sides, strict=True)
@@ -83,7 +82,7 @@ def _of_comparison(comparison: Comparison) -> Summary:
         figures,
         certainty,
         tone,
-        " -> ".join(answer(side).headline.lower() for side in sides),
+        f"data costs {' -> '.join(map(data_costs, sides))} of every step",
         rates,
         findings_title="Stages that certainly changed, ms a step" if changed else "",
         findings=[(STAGES[one.stage], _change(one)) for one in changed],
@@ -96,8 +95,8 @@ def _change(one: StageChange) -> str:
     assert one.before is not None and one.after is not None and one.change is not None, "it changed"
     change = one.change
     sign = "+" if change.value > 0 else ""
-    interval = f"{number(change.low)} to {number(change.high)}"
-    return f"{number(one.before.value)} -> {number(one.after.value)}   {sign}{number(change.value)} ({interval})"
+    interval = f" ({between})" if (between := ends(change)) else ""
+    return f"{number(one.before.value)} -> {number(one.after.value)}   {sign}{number(change.value)}{interval}"
 
 
 def _of_sweep(sweep: Sweep) -> Summary:
@@ -108,7 +107,7 @@ def _of_sweep(sweep: Sweep) -> Summary:
         figures,
         tone="good" if done == sweep.planned else "doubtful",
         subject=sweep.script,
-        findings_title="Steps a second as it is, with data free, what limits it",
+        findings_title="Steps a second now, possible, what limits it",
         findings=[(run.written, _swept(run)) for run in sweep.runs],
     )
 
@@ -117,5 +116,5 @@ def _swept(run: Run) -> str:
     if run.baseline is None:
         return run.why_not or "not measured"
     rates = [number(run.baseline.value), number(run.ceiling.value) if run.ceiling is not None else "?"]
-    starved = f", waits {percent(run.starved.value)}" if run.starved is not None else ""
-    return f"{rates[0]:>6} {rates[1]:>6}   {run.bottleneck}{starved}"
+    starved = f", data costs {percent(max(0.0, run.starved.value))}" if run.starved is not None else ""
+    return f"{rates[0]:>6} {rates[1]:>6}   {shown(run.bottleneck)}{starved}"
