@@ -27,7 +27,7 @@ from .analysis.stopping import next_round
 from .analysis.summary import StageCost, summarise
 from .arguments import positive
 from .errors import AnalysisOver, NothingMeasured, UsageError
-from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, RUNG_MEANING, Session
+from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
 
 if TYPE_CHECKING:
     import pandas
@@ -162,7 +162,7 @@ def diagnose(
         budget: maximum measuring time in seconds, counted from the first batch.
         knobs: try other loader settings, on clones of the loader, in the part of the budget that the ladder leaves.
         keep_training: keep what was learnt, and leave the random generators where they are.
-        progress: called with each event of the measurement as it happens.
+        progress: called with each event of the measurement as it happens; by default a notebook shows a bar.
 
     Raises:
         UsageError: ``loader`` is not a ``torch.utils.data.DataLoader``, ``step_fn`` cannot be called, or ``budget`` is
@@ -177,6 +177,7 @@ def diagnose(
     from .loop.training_state import TrainingState
     from .measure.device import default_device
     from .measure.machine import environment
+    from .report.notebook import NotebookBar, in_notebook
 
     if not isinstance(loader, DataLoader):
         raise UsageError(f"diagnose() needs a torch DataLoader, not {type(loader).__name__}")
@@ -187,12 +188,16 @@ def diagnose(
     session = Session(tool_version=__version__, began=time.perf_counter(), environment=facts)
     # Measure this loader, even if step_fn steps no optimizer.
     plan = Plan(budget=budget, inference=True, knobs=KNOBS_SHARE * budget if knobs else 0.0)
-    measurement = Measurement(plan, session, progress or (lambda kind, data: None), next_round, gathers=True)
+    bar = NotebookBar(session, budget) if progress is None and in_notebook() else None
+    send = progress or bar or (lambda kind, data: None)
+    measurement = Measurement(plan, session, send, next_round, gathers=True)
     if device is not None:
         measurement.training.device = torch.device(device)
     state = TrainingState()
     try:
         with ExitStack() as stack:
+            if bar is not None:
+                stack.callback(bar.clear)
             if not keep_training:
                 stack.callback(_note_restored, state, session)
                 stack.enter_context(state.kept(step_fn, loader))
@@ -253,9 +258,9 @@ def _note_restored(state: TrainingState, session: Session) -> None:
 
 
 def _attach(error: Exception, measurement: Measurement, session: Session) -> None:
-    """Attach the diagnosis to the exception that ended the loop, and add a note with the rung under way."""
+    """Attach the diagnosis to the exception that ended the loop, and add a note with what the loop got then."""
     rung = measurement.summary().rung or "baseline"
-    under = "" if rung == "baseline" else f" under the rung {rung} ({RUNG_MEANING.get(rung, 'other loader settings')})"
+    under = "" if rung == "baseline" else f" on {received(rung)}"
     session.ended = "script-failed"
     session.script.error = "".join(format_exception_only(error)).strip().splitlines()[-1]
     session.warn("script-failed", f"the loop failed{under}: {session.script.error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipediag.analysis.ranks import job_session
@@ -71,6 +72,14 @@ def torchvisions(found: Inside, *names: str, given: str = "tensor", new: bool = 
     origin = "torchvision.transforms.v2._geometry" if new else "torchvision.transforms.transforms"
     for link, name in zip(found.links[first:], names, strict=False):
         link.name, link.origin, link.given = name, origin, given
+    return found
+
+
+def views(found: Inside, count: int) -> Inside:
+    """Let a sample pass through the chain ``count`` times, each call as a link of its own."""
+    once = sum(link.cost.wall_ms for link in found.links)
+    found.links = [replace(link) for _ in range(count) for link in found.links]
+    found.whole = Cost(found.whole.wall_ms + (count - 1) * once, found.whole.cpu_ms + (count - 1) * once)
     return found
 
 

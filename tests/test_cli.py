@@ -208,9 +208,9 @@ class TestAnalyze:
         analyzed(make(climbing(raw=30.0)))
         code, out, _ = main("analyze", "-o", tmp_path / "a.json", "-o", tmp_path / "b.md", script)
         assert code == 0
-        assert out.startswith("YOUR TRAINING WAITS FOR DATA")
+        assert out.startswith("DATA COSTS YOUR TRAINING")
         assert json.loads((tmp_path / "a.json").read_text())["verdict"]["bottleneck"] == "transform"
-        assert (tmp_path / "b.md").read_text().startswith("# YOUR TRAINING WAITS FOR DATA")
+        assert (tmp_path / "b.md").read_text().startswith("# DATA COSTS YOUR TRAINING")
 
     @pytest.mark.parametrize("command", ["analyze", "audit"])
     def test_price(self, main: Main, script: Path, tmp_path: Path, analyzed: Analyzed, command: str) -> None:

@@ -46,7 +46,7 @@ def test_a_notebook_gets_the_answer_in_a_frame_of_its_own(diagnosis: Diagnosis) 
     assert html.startswith("<iframe ") and html.endswith("</iframe>")
     assert html.count("<") == 2, "the frame's content is escaped"
     content = unescape(html.partition('srcdoc="')[2].partition('"')[0])
-    assert "Your training waits for data" in content and "<script>alert" not in content
+    assert "Data costs your training" in content and "<script>alert" not in content
     assert len(html) < 100_000
 
 

@@ -71,7 +71,7 @@ def _not_monotone(ladder: LadderView) -> list[Warning_]:
     return [
         Warning_(
             "not-monotone",
-            f"adding {shown(ladder.stage(rung))} made the step {number(-cost.value)} ms faster, "
+            f"with {shown(ladder.stage(rung))} a step is {number(-cost.value)} ms faster than without, "
             "which added work cannot do",
             "something else changed between the two rungs (CPU load, caches, batch contents); judge the neighbouring "
             "stages together",
@@ -139,10 +139,10 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     if top is None or before is None or not full(ladder, before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
     shares = parts_of_sample(ladder.session.inside, lambda cost: cost.cpu_ms)
-    parts = [f"{name} {percent(share)}" for name, share in shares[:4]]
+    parts = [f"{shown(name)} {percent(share)}" for name, share in shares[:4]]
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} already were before {shown(top.stage)} was added: "
+        f"{told}, and {busy_cores(ladder, before):.1f} already were without {shown(top.stage)}: "
         "it may not be the cause, but only the stage that filled the machine",
         f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )

@@ -17,6 +17,7 @@ from .diagnosis import Diagnosis
 from .intervals import Interval, apart, exactly, plain
 from .ladder import LadderView
 from .own_times import OwnTime, OwnTimes, loop_times, own_times, pace
+from .sentences import ends
 from .thresholds import GATE, RESOLUTION
 
 #: Windows of the unmodified loop that each side needs before anything is called certain.
@@ -272,8 +273,12 @@ def waits(ladder: LadderView) -> Interval | None:
 
 
 def _percent(gain: Interval) -> str:
-    value, low, high = (f"{100 * (speedup - 1):+.0f}" for speedup in (gain.value, gain.low, gain.high))
-    return f"{value} % steps a second ({low} to {high})"
+    between = ends(gain, _more)
+    return f"{_more(gain.value)} % steps a second{between and f' ({between})'}"
+
+
+def _more(speedup: float) -> str:
+    return f"{100 * (speedup - 1):+.0f}"
 
 
 def _published(change: RungChange | StageChange) -> dict[str, Any]:

@@ -201,6 +201,7 @@ class Diagnosis:
                 "certain": verdict.certain,
                 "why_uncertain": verdict.uncertain or None,
                 "starved": plain(verdict.starved),
+                "waits": plain(self.ladder.waited("baseline")) if self.ladder.has("baseline") else None,
                 "band": verdict.band,
                 "co_bottlenecks": verdict.co_bottlenecks,
                 "next_ceiling": (

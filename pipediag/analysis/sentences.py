@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..session import LADDER, Elsewhere, Link, Place, Rank, Session
-from .chain import heaviest, parts_of_sample
+from .chain import heaviest
 from .cores import threads
 from .diagnosis import Stage
 from .intervals import Interval
@@ -19,6 +19,12 @@ WHAT_IT_IS = {
     **{kind.stage: kind.work for kind in LADDER},
     "startup": "starting the loader's workers for every epoch",
 }
+#: Each stage in few words: its name for readers.
+STAGES = {
+    **{kind.stage: kind.short or kind.stage for kind in LADDER},
+    "contention": "workers taking CPU time",
+    "startup": "starting the workers",
+}
 #: Modules that are named one by one.
 _FEW = 3
 #: Description of the load stage if the transforms cannot be separated from it.
@@ -26,8 +32,13 @@ WHOLE_DATASET = "making the samples (the dataset's code: loading and transforms 
 
 
 def shown(stage: str) -> str:
-    """Return a stage's name for readers; the JSON calls the hand-off ``ipc``."""
-    return "hand-off" if stage == "ipc" else stage
+    """Return the name of a stage, or of a verdict without one, for readers."""
+    return STAGES.get(stage, stage)
+
+
+def loop_of(session: Session) -> str:
+    """Return what the loop does, in a word."""
+    return "evaluation" if session.evaluates else "training"
 
 
 def fed(ladder: LadderView) -> str:
@@ -46,14 +57,23 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def ends(interval: Interval, shown: Callable[[float], str] = number) -> str:
+    """Return the ends of an interval as text: 1.7 to 2.2; empty if both round to its value."""
+    low, high = shown(interval.low), "more" if math.isinf(interval.high) else shown(interval.high)
+    return "" if low == high == shown(interval.value) else f"{low} to {high}"
+
+
 def span(share: Interval) -> str:
-    """Return the interval of a share as text: 87 to 91 %."""
-    return f"{max(0.0, 100 * share.low):.0f} to {min(100.0, max(0.0, 100 * share.high)):.0f} %"
+    """Return the interval of a share as text: 87 to 91 %; empty if both ends round to its value."""
+    bounded = Interval(*(min(1.0, max(0.0, end)) for end in (share.value, share.low, share.high)))
+    told = ends(bounded, lambda end: f"{100 * end:.0f}")
+    return told and f"{told} %"
 
 
 def percent_of(whole: str, share: Interval) -> str:
     """Return a share of something with its interval as text: 89 % of a step (87 to 91 %)."""
-    return f"{percent(max(0.0, share.value))}{whole and f' of {whole}'} ({span(share)})"
+    between = span(share)
+    return f"{percent(max(0.0, share.value))}{whole and f' of {whole}'}{between and f' ({between})'}"
 
 
 def named(one: Link | Place) -> str:
@@ -63,8 +83,8 @@ def named(one: Link | Place) -> str:
 
 def times(gain: Interval) -> str:
     """Return a speedup with its interval as text: 1.9x (1.7 to 2.2)."""
-    high = "more" if math.isinf(gain.high) else number(gain.high)
-    return f"{number(gain.value)}x ({number(gain.low)} to {high})"
+    between = ends(gain)
+    return f"{number(gain.value)}x{between and f' ({between})'}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -126,12 +146,9 @@ def job(ranks: Sequence[Rank]) -> str:
     return f"{seen}{counted(size, 'rank')} on {counted(hosts, 'host')}"
 
 
-def device_name(session: Session) -> str:
-    """Return what waits for data, as the beginning of a sentence: the device, or the job."""
-    if len(session.ranks) > 1:
-        return f"The job of {counted(len(session.ranks), 'rank')}"
-    kind = session.device.get("type", "device")
-    return "The training process" if kind == "cpu" else f"The {kind.upper()} device"
+def whose(session: Session) -> str:
+    """Return whom data costs time."""
+    return f"the job of {counted(len(session.ranks), 'rank')}" if len(session.ranks) > 1 else f"your {loop_of(session)}"
 
 
 def starved(
@@ -150,24 +167,23 @@ def starved(
     """
     base = ladder.ms("baseline")
     text = (
-        f"{device_name(ladder.session)} waits for data {percent_of('each step', share)}: "
+        f"Data costs {whose(ladder.session)} {percent_of('each step', share)}: "
         f"{what(top)} costs {number(top.ms.value)} of {number(base.value)} ms."
     )
     if others:
-        cost = "costs" if len(others) == 1 else "cost"
-        text += f" {', '.join(map(shown, others)).capitalize()} {cost} a comparable part."
+        text += f" A comparable part goes into {listed([*map(shown, others)])}."
     if not best:
         return text
     if after <= (1 + RESOLUTION) * 1000.0 / base.value:
         text += " Removing it alone would not make the loop faster"
-        text += f", because {shown(following)} limits it too" if following != "compute" else ""
-        return text + f"; with no input cost at all, {number(best)} steps/s."
+        text += f": {shown(following)} would still limit it" if following != "compute" else ""
+        return text + f"; if data were free, {number(best)} steps/s."
     text += f" Without it the loop would run at about {number(after)} steps/s"
     if following != "compute":
-        return text + f", limited next by {shown(following)}; with no input cost at all, {number(best)}."
+        return text + f", limited next by {shown(following)}; if data were free, {number(best)}."
     text += f" instead of {number(1000.0 / base.value)}"
     if after < (1 - GATE) * best:  # several small costs remain
-        return text + f"; with no input cost at all, {number(best)}."
+        return text + f"; if data were free, {number(best)}."
     return text + ", limited by the model itself."
 
 
@@ -213,15 +229,14 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
     best = ladder.best
     return (
         f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms "
-        f"{fed(ladder)}, so the input pipeline costs {percent_of('', share)}. "
-        "To train faster, work on the model's own step."
+        f"{fed(ladder)}, so data costs {percent_of('', share)}. To be faster, work on the model's own step."
     )
 
 
 def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     most = f" Most of it would be {shown(top.stage)}." if top is not None else ""
     return (
-        f"It is not yet certain whether the loop starves: the input pipeline costs {percent_of('the step', share)}."
+        f"It is not yet certain whether the loop starves: data costs {percent_of('each step', share)}."
         f"{most} A longer --budget narrows the interval."
     )
 
@@ -229,9 +244,9 @@ def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
 def contention(ladder: LadderView, lost: Interval) -> str:
     base = ladder.ms("baseline")
     return (
-        f"The workers are not late, but they compete with the training process for the CPU: while they run, a step "
-        f"takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. Fewer workers or "
-        f"fewer threads, not more, should help.{_threads(ladder.session)}"
+        f"The workers are not late, but they compete with the {loop_of(ladder.session)} process for the CPU: while "
+        f"they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. "
+        f"Fewer workers or fewer threads, not more, should help.{_threads(ladder.session)}"
     )
 
 
@@ -271,17 +286,7 @@ def too_little(ladder: LadderView) -> str:
     return f"Too little is known to say whether the loop starves: {seen}."
 
 
-def so_far(session: Session) -> str:
-    """Return the interim result in one line during the measurement; empty before the first steps."""
-    ladder = LadderView(session)
-    waited = ladder.waited("baseline") if ladder.has("baseline") else None
-    if waited is None:
-        return ""
-    text = f"the loop waits for data {percent(waited.value)} of each step of {number(ladder.ms('baseline').value)} ms"
-    workers, made = session.workers, ladder.evidence("baseline").get("worker_ms", 0.0)
-    if workers and made:  # at first the loop consumes batches that were queued during the slow first step
-        who = "its worker makes" if workers == 1 else f"its {workers} workers make"
-        text += f", {who} a batch every {number(made / workers)} ms"
-    parts = parts_of_sample(session.inside, lambda cost: cost.wall_ms)
-    named_parts = ", ".join(f"{name} {percent(share)}" for name, share in parts[:3] if share > 0)
-    return f"{text}; time per sample: {named_parts}" if parts else text
+def waiting(ladder: LadderView) -> str:
+    """Return how long the loop waits in ``next()``; empty if that is unknown."""
+    share = ladder.waited("baseline") if ladder.has("baseline") else None
+    return f"the loop waits {percent(share.value)} of a step in next()" if share is not None else ""

@@ -30,7 +30,7 @@ from .intervals import Interval
 from .ladder import LadderView
 from .paces import Late, all_bound, by_pace, input_pace, late_by_pace
 from .rank_trials import MOST_PAIRS, Change, Needed, Result, Trials
-from .sentences import number, numbered, percent, times
+from .sentences import number, numbered, percent, shown, times
 from .thresholds import GATE
 from .verdict import OBSERVED, PROVEN, decided
 
@@ -159,8 +159,8 @@ def _mostly(rank: Rank, alone: bool) -> str:
         return ""
     if rank.workers:
         who = "its workers spend" if alone else f"the workers of rank {rank.rank} spend"
-        return f"; {who} {percent(share)} in {stage}"
-    return f"; {'it' if alone else f'rank {rank.rank}'} spends {percent(share)} in {stage}"
+        return f"; {who} {percent(share)} in {shown(stage)}"
+    return f"; {'it' if alone else f'rank {rank.rank}'} spends {percent(share)} in {shown(stage)}"
 
 
 # Input
@@ -171,7 +171,7 @@ def _of_input(
 ) -> tuple[Straggler | None, str]:
     """Return the ranks whose input holds up the job, or why there are none; ``loses`` says whether it waits at all."""
     if not loses:
-        return None, "the job does not wait for its input" if loses is False else "it is open whether the job waits"
+        return None, "data costs the job no time" if loses is False else "it is open whether data costs the job time"
     ranks, most = _suspects(ranks, trials), len(ranks) // 2
     paces = [input_pace(rank) for rank in ranks]
     if paces[most] is None:

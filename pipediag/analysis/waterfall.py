@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 
 from ..session import RUNGS, STAGE_OF_RUNG, Place, Session
-from .chain import dominant, heaviest, joined
+from .chain import dominant, grains, heaviest, joined
 from .diagnosis import Stage, Without
 from .estimate import WORKERS
 from .intervals import Interval, exactly, least, total
@@ -207,9 +207,11 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     storage = min(work.samples * inside.load.wall_ms / inside.whole.wall_ms, _cold(ladder) * batch)
     transforms = sum(work.links)
     more = 1 + work.between / transforms if transforms > 0 else 1.0  # the code that applies the links goes with them
+    probed = sum(link.cost.wall_ms for link in inside.links)
+    each = more * transforms / probed if probed > 0 else 0.0
     links = [
-        _Part("transform", more * ms, ["transform"], "", Place(link.name, link.where), [link.name])
-        for link, ms in zip(inside.links, work.links, strict=True)
+        _Part("transform", each * one.cost.wall_ms, ["transform"], "", one.place, [one.name])
+        for one in grains(inside.links)
     ]
     loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
@@ -261,8 +263,8 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
             place = dominant(links) or (None if whole else joined(links))
         most = heaviest(ladder.session.inside)
         if stage == "load" and "transform" in covers and most is not None and most[1] >= CO_BOTTLENECK:
-            place = Place(most[0].name, most[0].where)  # by worker time: the rungs do not separate them
-        names = [link.name for link in links] if stage == "transform" else []
+            place = most[0]  # by worker time: the rungs do not separate them
+        names = [*dict.fromkeys(one.name for one in grains(links))] if stage == "transform" else []
         parts.append(_Part(stage, cost.value, covers, rung, place, names, cost.arm))
     return parts or [_Part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
 

@@ -74,5 +74,5 @@ def gated(diagnosis: Diagnosis, percent: float | None) -> int:
     code, starved = exit_code(diagnosis.session), diagnosis.verdict.starved
     if code or percent is None or starved is None or 100 * starved.low <= percent:
         return code
-    say(f"input costs more than {percent:g} % of a step")
+    say(f"data costs more than {percent:g} % of a step")
     return EXIT_GATE

@@ -13,7 +13,7 @@ from .._version import __version__
 from ..analysis.sentences import counted
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
-from ..session import REMEDIES, Profile, Rung, Session, fed_apart
+from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received
 from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
 from .lines import Job
@@ -170,7 +170,8 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         if not rung or failures >= MAX_EXCLUDED:
             return None
         following.excluded[rung] = f"{_FAILED_UNDER}: {outcome.story.error}"
-        following.why = f"the script failed under the rung {rung} ({outcome.story.error}); running it again without it"
+        error = outcome.story.error
+        following.why = f"the script failed on {received(rung)} ({error}); running it again without them"
         return following
     if not outcome.drawn:
         return None
@@ -222,5 +223,5 @@ def _why_again(following: Plan, outcome: Outcome) -> str:
     """Return why a script that ended by itself runs again, as text."""
     steps = outcome.story.optimizer_steps
     after = counted(steps, "step") if steps else counted(sum(one.draws for one in outcome.drawn), "batch", "batches")
-    left = "the changes that could help" if following.climbed else "the remaining rungs"
+    left = "the changes that could help" if following.climbed else "the other stages"
     return f"the script ended after {after}; running it again to measure {left}"

@@ -40,7 +40,7 @@ class OpenWindow:
         self._device = loop_side.device
         self._loop_side = loop_side
         self._training = setting.training
-        self._trained = setting.training.steps
+        self._stepped, self._went_back = setting.training.steps, setting.training.backwards
         self._attempt = setting.plan.attempt
         self._watch = Stopwatch(self._clock, self._device.synchronize)
         self._steps = StepClock(self._clock, self._device)
@@ -133,8 +133,8 @@ class OpenWindow:
 
     @property
     def optimizer_steps(self) -> int:
-        """Number of optimizer steps since the window was opened."""
-        return self._training.steps - self._trained
+        """Number of optimizer steps since the window was opened, or if there are none, of backward passes."""
+        return self._training.steps - self._stepped or self._training.backwards - self._went_back
 
     @property
     def running(self) -> bool:

@@ -28,6 +28,7 @@ class Training:
 
     def __init__(self) -> None:
         self.steps = 0
+        self.backwards = 0  # counted only while models are watched
         self.device: torch.device | None = None
         self.credits: dict[int, int] = {}
         self._draws = 0
@@ -80,8 +81,18 @@ class Training:
 
     @contextmanager
     def watching_models(self) -> Iterator[None]:
-        """Find the device without an optimizer within the context: that of the first called module's parameters."""
-        with hooked(register_module_forward_pre_hook(self._called)):
+        """Do without an optimizer within the context: count backward passes, and take the first called module's device.
+
+        Not every optimizer is one of torch's.
+        """
+        native = torch.autograd.backward
+
+        @wraps(native)
+        def backward(*args: Any, **kwargs: Any) -> None:
+            native(*args, **kwargs)
+            self.backwards += 1
+
+        with hooked(register_module_forward_pre_hook(self._called)), replaced(torch.autograd, "backward", backward):
             yield
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
 from ..analysis.savings import Savings
-from ..analysis.sentences import number, shown, times
+from ..analysis.sentences import ends, number, shown, times
 from .document import Advice, Paragraph, Section
 
 #: Units of time, with their seconds; a time is given in the largest unit of which it has at least two.
@@ -47,8 +45,8 @@ def savings(diagnosis: Diagnosis, saved: Savings | None) -> str:
         return ""
     unit, seconds = next((one for one in _UNITS if saved.now >= 2 * one[1]), _UNITS[-1])
     now, then = saved.now / seconds, saved.then.times(1 / seconds)
-    high = "more" if math.isinf(then.high) else number(then.high)
-    took = f"{number(then.value)} {unit} ({number(then.low)} to {high})"
+    between = ends(then)
+    took = f"{number(then.value)} {unit}{between and f' ({between})'}"
     if saved.batches is None:
         told = f"hour of today's training: {took}"
     else:

@@ -17,7 +17,7 @@ def blocks(comparison: Comparison) -> list[Block]:
     settings = [f"{name}: {_setting(was)} -> {_setting(now)}" for name, was, now in comparison.settings]
     return [
         title(summarise(comparison)),
-        Paragraph(f"bottleneck: {' -> '.join(side.verdict.bottleneck for side in sides.values())}", "line"),
+        Paragraph(f"bottleneck: {' -> '.join(shown(side.verdict.bottleneck) for side in sides.values())}", "line"),
         Listing([f"{name}: {side.verdict.sentence}" for name, side in sides.items()], details=True),
         Section("steps a second", [Table(_HEADERS, "lrrrll", [*map(_rung, comparison.rungs)])]),
         Section("a worker's own ms for a sample", [_own(comparison.of_the_workers)]),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
-from ..analysis.sentences import counted, fed, job, number, percent, shown
+from ..analysis.sentences import counted, ends, fed, job, number, percent, shown
 from ..analysis.summary import Summary, summarise
 from ..session import CACHED, Place, Warning_
 from . import account, advice, evidence, knobs, model, ranks, remedy
@@ -28,7 +28,9 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
     culprit = verdict.culprit or Place("")
     return [
         title(summarise(diagnosis), setting(diagnosis)),
-        Paragraph(f"bottleneck: {verdict.bottleneck}" + (f" ({verdict.level})" if verdict.level else ""), "line"),
+        Paragraph(
+            f"bottleneck: {shown(verdict.bottleneck)}" + (f" ({verdict.level})" if verdict.level else ""), "line"
+        ),
         Paragraph(verdict.sentence),
         Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
         Location("culprit", culprit.name, culprit.where + (f", made at {culprit.made}" if culprit.made else "")),
@@ -79,8 +81,8 @@ def step_line(diagnosis: Diagnosis) -> str:
         return ""
     base, best = ladder.ms("baseline").value, ladder.best.value
     return (
-        f"step {ms(base)} = compute {ms(best)} + input {ms(base - best)};  "
-        f"{number(1000 / base)} steps/s now, {number(1000 / best)} {fed(ladder)}"
+        f"step {ms(base)} = model {ms(best)} + data {ms(base - best)};  "
+        f"{number(1000 / base)} steps/s now, {number(1000 / best)} possible {fed(ladder)}"
     )
 
 
@@ -120,7 +122,7 @@ def _merged(pieces: list[Stage]) -> Stage:
 
 
 def _row(piece: Stage) -> StageRow:
-    covers, name = piece.others, shown(piece.stage)
+    covers, name = [*map(shown, piece.others)], shown(piece.stage)
     name += f" (with {', '.join(covers)})" if covers else ""
     name += f": {_links(piece.links)}" if piece.links else ""
     without = ""
@@ -142,8 +144,9 @@ def value(interval: Interval | None) -> str:
 
 
 def between(interval: Interval | None) -> str:
-    """Return the ends of an interval; they are infinite if there was only one window."""
+    """Return the ends of an interval, empty if both round to its value; they are infinite if there was one window."""
     if interval is None:
         return ""
-    infinite = math.isinf(interval.low) or math.isinf(interval.high)
-    return "one window" if infinite else f"{number(interval.low)} .. {number(interval.high)}"
+    if math.isinf(interval.low) or math.isinf(interval.high):
+        return "one window"
+    return ends(interval).replace(" to ", " .. ")

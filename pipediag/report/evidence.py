@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from ..analysis.chain import why_unsplit
-from ..analysis.sentences import number, percent
-from ..session import CONTROLS, RUNG_MEANING, Session, ordered, settings_of
+from ..analysis.chain import grains, why_unsplit
+from ..analysis.sentences import number, percent, shown, waiting
+from ..session import CONTROLS, RUNG_MEANING, Cost, Session, ordered, settings_of
 from . import account
 from .document import Listing, Section, Table
+
+#: Share of a sample's time from which the code between the transforms has a row.
+_SEEN = 0.02
 
 
 def sections(diagnosis: Diagnosis) -> list[Section]:
@@ -20,22 +23,24 @@ def sections(diagnosis: Diagnosis) -> list[Section]:
     ]
 
 
-def worker_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str, str, str]]:
-    """Return a worker's cost per sample: the loading, then the transforms in their order.
-
-    The cells are the name, milliseconds of wall and of CPU time, the share of the wall time, and the place.
-    """
-    inside = diagnosis.session.inside
+def worker_parts(diagnosis: Diagnosis) -> list[tuple[str, str, Cost]]:
+    """Return the parts of a worker's time for a sample with their places: loading, then the transforms in order."""
+    inside, loader = diagnosis.session.inside, diagnosis.session.loader
     if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
         return []
-    loader = diagnosis.session.loader
     where = loader.dataset_code.where if loader and loader.dataset_code else ""
-    pieces = [("load", where, inside.load), *((link.name, link.where, link.cost) for link in inside.links)]
-    if inside.between.wall_ms > 0.02 * inside.whole.wall_ms:
-        pieces.append(("(between them)", "", inside.between))
+    parts = [(shown("load"), where, inside.load), *((one.in_full, one.where, one.cost) for one in grains(inside.links))]
+    between = [("(between them)", "", inside.between)]
+    return parts + between * (inside.between.wall_ms > _SEEN * inside.whole.wall_ms)
+
+
+def worker_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str, str, str]]:
+    """Return :func:`worker_parts` as cells: name, milliseconds of wall and CPU time, share of the wall time, place."""
+    inside = diagnosis.session.inside
     return [
-        (name, number(c.wall_ms), number(c.cpu_ms), percent(c.wall_ms / inside.whole.wall_ms), where)
-        for name, where, c in pieces
+        (name, number(cost.wall_ms), number(cost.cpu_ms), percent(cost.wall_ms / inside.whole.wall_ms), where)
+        for name, where, cost in worker_parts(diagnosis)
+        if inside is not None
     ]
 
 
@@ -57,7 +62,7 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
     if unsplit := why_unsplit(diagnosis.session):
         lines.append(f"single transforms: {unsplit}")
     lines += [f"parts of {link.name}: {link.whole}" for link in diagnosis.session.links if link.whole]
-    return lines
+    return [*dict.fromkeys(lines)]
 
 
 def evidence_lines(diagnosis: Diagnosis) -> list[str]:
@@ -77,7 +82,9 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     if "wait_ms" in seen:
         stalled = seen.get("stalled_ms", 0.0)
         behind = f", {ms(stalled)} of it for one slow batch while later ones were ready" if stalled >= 0.01 else ""
-        lines.append(f"the loop waits {ms(seen['wait_ms'])} a step for batches{behind}")
+        share, step = ladder.waited("baseline"), ladder.ms("baseline").value
+        assert share is not None, "its wait is known"
+        lines.append(f"{waiting(ladder)}: {ms(share.value * step)} of {ms(step)}{behind}")
     if "cores_busy" in seen and "process_cpu" in seen:
         usable = session.cores
         of = f" of {usable:g} usable" if usable else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ..analysis import Diagnosis
 from ..analysis.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..analysis.savings import of_remedy
-from ..analysis.sentences import elsewhere, named, number, together
+from ..analysis.sentences import elsewhere, ends, named, number, together
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
 from .advice import savings
 from .document import Block, Code, Listing, Section
@@ -86,8 +86,8 @@ def _verdict(result: Outcome) -> str:
     if result.speedup is None:
         return f"reverted: {result.reverted}"
     speedup = result.speedup
-    known = f" ({number(speedup.low)} to {number(speedup.high)})" if math.isfinite(speedup.high) else " in one round"
-    ratio = f"{number(speedup.value)} times the steps{known}"
+    between = ends(speedup) if math.isfinite(speedup.high) else "in one round"
+    ratio = f"{number(speedup.value)} times the steps{between and f' ({between})'}"
     return f"it pays: {ratio}" if result.applied else f"reverted: {result.reverted}; {ratio}"
 
 

@@ -55,7 +55,8 @@ def _ever_shorter(summary: Summary) -> Iterator[Summary]:
         elif len(summary.actions) > 2:
             summary = replace(summary, actions=summary.actions[:-1])
         elif len(summary.causes) > 2:
-            summary = replace(summary, causes=summary.causes[:-1], rest="")
+            *causes, last = summary.causes
+            summary = replace(summary, causes=causes, rest=[last, *summary.rest])
         else:
             summary = replace(summary, findings=summary.findings[:-1], notes=summary.notes + 1)
         yield summary
@@ -89,7 +90,8 @@ class _Screen:
             self._title("WHERE, ms of each step" + (f" ({summary.basis})" if summary.basis else ""))
             self._causes(summary.causes)
             if summary.rest:
-                self._print(Text(f"the rest: {summary.rest}", "dim"))
+                rest = ", ".join(f"{one.name} {number(one.ms)} ms" for one in summary.rest)
+                self._print(Text(f"the rest: {rest}", "dim"))
         if summary.findings:
             self._title(summary.findings_title.upper())
             self._print(_grid([[Text(name), Text(what)] for name, what in summary.findings], "ll"))
@@ -135,23 +137,25 @@ class _Screen:
         return list(map(Text, [*cells, rate.note]))
 
     def _causes(self, causes: list[StageCost]) -> None:
-        """Print the causes in columns: with bars if they fit beside the places, long places on lines of their own."""
+        """Print the causes in columns, with bars unless only without them all places fit beside; others go below."""
         most, room = max(cause.share for cause in causes), self._console.width - 2
         rows = [[cause.name, f"{number(cause.ms)} ms", percent(cause.share)] for cause in causes]
         room -= sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
-        longest = max(len(cause.where) for cause in causes)
-        beside = room >= longest
-        for cause, cells in zip(causes, rows, strict=True):
-            if room >= (longest if beside else 0) + _SHORT_BAR + 2:
+        places = [", ".join(filter(None, (cause.where, cause.note))) for cause in causes]
+        with_bars = room - _SHORT_BAR - 2
+        if with_bars >= 0 and not with_bars < max(map(len, places)) <= room:
+            room = with_bars
+            for cause, cells in zip(causes, rows, strict=True):
                 cells.append(f"{self._bar(cause.share / most, _SHORT_BAR):<{_SHORT_BAR}}")
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for cause, cells in zip(causes, rows, strict=True):
+        for place, cells in zip(places, rows, strict=True):
             padded = [cells[0].ljust(widths[0])] + [
                 cell.rjust(w) for cell, w in zip(cells[1:], widths[1:], strict=True)
             ]
-            self._print(Text("  ".join(padded + [cause.where] * beside)))
-            if not beside and cause.where:
-                self._print(Text(cause.where), 6)
+            beside = len(place) <= room
+            self._print(Text("  ".join(padded + [place] * beside)))
+            if not beside:
+                self._print(Text(place), 6)
 
     def _bar(self, share: float, width: int = _BAR) -> str:
         if not self._fancy:

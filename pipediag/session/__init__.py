@@ -37,6 +37,7 @@ from .rungs import (
     is_rung,
     made_under,
     ordered,
+    received,
     settings_of,
     settings_rung,
     workers_make,
@@ -44,7 +45,7 @@ from .rungs import (
 from .script import Script, Warning_
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
 from .windows import UNTOUCHED, Account, Observed, Startup, Stretch, Window
-from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Slow, Tail
+from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail
 
 __all__ = [
     "CACHED",
@@ -81,6 +82,7 @@ __all__ = [
     "LoaderSettings",
     "Observed",
     "Padding",
+    "Part",
     "Pictured",
     "Place",
     "Prefix",
@@ -107,6 +109,7 @@ __all__ = [
     "is_rung",
     "made_under",
     "ordered",
+    "received",
     "settings_of",
     "settings_rung",
     "workers_make",
@@ -172,6 +175,11 @@ class Session:
         """Return the ladder's rungs that have at least one window, fastest rung first."""
         seen = {w.rung for w in self.windows}
         return [name for name in ordered(seen) if name not in CONTROLS and not fed_apart(name)]
+
+    @property
+    def evaluates(self) -> bool:
+        """True if the loop does not train: windows were measured, and no optimizer stepped in any of them."""
+        return bool(self.windows) and not any(window.optimizer_steps for window in self.windows)
 
     @property
     def links(self) -> list[Link]:

@@ -64,7 +64,7 @@ LADDER = (
         "ipc",
         "handing batches from the worker processes to the training process",
         "a cached batch, sent again by the workers",
-        "handing batches over",
+        "hand-off",
     ),
     RungKind(
         "sample",
@@ -77,7 +77,7 @@ LADDER = (
         "raw",
         "transform",
         "running the transforms on every sample",
-        "cached raw samples, transformed anew",
+        "cached samples as they were loaded, transformed anew",
         "transforms",
     ),
     RungKind(
@@ -114,6 +114,22 @@ CACHED = tuple(kind.name for kind in LADDER if kind.cached)
 
 _CUT, _SETTINGS = "transform:", "settings:"
 _MOST_DIGITS = 6
+
+
+#: What the training loop receives under a remedy, in words for a reader.
+_UNDER_REMEDIES = {
+    REMEDIED: "batches whose transforms run on the device",
+    DECODED: "batches that are decoded on the device",
+    LOADED_ONCE: "samples from a cache",
+    HANDED_OVER: "batches handed over in re-used memory",
+}
+
+
+def received(rung: str) -> str:
+    """Return what the training loop receives under a rung, in words for a reader."""
+    if (links := cut_of(rung)) is not None:
+        return f"cached samples after the first {links} transform{'s' if links > 1 else ''}, the others run anew"
+    return {**RUNG_MEANING, **_UNDER_REMEDIES}.get(rung, "batches of a loader with other settings")
 
 
 def made_under(rung: str) -> str:

@@ -58,7 +58,8 @@ class Window:
     """One timed stretch of the training loop under one rung.
 
     ``steps`` counts batches drawn from the loader; ``optimizer_steps`` counts the optimizer steps in the same stretch
-    (fewer under gradient accumulation). ``seconds`` is wall time with the device synchronised at both ends.
+    (fewer under gradient accumulation), or backward passes if no optimizer of torch's stepped. ``seconds`` is wall time
+    with the device synchronised at both ends.
     ``evidence`` holds the other figures of the window; see :mod:`pipediag.measure.evidence` for the keys.
     ``account`` is None if the kernel keeps no counters, or if another thread than the training's draws the batches.
     """

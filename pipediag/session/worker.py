@@ -20,13 +20,25 @@ class Cost:
 
 
 @dataclass
+class Part:
+    """A transform that a wrapper such as ``RandomApply`` runs, not necessarily for every sample; see :class:`Link`."""
+
+    name: str
+    where: str = ""
+    origin: str = ""
+    library: bool = False
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass
 class Link:
     """One transform of the chain, in the order in which a sample passes through it.
 
-    ``whole`` says why a link that holds other callables was not split further. ``origin`` is the module that defines
-    it, ``given`` its input: ``picture`` (Pillow's), ``tensor``, ``array``, or the name of another type. ``bytes_in``
-    and ``bytes_out`` are the sizes of input and output, averages over the probed calls. ``library`` is True if
-    ``where`` is a library's file, relative to its package.
+    ``whole`` says why a link that holds other callables was not split further, ``parts`` which of them it ran if they
+    take nearly all of its time. ``origin`` is the module that defines it, ``given`` its input: ``picture`` (Pillow's),
+    ``tensor``, ``array``, or the name of another type. ``bytes_in`` and ``bytes_out`` are the sizes of input and
+    output, averages over the probed calls. ``library`` is True if ``where`` is a library's file, relative to its
+    package.
     """
 
     name: str
@@ -38,6 +50,7 @@ class Link:
     bytes_in: float = 0.0
     bytes_out: float = 0.0
     library: bool = False
+    parts: list[Part] = field(default_factory=list)
 
 
 @dataclass

@@ -15,11 +15,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..frames import is_users
-from ..session import Link, Place
+from ..session import Link, Part, Place
 from .places import cell, link_of, short
+
+_Transform = TypeVar("_Transform", Link, Part)
 
 #: Maximum number of source files searched, and maximum bytes of one.
 _MOST_FILES, _MOST_BYTES = 200, 1 << 18
@@ -40,19 +42,28 @@ def places_of(transforms: Sequence[Any]) -> list[Place]:
 def located(links: Sequence[Link]) -> list[Link]:
     """Locate a library's transforms at the line of the user's code that constructs them, if that is certain.
 
-    The user's own stay at their definition, as do functions: calling one elsewhere has nothing to do with the chain.
+    So are the parts of wrappers. The user's own stay at their definition, as do functions: calling one elsewhere has
+    nothing to do with the chain.
     """
-    foreign = [(link.library or not link.where) and _is_of_class(link) for link in links]
+    lines = iter(_lines([*links, *(part for link in links for part in link.parts)]))
+    found = [_at(link, next(lines)) for link in links]
+    return [replace(link, parts=[_at(part, next(lines)) for part in link.parts]) for link in found]
+
+
+def _at(transform: _Transform, line: str) -> _Transform:
+    return replace(transform, where=line, library=False) if line else transform
+
+
+def _lines(transforms: Sequence[Link | Part]) -> list[str]:
+    """Return the line of the user's code that constructs each library's transform, or "" if none is certain."""
+    foreign = [(one.library or not one.where) and _is_of_class(one) for one in transforms]
     if not any(foreign):
-        return list(links)
-    made = constructions({link.name for link, sought in zip(links, foreign, strict=True) if sought}, links)
-    return [
-        replace(link, where=made[link.name], library=False) if sought and made[link.name] else link
-        for link, sought in zip(links, foreign, strict=True)
-    ]
+        return [""] * len(transforms)
+    made = constructions({one.name for one, sought in zip(transforms, foreign, strict=True) if sought}, transforms)
+    return [made[one.name] if sought else "" for one, sought in zip(transforms, foreign, strict=True)]
 
 
-def _is_of_class(link: Link) -> bool:
+def _is_of_class(link: Link | Part) -> bool:
     """Return whether a transform is named by its class. Only a class can be without both a line and its name there."""
     try:
         return isinstance(attrgetter(link.name)(sys.modules.get(link.origin)), type)
@@ -60,7 +71,7 @@ def _is_of_class(link: Link) -> bool:
         return not link.where
 
 
-def constructions(names: Collection[str], chain: Sequence[Link] = ()) -> dict[str, str]:
+def constructions(names: Collection[str], chain: Sequence[Link | Part] = ()) -> dict[str, str]:
     """Return the line of the user's code that constructs each class, or "" if it is ambiguous.
 
     Of several lines, take the one next to most of the chain's other names: a script often builds one chain for training

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pipediag.analysis.chain import dominant, heaviest, joined, merged, why_unsplit
-from pipediag.session import NOT_YET, Cost, Inside, Link, Place, Session
+from pipediag.analysis.chain import Grain, dominant, grains, heaviest, joined, merged, parts_of_sample, why_unsplit
+from pipediag.session import NOT_YET, Cost, Inside, Link, Part, Place, Session
 
 from ..made import inside
 
@@ -84,10 +86,63 @@ class TestMerged:
         with pytest.raises(ValueError):
             merged([])
 
+    def test_parts_are_averages_too_though_a_worker_saw_none_of_their_calls(self) -> None:
+        wholes = inside(10.0, samples=30), inside(10.0, samples=10)
+        blur, noise = Part("Blur", "aug.py:1", "lib", True), Part("Noise")
+        wholes[0].links[0].parts = [replace(blur, cost=Cost(4.0, 4.0))]
+        wholes[1].links[0].parts = [replace(blur, cost=Cost(8.0, 8.0)), replace(noise, cost=Cost(2.0, 2.0))]
+        assert merged([*wholes]).links[0].parts == [
+            replace(blur, cost=Cost(5.0, 5.0)),
+            replace(noise, cost=Cost(0.5, 0.5)),
+        ]
+
+
+class TestGrains:
+    def test_calls_of_one_transform_at_one_place_are_one(self) -> None:
+        links = [Link(name, where, Cost(2.0, 1.0)) for name, where in [("A", "x:1"), ("B", "x:2"), ("A", "x:1")]]
+        assert grains(links) == [Grain("A", "x:1", Cost(4.0, 2.0)), Grain("B", "x:2", Cost(2.0, 1.0))]
+
+    @pytest.mark.parametrize(
+        "other", [Link("A", "x:2"), Link("B", "x:1"), Link("A", "x:1", origin="lib")], ids=["place", "name", "origin"]
+    )
+    def test_others_stay_apart(self, other: Link) -> None:
+        assert len(grains([Link("A", "x:1"), other])) == 2
+
+    def test_one_without_a_line_is_merged_by_name(self) -> None:
+        assert len(grains([Link("A"), Link("A")])) == 1
+
+    def test_a_wrapper_gives_way_to_what_it_runs(self) -> None:
+        """Its own code counts for them; a transform that also runs outside of it is one with that."""
+        parts = [
+            Part("Blur", "x:2", "lib", cost=Cost(6.0, 6.0)),
+            Part("Jitter", "x:3", "lib", cost=Cost(3.0, 3.0)),
+        ]
+        links = [Link("RandomApply", "x:1", Cost(12.0, 12.0), parts=parts), Link("Jitter", "x:3", Cost(1.0), "", "lib")]
+        blur, jitter = grains(links)
+        assert blur == Grain("Blur", "x:2", Cost(8.0, 8.0), "RandomApply")
+        assert jitter == Grain("Jitter", "x:3", Cost(5.0, 4.0))
+        assert [one.in_full for one in grains(links[:1])] == ["Blur in RandomApply", "Jitter in RandomApply"]
+
+    @pytest.mark.parametrize("part", [Part("Blur", "lib/blur.py:90", library=True), Part("Blur")])
+    @pytest.mark.parametrize("where", ["x:1", ""])
+    def test_a_part_without_a_line_of_the_users_is_at_its_wrappers(self, part: Part, where: str) -> None:
+        part = replace(part, cost=Cost(1.0, 1.0))
+        assert grains([Link("RandomApply", where, parts=[part])])[0].where == (where or part.where)
+
+    def test_parts_that_took_no_time_do_not_replace_it(self) -> None:
+        assert grains([Link("RandomApply", "x:1", parts=[Part("Blur")])]) == [Grain("RandomApply", "x:1", Cost())]
+
+    def test_parts_of_a_sample(self) -> None:
+        found = inside(2.0, 3.0, 2.0, load=3.0)
+        found.links[2] = replace(found.links[0])
+        told = parts_of_sample(found, lambda cost: cost.wall_ms)
+        assert told == [("A", 0.4), ("load", 0.3), ("B", 0.3)]
+
 
 class TestNames:
     def test_joined(self) -> None:
         assert joined(inside(1.0, 2.0, 3.0).links) == Place("A, B, C", "aug.py:10")
+        assert joined(2 * inside(1.0, 2.0).links) == Place("A, B", "aug.py:10")
         assert joined([]) is None
 
     @pytest.mark.parametrize(
@@ -110,7 +165,15 @@ class TestNames:
 
     def test_heaviest(self) -> None:
         found = inside(3.0, 12.0, load=5.0)
-        assert heaviest(found) == (found.links[1], 0.6)
+        assert heaviest(found) == (Place("B", "aug.py:20"), 0.6)
+
+    def test_heaviest_of_several_views(self) -> None:
+        """All calls of A together take more than C."""
+        found = inside(4.0, 9.0, 4.0, 3.0)
+        found.links[0] = replace(found.links[2])
+        assert heaviest(found) == (Place("B", "aug.py:20"), 9 / 22)
+        found.links[3] = replace(found.links[2])
+        assert heaviest(found) == (Place("C", "aug.py:30"), 12 / 22)
 
     @pytest.mark.parametrize("found", [None, Inside(), Inside(whole=Cost(5.0)), inside(1.0, load=-1.0)])
     def test_heaviest_of_nothing(self, found: Inside | None) -> None:

@@ -60,7 +60,7 @@ def test_not_monotone() -> None:
     session = make(climbing(raw=30.0) | {"warm": 60.0})
     (warning,) = diagnose_session(session).warnings
     assert warning.code == "not-monotone"
-    assert warning.message.startswith("adding load made the step 20")
+    assert warning.message.startswith("with loading a step is 20")
 
 
 def test_not_monotone_within_the_noise_is_nothing() -> None:
@@ -112,7 +112,7 @@ class TestFullCpu:
         assert warning is not None
         assert warning.code == "tipping-over"
         assert "3.9 of 4 usable cores" in warning.message
-        assert "3.7 already were before transform was added" in warning.message
+        assert "3.7 already were without transforms" in warning.message
         assert warning.help.endswith("not known")
 
     def test_nothing_is_suspected_of_a_loop_that_does_not_wait(self) -> None:
@@ -122,12 +122,12 @@ class TestFullCpu:
     def test_what_the_workers_do_with_their_time(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 6.0, load=3.0))
         assert warning is not None
-        assert warning.help == "judge by the workers' CPU time: B 60 %, load 30 %, A 10 %"
+        assert warning.help == "judge by the workers' CPU time: B 60 %, loading 30 %, A 10 %"
 
     def test_the_largest_four(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 2.0, 3.0, 4.0, 5.0, load=5.0))
         assert warning is not None
-        assert warning.help.endswith("load 25 %, E 25 %, D 20 %, C 15 %")
+        assert warning.help.endswith("loading 25 %, E 25 %, D 20 %, C 15 %")
 
     def test_time_without_a_cpu_does_not_count(self) -> None:
         found = inside(1.0, 6.0, load=3.0)
@@ -135,7 +135,7 @@ class TestFullCpu:
         found.whole = Cost(10.0, 4.0)
         warning = self.warning(3.7, 3.9, inside=found)
         assert warning is not None
-        assert warning.help.endswith("load 75 %, A 25 %, B 0 %")
+        assert warning.help.endswith("loading 75 %, A 25 %, B 0 %")
 
     def test_before_the_whole_chain_not_before_its_costliest_link(self) -> None:
         ladder = cut(climbing(raw=30.0), (20.0, 10.0))

@@ -395,7 +395,7 @@ class TestRendered:
 
     def test_text(self) -> None:
         text = RENDERERS[".txt"](runs(noise=0.0))
-        assert "\nbottleneck: transform -> transform\n" in text
+        assert "\nbottleneck: transforms -> transforms\n" in text
         lines = [" ".join(line.split()) for line in text.splitlines()]
         assert "baseline 12.3 16.4 1.33x 1.17 .. 1.51 significant" in lines
         assert "device 20 20 1x 0.881 .. 1.13 not significant" in lines

@@ -404,7 +404,7 @@ class TestReports:
     def test_markdown(self) -> None:
         text = render_markdown(diagnose_session(self.session()))
         assert "| num_workers=10, prefetch_factor=2 | 18.3 | 2.2x (2.2 to 2.21) | 0.4 s | best |" in text
-        assert "1. **num_workers=10 instead of 4** (transform): 2.2x (2.2 to 2.21) measured" in text
+        assert "1. **num_workers=10 instead of 4** (transforms): 2.2x (2.2 to 2.21) measured" in text
 
     def test_why_none_was_tried(self) -> None:
         session = starved()

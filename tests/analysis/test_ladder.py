@@ -134,7 +134,7 @@ class TestCeiling:
         diagnosis = diagnose_session(session)
         assert diagnosis.ladder.best.value == pytest.approx(60)
         assert [rate.steps_per_s for rate in summarise(diagnosis).rates] == pytest.approx([1000 / 66, 1000 / 60])
-        assert step_line(diagnosis).startswith("step 66 ms = compute 60 ms + input 6 ms")
+        assert step_line(diagnosis).startswith("step 66 ms = model 60 ms + data 6 ms")
 
     @pytest.mark.parametrize("rung", ["host", "worker", "raw"])
     def test_what_there_is(self, rung: str) -> None:

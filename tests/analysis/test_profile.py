@@ -157,7 +157,7 @@ def test_it_is_told_while_it_is_done() -> None:
     progress(Looking("", 6.0), Session())
     assert said.getvalue() == ""
     progress(Looking("5 steps with torch's profiler", 30.0), Session())
-    assert said.getvalue() == "pipediag: after the ladder: recording 5 steps with torch's profiler\n"
+    assert said.getvalue() == "pipediag: recording 5 steps with torch's profiler\n"
 
 
 class TestPasses:

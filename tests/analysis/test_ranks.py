@@ -209,7 +209,7 @@ def test_processes_that_are_too_many_are_said() -> None:
 
 def test_the_verdict_speaks_of_the_job() -> None:
     found = diagnose_session(job(4, 2))
-    assert found.verdict.sentence.startswith("The job of 4 ranks waits for data ")
+    assert found.verdict.sentence.startswith("Data costs the job of 4 ranks ")
     assert found.straggler is not None and found.straggler.ranks == (2,)
     assert not found.no_straggler
 

@@ -301,7 +301,7 @@ def test_a_late_rank_is_observed_without_a_trial() -> None:
     assert (found.ranks, found.kind, found.level) == ((0,), "input", "observed")
     assert found.sentence == (
         "Rank 0 holds up the job (observed: its workers give a batch every 325 ms, rank 1's every 10 ms); its workers "
-        "spend 98 % in load."
+        "spend 98 % in loading."
     )
     assert found.gain.value == pytest.approx(32.5) and 25 < found.gain.low < found.gain.high < 40
 
@@ -406,7 +406,7 @@ def test_the_sentence_names_what_the_workers_do() -> None:
     ranks[1].shares = {"load": 0.71, "transform": 0.29}
     found, _ = answered(session, ranks, ms)
     assert found is not None
-    assert found.sentence.endswith(" as fast; its workers spend 71 % in load.")
+    assert found.sentence.endswith(" as fast; its workers spend 71 % in loading.")
     assert found.to_dict().keys() == {"ranks", "kind", "gain", "sentence", "level"}
 
 

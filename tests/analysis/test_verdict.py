@@ -307,7 +307,7 @@ def test_co_bottlenecks() -> None:
     assert verdict.co_bottlenecks == ["load"]
     # Workers that need 40 of 78.4 ms less for a batch take so much less of a step that waits for nothing else.
     assert verdict.next_ceiling == ("load", pytest.approx(1000 / (138.6 * (1 - 40 / 78.4)), rel=0.02))
-    assert "Load costs a comparable part" in verdict.sentence
+    assert "A comparable part goes into loading." in verdict.sentence
     assert "limited next by load" in verdict.sentence
 
 
@@ -316,7 +316,7 @@ def test_next_ceiling_names_a_smaller_stage_that_is_worth_it() -> None:
     verdict = judged(make(climbing(raw=40.0, host=10.0))).verdict
     assert verdict.co_bottlenecks == []
     assert verdict.next_ceiling == ("transfer", pytest.approx(1000 / 60.2, rel=0.01))
-    assert "limited next by transfer; with no input cost at all, 20." in verdict.sentence
+    assert "limited next by copying to the device; if data were free, 20." in verdict.sentence
 
 
 def test_what_others_hide_brings_nothing_alone() -> None:
@@ -326,7 +326,7 @@ def test_what_others_hide_brings_nothing_alone() -> None:
     assert verdict.bottleneck == "transfer"
     assert verdict.next_ceiling == ("transform", pytest.approx(1000 / 81.0, rel=0.01))
     assert (
-        "Removing it alone would not make the loop faster, because transform limits it too; with no input cost at all, "
+        "Removing it alone would not make the loop faster: transforms would still limit it; if data were free, "
         "20 steps/s." in verdict.sentence
     )
 
@@ -364,7 +364,10 @@ class TestTheSideThatBinds:
         verdict = diagnosis.verdict
         assert (verdict.bottleneck, verdict.co_bottlenecks) == ("transform", ["transfer"])
         assert verdict.next_ceiling == ("transfer", pytest.approx(1000 / 70.2, rel=0.01))
-        assert "Without it the loop would run at about 14.2 steps/s, limited next by transfer" in verdict.sentence
+        assert (
+            "Without it the loop would run at about 14.2 steps/s, limited next by copying to the device"
+            in verdict.sentence
+        )
 
     def test_the_training_process(self) -> None:
         """A wait of 0.4 ms does not count."""
@@ -389,12 +392,12 @@ def test_sentence_has_the_numbers() -> None:
     verdict = judged(make(climbing(raw=30.0), noise=0.0)).verdict
     for number in ("38 %", "30 of 81 ms", "19.8 steps/s", "instead of 12.3"):
         assert number in verdict.sentence
-    assert verdict.sentence.startswith("The CUDA device waits for data")
+    assert verdict.sentence.startswith("Data costs your training 38 % of each step: ")
 
 
 def test_sentence_on_a_cpu() -> None:
     session = make(without(climbing(raw=30.0), "host"), absent=["host"], device="cpu")
-    assert judged(session).verdict.sentence.startswith("The training process waits for data")
+    assert judged(session).verdict.sentence.startswith("Data costs your training ")
 
 
 def test_sentence_says_that_the_dataset_could_not_be_split() -> None:
@@ -633,10 +636,9 @@ class TestObserved:
         assert verdict.starved is not None
         assert 0.2 < verdict.starved.low < 0.6 < verdict.starved.high < 0.95
         assert verdict.starved.value == pytest.approx(0.6, abs=0.05)
-        begins = "The training process waits" if device == "cpu" else "The CUDA device waits"
-        assert verdict.sentence.startswith(begins)
+        assert verdict.sentence.startswith("Data costs your training ")
         assert f"This was observed in {4 * count} steps" in verdict.sentence
-        assert "with no input cost" not in verdict.sentence, "that was not measured"
+        assert "if data were free" not in verdict.sentence, "that was not measured"
 
     def test_more_blocks_know_it_better(self) -> None:
         found = [judged(make({}, observed=blocks(n, 100.0, 60.0, noise=0.05))).verdict.starved for n in (1, 4, 40)]

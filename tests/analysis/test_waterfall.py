@@ -15,9 +15,9 @@ from pipediag.analysis.diagnosis import Stage, Without
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.waterfall import by_stage
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Place, Rung, Session, Window
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Cost, Part, Place, Rung, Session, Window
 
-from ..made import blocks, climbing, cut, inside, make, waits, without
+from ..made import blocks, climbing, cut, inside, make, views, waits, without
 
 LADDERS = st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 5000), min_size=1, max_size=7)
 
@@ -146,6 +146,30 @@ class TestWorkersTime:
         assert [p.culprit for p in found if p.stage == "transform"] == [
             Place("B", "aug.py:20"), Place("A", "aug.py:10")
         ]  # fmt: skip
+
+    def test_all_calls_of_a_transform_at_one_place_are_one_piece(self) -> None:
+        """Each of ten views is too small to be certain, but not all of them together."""
+        seen = waits(45.0, worker_ms=80.0, collate_ms=0.0)
+        found = views(inside(0.4, 0.2, load=2.0), 10)
+        session = make(self.LADDER, noise=0.001, evidence=seen, inside=found)
+        transforms = [p for p in diagnose_session(session).waterfall if p.stage == "transform"]
+        assert [(p.links, p.culprit) for p in transforms] == [
+            (["B"], Place("B", "aug.py:20")), (["A"], Place("A", "aug.py:10"))
+        ]  # fmt: skip
+        assert [p.ms.value for p in transforms] == pytest.approx([45 / 4, 45 / 2], rel=0.01)
+        assert all(p.ms.low > 0.5 * p.ms.value for p in transforms)
+        assert len(session.links) == 20, "cuts count the calls"
+
+    def test_a_wrapper_is_named_by_what_it_runs(self) -> None:
+        found = inside(1.0, 3.0, load=4.0)
+        found.links[1].parts = [Part("Blur", "aug.py:25", cost=Cost(2.7)), Part("Noise", cost=Cost(0.3))]
+        seen = waits(45.0, worker_ms=80.0, collate_ms=0.0)
+        transforms = diagnose_session(make(self.LADDER, noise=0.0, evidence=seen, inside=found)).waterfall[-4:-1]
+        assert [(p.links, p.ms.value) for p in transforms] == [
+            (["Noise"], pytest.approx(45 * 0.3 / 8)),
+            (["Blur"], pytest.approx(45 * 2.7 / 8)),
+            (["A"], pytest.approx(45 / 8)),
+        ]
 
     def test_rungs_do_not_move_it(self) -> None:
         """Marginal costs of rungs do not move the shares."""

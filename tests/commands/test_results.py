@@ -69,7 +69,7 @@ def test_one_file_that_fails_does_not_take_the_next_with_it(
 
     monkeypatch.setattr("pipediag.host.passes.analyze_script", measured)
     code, out, err = main("analyze", "-o", gone / "a.json", "-o", tmp_path / "b.md", script)
-    assert code == 1 and out.startswith("YOUR TRAINING")
+    assert code == 1 and out.startswith("DATA COSTS")
     assert err == f"pipediag: {gone / 'a.json'} could not be written (No such file or directory)\n"
     assert (tmp_path / "b.md").exists()
 
@@ -134,8 +134,8 @@ def test_verbosity(main: Main, script: Path, analyzed: Analyzed, command: str) -
     analyzed(make(SESSION))
     quiet, screen, whole = (main(command, "--fail-over", "90", *option, script)[1] for option in (["-q"], [], ["-v"]))
     assert quiet.count("\n") == 1 < screen.count("\n") <= 24
-    assert quiet.partition(":")[0].upper() == screen.partition(":")[0]
-    assert whole.startswith("YOUR TRAINING" if command == "analyze" else "THE AUDIT")
+    assert quiet.upper() == screen.partition("\n")[0].upper() + "\n"
+    assert whole.startswith("DATA COSTS" if command == "analyze" else "THE AUDIT")
 
 
 @pytest.mark.parametrize(

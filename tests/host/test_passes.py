@@ -35,7 +35,7 @@ class TestNext:
         """The progress display shows it."""
         plan = _next(Plan(budget=30.0), ended(), Session())
         assert plan is not None
-        assert plan.why == "the script ended after 40 steps; running it again to measure the remaining rungs"
+        assert plan.why == "the script ended after 40 steps; running it again to measure the other stages"
         untrained = replace(STORY, target=None, optimizer_steps=0, loaders=[replace(LOADER, draws=1)])
         plan = _next(Plan(budget=30.0, apply=9.0), ended(climbed=True, story=replace(untrained, target=1)), Session())
         assert plan is not None and plan.why.startswith("the script ended after 1 batch; ")
@@ -44,7 +44,8 @@ class TestNext:
         assert plan is not None and plan.why.startswith("no optimizer stepped; ")
         failed = ended(exit_code=1, story=replace(STORY, rung="device", error="TypeError: no"))
         plan = _next(Plan(budget=30.0), failed, Session())
-        assert plan is not None and plan.why.startswith("the script failed under the rung device (TypeError: no); ")
+        why = "the script failed on batches cached on the training device (TypeError: no); "
+        assert plan is not None and plan.why.startswith(why)
 
     @pytest.mark.parametrize("reason", ["settled", "budget"])
     def test_what_the_child_ended_is_over(self, reason: str) -> None:

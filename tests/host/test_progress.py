@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
+
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine, opening
 from pipediag.host.script import Target
-from pipediag.session import REMEDIED, Knobs, LoaderSettings, Rung, Session, settings_rung
-from pipediag.session.events import Applying, FirstBatch, Looking, Pass, Progress, Tick
+from pipediag.report.progress import Activity
+from pipediag.session import REMEDIED, Knobs, Loader, LoaderSettings, Rung, Session, settings_rung
+from pipediag.session.events import Applying, FirstBatch, Looking, Pass, Progress, Tick, Trying
 
-from ..made import blocks, make
+from ..made import blocks, climbing, inside, make, waits
 
 
 class Said(io.StringIO):
@@ -34,27 +37,29 @@ def wait(progress: ProgressLine, clock: list[float], seconds: float, session: Se
         progress(Tick(), session or Session())
 
 
-def test_a_line_every_ten_seconds_also_while_nothing_is_measured(clock: list[float]) -> None:
+def test_away_from_a_terminal_a_line_for_each_activity(clock: list[float]) -> None:
+    """And one every half minute while nothing new begins."""
     said, session = Said(), Session()
     progress = ProgressLine(said, 100.0)
     progress(Pass(1), session)
-    wait(progress, clock, 21)
-    assert said.lines == [
-        "running the script",
-        "the script is starting, 10 s so far",
-        "the script is starting, 20 s so far",
-    ]
+    wait(progress, clock, 61)
+    starting = "the script is starting"
+    assert said.lines == ["running the script", f"{starting}, 30 s so far", f"{starting}, 60 s so far"]
     progress(FirstBatch(), session)
-    wait(progress, clock, 10)
-    assert said.lines[-1] == "9 % of the time used, 91 s left at most: waiting for the training loop's first steps"
+    progress(Loader("Photos", num_workers=4, where="train.py:10"), session)
+    for round_ in range(5):
+        for rung in ("device", "worker", "baseline", "transform:2"):
+            progress(Progress(rung, round_), session)
+            wait(progress, clock, 0.5)
+    assert said.lines[3:] == ["training loader at train.py:10: Photos, 4 workers"]
+    wait(progress, clock, 20.5)
+    assert said.lines[4:] == ["70 s left at most: round 4, with the transforms from number 3 on"]
     progress(Applying("settled", REMEDIED), session)
-    wait(progress, clock, 10.5)
-    told = "testing on samples which transforms can move to the device"
-    assert said.lines[-2:] == [told, f"20 % of the time used, 80 s left at most: {told}"]
     progress(Looking("5 steps", 3.0), session)
     wait(progress, clock, 200)
-    assert said.lines[-1] == "100 % of the time used, 0 s left at most: after the ladder: recording 5 steps"
-    assert 24 <= len(said.lines) <= 28
+    assert said.lines[5:7] == ["testing on samples which transforms can move to the device", "recording 5 steps"]
+    assert said.lines[-1] == "0 s left at most: recording 5 steps"
+    assert len(said.lines) == 13
 
 
 def test_the_best_answer_so_far(clock: list[float]) -> None:
@@ -62,30 +67,62 @@ def test_the_best_answer_so_far(clock: list[float]) -> None:
     progress = ProgressLine(said, 100.0)
     progress(FirstBatch(), session)
     progress(Progress("baseline", 1), session)
-    answer = "the loop waits for data 40 % of each step of 100 ms"
-    assert said.lines[-1].startswith(answer)
-    wait(progress, clock, 10.5, session)
-    assert said.lines[-1].startswith(f"10 % of the time used, 90 s left at most: round 1, baseline; {answer}")
+    answer = "the loop waits 40 % of a step in next()"
+    assert said.lines == [answer]
+    progress(Progress("worker", 1), session)
+    wait(progress, clock, 30.5, session)
+    assert said.lines[1:] == [f"70 s left at most: round 1, with hand-off; {answer}"]
+    session = make(climbing(raw=30.0), noise=0.0, evidence=waits(31.0))
+    progress(Progress("baseline", 2), session)
+    wait(progress, clock, 30, session)
+    assert said.lines[2:] == ["40 s left at most: round 2, as it is; data costs 38 % of a step of 81 ms"]
+    with_more_room = Activity(100.0)
+    with_more_room.news(Progress("baseline", 2), session)
+    assert with_more_room.line(60.0, 120).endswith("data costs 38 % of a step of 81 ms; now 12.3, possible 20 steps/s")
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_no_line_is_too_long(clock: list[float], monkeypatch: pytest.MonkeyPatch, tty: bool) -> None:
+    """A pipe gets at most 100 characters, a terminal as many as it has columns."""
+    monkeypatch.setattr("pipediag.host.progress.columns", lambda stream: 60)
+    where = f"/x/site-packages/{'a_folder/' * 20}loop.py:1"
+    session = make(climbing(raw=30.0), evidence=waits(31.0), inside=inside(3.0))
+    session.links[0].name = "A" * 150
+    said = Said(tty)
+    progress = ProgressLine(said, 100.0)
+    progress(FirstBatch(), session)
+    progress(Loader("D" * 120, num_workers=4, where=where), session)
+    progress(Rung("raw", False, "not separable: " + "because of that " * 20), session)
+    for round_ in range(8):
+        progress(Progress("sample", round_), session)
+        wait(progress, clock, 11, session)
+    lines = said.getvalue().replace("\r\x1b[K", "\n").splitlines()
+    drawn = [line for line in lines if "because" not in line]  # what stays on a terminal is wrapped by it
+    assert max(map(len, drawn if tty else lines)) <= (59 if tty else 100)
+    assert all(line.startswith("pipediag: ") for line in lines if line)
 
 
 def test_why_a_pass_begins_again(clock: list[float]) -> None:
-    said = Said()
-    progress = ProgressLine(said)
-    progress(Pass(2, "the script ended after 12 steps; running it again"), Session())
-    wait(progress, clock, 10.5)
-    assert said.lines == [
-        "the script ended after 12 steps; running it again",
-        "the script is starting (run 2), 10 s so far",
-    ]
+    for tty in (False, True):
+        said = Said(tty)
+        progress = ProgressLine(said)
+        progress(Pass(2, "the script ended after 12 steps; running it again"), Session())
+        wait(progress, clock, 30.5)
+        assert said.lines[0] == "the script ended after 12 steps; running it again"
+        assert said.lines[-1].endswith("the script is starting (run 2), 30 s so far")
 
 
-def test_a_line_on_a_terminal_changes_each_second(clock: list[float]) -> None:
-    said = Said(tty=True)
+def test_one_line_on_a_terminal_changes_each_second(clock: list[float]) -> None:
+    said, session = Said(tty=True), Session()
     progress = ProgressLine(said, 100.0)
-    progress(Pass(1), Session())
+    progress(Pass(1), session)
     wait(progress, clock, 5.05)
     assert said.getvalue().count("\r\x1b[K") in (4, 5)
     assert said.getvalue().endswith("s so far")
+    progress(Loader("Photos", where="train.py:10"), session)
+    progress(Trying(3.0), session)
+    progress(Progress("settings:1", 3), session)
+    assert said.getvalue().count("\n") == 1, "only the first words stay"
     progress.clear()
     progress.clear()
     assert said.getvalue().endswith("s so far\r\x1b[K")
@@ -132,4 +169,5 @@ def test_settings_that_were_not_tried_are_named(clock: list[float]) -> None:
     said, session = Said(), make({"baseline": 100.0})
     session.knobs = Knobs([LoaderSettings(2, 4, False)])
     ProgressLine(said)(Rung(settings_rung(1), False, "there was no time for it"), session)
-    assert said.lines == ["num_workers=2, prefetch_factor=4: there was no time for it"]
+    ProgressLine(said)(Rung("raw", False, "not separable"), session)
+    assert said.lines == ["num_workers=2, prefetch_factor=4: there was no time for it", "transforms: not separable"]

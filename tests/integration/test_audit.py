@@ -28,12 +28,12 @@ def test_a_planted_sleep_fails(sandbox: Sandbox, planted: str) -> None:
     options = ["--budget", "20", "--fail-over", "50", "-o", str(summary)]
     ran, items = audited(sandbox, *options, planted, "--plant", "transform", code=3)
     assert items["starvation"]["status"] == "failed", ran.stdout
-    assert items["starvation"]["title"] == "input costs at most 50 % of a step"
+    assert items["starvation"]["title"] == "data costs at most 50 % of a step"
     assert items["supply"]["status"] == "failed"
     assert "rewrite" in items["supply"]["recommendations"]
-    assert any("not met: input costs at most 50 % of a step" in line for line in ran.said)
+    assert any("not met: data costs at most 50 % of a step" in line for line in ran.said)
     assert "Make augment cheaper" in summary.read_text()
-    assert ran.stdout.startswith("THE AUDIT FAILED: ") and "FAILED          input costs" in ran.stdout
+    assert ran.stdout.startswith("THE AUDIT FAILED: ") and "FAILED          data costs" in ran.stdout
 
     shown = sandbox.run(*PIPEDIAG, "report", "-v", str(sandbox.report))
     assert shown.code == 0 and "bottleneck: transform (" in shown.stdout, "its JSON is a report as well"

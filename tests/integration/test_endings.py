@@ -153,7 +153,7 @@ def test_ctrl_c_gives_a_partial_report(sandbox: Sandbox) -> None:
     process = sandbox.start(
         *PIPEDIAG, "analyze", "-v", "--budget", "10", "-o", str(output), str(SCRIPTS / "interrupted.py")
     )
-    said = _read_until(process, "the loop waits for data")
+    said = _read_until(process, "the loop waits ")
     began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
@@ -178,7 +178,7 @@ def test_ctrl_c_before_anything_is_measured(sandbox: Sandbox) -> None:
 def test_an_analysis_that_is_terminated_takes_its_children_along(sandbox: Sandbox) -> None:
     """As ``timeout`` does it, and continuous integration: the signal goes to pipediag alone. The sandbox then looks."""
     process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "60", str(SCRIPTS / "interrupted.py"))
-    _read_until(process, "the loop waits for data")
+    _read_until(process, "the loop waits ")
     process.terminate()
     assert process.wait(timeout=20) in (-signal.SIGTERM, 128 + signal.SIGTERM)
 

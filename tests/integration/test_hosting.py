@@ -31,7 +31,7 @@ def test_prints_the_same_lines_natively_and_under_analysis(
     else:
         done = analyze(*command, cwd=cwd, rungs=QUICK, budget=2)
     lines = done.stdout.splitlines()
-    answers = ("YOUR TRAINING", "THE LOADER", "IT IS OPEN", "TOO LITTLE")
+    answers = ("DATA COSTS", "YOUR TRAINING", "WORKERS", "IT IS OPEN", "TOO LITTLE")
     printed = lines[: next(i for i, line in enumerate(lines) if line.startswith(answers))]
     steps = [line for line in printed if "step" in line]
     assert len(steps) > 10

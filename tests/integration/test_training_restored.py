@@ -120,8 +120,8 @@ def test_an_exception_under_a_rung_names_it() -> None:
         pipediag.diagnose(DataLoader(Noise(), batch_size=8), step, budget=20, device="cpu")
     warnings = caught.value.diagnosis.warnings  # type: ignore[attr-defined]
     failed = next(one.message for one in warnings if one.code == "script-failed")
-    assert any(f"under the rung {name} ({meaning})" in failed for name, meaning in RUNG_MEANING.items())
-    assert any("under the rung" in note for note in getattr(caught.value, "__notes__", [failed]))
+    assert any(f"the loop failed on {meaning}: " in failed for meaning in RUNG_MEANING.values())
+    assert any("measured the loop on " in note for note in getattr(caught.value, "__notes__", [failed]))
 
 
 def test_an_exception_before_anything_was_measured_has_no_note(loader: DataLoader[Any]) -> None:

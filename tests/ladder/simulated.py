@@ -174,7 +174,7 @@ class Loop:
         self.timed: list[bool] = []  # for each step, whether the workers were not to be disturbed
         self.is_drawn_ahead = False  # by a thread of the script
         self.training = SimpleNamespace(
-            steps=0, drew=lambda ordinal: None, drawn_ahead=lambda ordinal: self.is_drawn_ahead
+            steps=0, backwards=0, drew=lambda ordinal: None, drawn_ahead=lambda ordinal: self.is_drawn_ahead
         )
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.epochs = Epochs(length, 0, horizon)

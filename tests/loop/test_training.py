@@ -111,6 +111,17 @@ def test_the_device_of_a_model_that_is_only_called() -> None:
     assert training.steps == 0
 
 
+def test_backward_passes_count_while_models_are_watched() -> None:
+    """A loop that updates its parameters by itself trains, although no optimizer steps."""
+    training, weight = Training(), torch.ones(1, requires_grad=True)
+    with training.watching_models():
+        (2 * weight).backward()
+        torch.autograd.backward([3 * weight])
+    (2 * weight).backward()
+    assert (training.backwards, training.steps) == (2, 0)
+    assert weight.grad == torch.full((1,), 7.0)
+
+
 def test_a_failing_step_does_not_count() -> None:
     training, sgd = Training(), optimizer()
 

@@ -44,7 +44,7 @@ RUNS = [Run((("--size", size),), ["train.py"], FAST) for size in ("1", "2")]
     [
         (
             SLOW,
-            ["YOUR TRAINING WAITS FOR DATA: 38 % of every step", "table of 7 rows", "inside a worker, ms per sample"],
+            ["DATA COSTS YOUR TRAINING 38 % OF EVERY STEP", "table of 7 rows", "inside a worker, ms per sample"],
         ),
         (audit(SLOW), ["THE AUDIT FAILED: 2 of 9 checks failed, 6 not measured, 1 passed", "what would help"]),
         (

@@ -70,7 +70,7 @@ def page() -> Outline:
 class TestDiagnosis:
     def test_sections_in_their_order(self, page: Outline) -> None:
         headline, *sections = page.titles
-        assert headline.startswith("Your training waits for data: 4")
+        assert headline.startswith("Data costs your training 4")
         assert sections == [
             "Where",
             "What to do",
@@ -93,14 +93,14 @@ class TestDiagnosis:
 
     def test_figures(self, page: Outline) -> None:
         for told in (
-            "Step 98 ms = compute 50 ms + input 48 ms",  # the step
+            "Step 98 ms = model 50 ms + data 48 ms",  # the step
             "cached samples after the first 3 transforms",  # the ladder
             "noise = rng.normal(0, self.sigma, image.shape)",  # a line of code
             "settings:2",  # a lane of the run
             "99 % below 47.5 ms",  # the histogram
             "4711",  # a slow sample
             "Rank 2 holds up the job",  # the answer
-            "load 86 %",  # a rank
+            "loading 86 %",  # a rank
             "+loader = pipediag.offload(loader)",  # the diff
             "Largest difference: 1.5 of 255 levels",  # a certified sample
             "num_workers=6, prefetch_factor=4, pin_memory=True",  # a setting

@@ -39,7 +39,7 @@ def numbers(diagnosis: Diagnosis) -> list[int]:
 
 def test_a_row_for_each_rank(held: Diagnosis) -> None:
     assert [row[0] for row in table(held).rows] == ["0", "1", "2", "3"]
-    assert table(held).rows[2] == ["2", "cuda:2", "32", "4", "54.2", "429", "107", "load 86 %", "holds up the job"]
+    assert table(held).rows[2] == ["2", "cuda:2", "32", "4", "54.2", "429", "107", "loading 86 %", "holds up the job"]
     assert {row[-1] for row in table(held).rows if row[0] != "2"} == {""}
     assert told(held) == ["the step and its stages are those of rank 2"]
 
@@ -99,7 +99,7 @@ def test_every_document_names_the_straggler(held: Diagnosis, ending: str) -> Non
     text = " ".join(written.split())
     assert "Rank 2 holds up the job: fed from its cache, the job runs " in text
     assert "4 ranks on 1 host" in text
-    assert ("The job of 4 ranks waits for data" in text) == (ending != ".html"), "a page has figures instead"
+    assert ("Data costs the job of 4 ranks" in text) == (ending != ".html"), "a page has figures instead"
     assert "holds up the job" in text.partition("anks")[2]
 
 
@@ -167,6 +167,6 @@ def test_a_slower_step_is_named_though_the_job_does_not_wait_for_data() -> None:
     diagnosis = diagnose_session(session)
     assert diagnosis.straggler is not None and diagnosis.straggler.kind == "step"
     shown = " ".join(screen.write(summarise(diagnosis)).split())
-    assert shown.startswith("YOUR TRAINING DOES NOT WAIT FOR DATA")
+    assert shown.startswith("YOUR TRAINING LOSES NO TIME TO DATA")
     assert "Rank 1 holds up the job: its own step takes longest. Delaying it by 20 ms delays the job" in shown
     assert [row[-1] for row in table(diagnosis).rows] == ["", "holds up the job", ""]

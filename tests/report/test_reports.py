@@ -235,7 +235,7 @@ class TestJson:
             assert piece.keys() >= {"stage", "culprit", "ms", "share"}
             assert piece["ms"].keys() == {"value", "low", "high"}
         (load,) = (piece for piece in data["waterfall"] if piece["stage"] == "load")
-        assert load["culprit"] == {"name": "Photos.__getitem__", "where": "data.py:5"}
+        assert load["culprit"].items() >= {"name": "Photos.__getitem__", "where": "data.py:5"}.items()
         base = next(rung for rung in data["rungs"] if rung["name"] == "baseline")["ms_per_step"]["value"]
         assert sum(piece["ms"]["value"] for piece in data["waterfall"]) == pytest.approx(base, abs=1e-4)
         assert all(piece["ms"]["value"] >= 0 for piece in data["waterfall"])
@@ -246,7 +246,7 @@ class TestJson:
     def test_verdict(self, data: dict[str, Any]) -> None:
         verdict = data["verdict"]
         assert verdict.keys() >= {
-            "bottleneck", "culprit", "level", "starved", "band", "co_bottlenecks", "next_ceiling", "sentence",
+            "bottleneck", "culprit", "level", "starved", "waits", "band", "co_bottlenecks", "next_ceiling", "sentence",
         }  # fmt: skip
         assert verdict["bottleneck"] in VERDICTS
         assert verdict["level"] in ("observed", "intervened", "proven")
@@ -265,7 +265,7 @@ class TestJson:
             ("", ["RandomResizedCrop"]),
         ]
         assert [rung["name"] for rung in data["rungs"]][3:7] == ["sample", "transform:3", "transform:2", "raw"]
-        assert data["verdict"]["culprit"] == {"name": "RandomApply", "where": "aug.py:30"}
+        assert data["verdict"]["culprit"].items() >= {"name": "RandomApply", "where": "aug.py:30"}.items()
         link = data["evidence"]["worker"]["links"][2]
         assert link == {
             "name": "RandomApply",
@@ -276,6 +276,8 @@ class TestJson:
             "given": "",
             "bytes_in": 0.0,
             "bytes_out": 0.0,
+            "library": False,
+            "parts": [],
         }
         assert data["evidence"]["tail"]["slowest"][0] == {"index": "4711", "ms": 212.0}
         assert data["evidence"]["batch_steps"][0] == {"nbytes": 1 << 20, "ms": [38.0, 38.2]}
@@ -327,9 +329,7 @@ class TestStream:
 
     def test_colour_on_a_terminal(self, diagnosis: Diagnosis) -> None:
         text = screen_for(diagnosis, Stream("utf-8", tty=True), 1)
-        assert text.startswith(
-            "\x1b[1;31mYOUR TRAINING WAITS FOR DATA: 55 % of every step\x1b[0m  (53 to 56 %, certain)\n"
-        )
+        assert text.startswith("\x1b[1;31mDATA COSTS YOUR TRAINING 55 % OF EVERY STEP\x1b[0m  (53 to 56 %, certain)\n")
         assert re.sub(r"\x1b\[[0-9;]*m", "", text) == screen_for(diagnosis, Stream("utf-8"), 1)
 
     @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding", None])
@@ -374,7 +374,7 @@ class TestTerminal:
 
     def test_the_verdict_is_first_and_warnings_are_last(self, diagnosis: Diagnosis) -> None:
         text = render_terminal(diagnosis)
-        assert text.startswith("YOUR TRAINING WAITS FOR DATA: 55 % of every step  (")
+        assert text.startswith("DATA COSTS YOUR TRAINING 55 % OF EVERY STEP  (")
         assert text.index("warnings:") > text.index("what would help:") > text.index("other evidence:")
         assert text.index("other evidence:") > text.index("baseline")
 
@@ -388,7 +388,7 @@ class TestTerminal:
 
     def test_nothing_to_gain(self) -> None:
         text = render_terminal(diagnose_session(make(FLAT)))
-        assert "what would help:\n  - Nothing to gain here, because the input pipeline costs" in text
+        assert "what would help:\n  - Nothing to gain here, because data costs" in text
         assert "  1. not predicted  Look at the model's own step next\n" in text
 
     def test_partial_is_said(self) -> None:
@@ -398,7 +398,7 @@ class TestTerminal:
         assert "PARTIAL: time ran out before these rungs were measured: raw" in text.partition("warnings:")[2]
 
     def test_not_starved(self) -> None:
-        assert render_terminal(diagnose_session(make(FLAT))).startswith("YOUR TRAINING DOES NOT WAIT FOR DATA: ")
+        assert render_terminal(diagnose_session(make(FLAT))).startswith("YOUR TRAINING LOSES NO TIME TO DATA: ")
 
     @pytest.mark.parametrize("ending", [".txt", ".md"])
     @pytest.mark.parametrize("factor", [30.0, 0.01], ids=["steps of seconds", "thousands of steps a second"])

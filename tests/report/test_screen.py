@@ -18,6 +18,7 @@ from pipediag.analysis.sweep import Run, Sweep
 from pipediag.report import screen
 from pipediag.report.screen import LINES
 
+from .screens import SCREENS
 from .test_reports import GOLDEN, SESSIONS
 
 
@@ -30,7 +31,7 @@ def _sweep() -> Sweep:
 
 
 SUBJECTS = {
-    **{name: lambda made=made: diagnose_session(made()) for name, made in SESSIONS.items()},
+    **{name: lambda made=made: diagnose_session(made()) for name, made in {**SESSIONS, **SCREENS}.items()},
     "comparison": lambda: compare(diagnose_session(SESSIONS["report"]()), diagnose_session(SESSIONS["chain"]())),
     "audit": lambda: audit(diagnose_session(SESSIONS["advice"]())),
     "sweep": _sweep,
@@ -81,7 +82,7 @@ _summary = st.builds(
     certainty=_text,
     rates=st.lists(st.builds(Rate, _word, st.floats(1e-6, 1e6), _word), max_size=2),
     causes=st.lists(st.builds(StageCost, _word, st.floats(0, 1e5), st.floats(0.05, 1), _word), max_size=4),
-    rest=_text,
+    rest=st.lists(st.builds(StageCost, _word, st.floats(0, 1e5), st.floats(0, 1)), max_size=3),
     actions=st.lists(st.builds(Action, _text, _word, st.lists(_text, max_size=2).map(tuple)), max_size=3),
     careful=st.lists(_text, max_size=5),
 )
@@ -98,6 +99,8 @@ def test_whatever_the_names_are_none_is_cut_off(summary: Summary, width: int) ->
     for cause in summary.causes:
         assert cause.name in bare
         assert cause.where in bare
+    for other in summary.rest if summary.causes else ():
+        assert other.name in bare
     for line in summary.careful:
         assert line.replace(" ", "") in bare
 
@@ -105,17 +108,17 @@ def test_whatever_the_names_are_none_is_cut_off(summary: Summary, width: int) ->
 def test_what_is_left_out_first() -> None:
     """The lines below later actions, then notes, then actions, then causes; the answer and the best action stay."""
     actions = [Action(f"do {n}", "2x predicted", (f"how {n}", f"and {n}")) for n in range(3)]
-    causes = [StageCost(f"stage {n}", 10.0, 0.2, "a.py:1") for n in range(4)]
+    causes = [StageCost(f"stage {n}", 10.0, 0.2, f"{n}.py:1") for n in range(4)]
     summary = Summary(
         "Waits", rates=[Rate("now", 1.0)], causes=causes, actions=actions, careful=["one", "two", "three"]
     )
     shown = screen.write(summary, max_lines=18)
     assert "how 0" in shown and "how 1" not in shown and "three" in shown
-    shown = screen.write(summary, max_lines=13)
+    shown = screen.write(summary, max_lines=14)
     assert all(kept in shown for kept in ("how 0", "do 1", "one"))
-    assert not any(gone in shown for gone in ("do 2", "two", "stage 3"))
-    assert "2 more notes" in shown
-    assert shown.count("\n") == 13
+    assert not any(gone in shown for gone in ("do 2", "two", "3.py:1"))
+    assert "2 more notes" in shown and "the rest: stage 2 10 ms, stage 3 10 ms" in shown
+    assert shown.count("\n") == 14
 
 
 def test_a_sweep_of_many_runs_keeps_its_first_rows() -> None:

@@ -18,10 +18,10 @@ from torchvision import transforms as v1
 
 import pipediag.ladder.worker_side
 from pipediag.frames import is_users
-from pipediag.session import Place
+from pipediag.session import Link, Part, Place
 from pipediag.usercode import constructions as module
 from pipediag.usercode import places
-from pipediag.usercode.constructions import places_of
+from pipediag.usercode.constructions import located, places_of
 from pipediag.usercode.places import placed
 
 from ..things import Double
@@ -215,3 +215,20 @@ def test_a_cell_has_the_name_that_its_notebook_shows(monkeypatch: pytest.MonkeyP
         assert places_of([v1.RandomVerticalFlip()]) == [Place("RandomVerticalFlip", "In[3]:3")]
     finally:
         shell.clear_instance()
+
+
+def test_parts_of_a_wrapper_have_lines_of_their_own(script: Write) -> None:
+    script("""
+        chain = [
+            transforms.RandomApply(
+                [transforms.ColorJitter(0.4)],
+            ),
+            transforms.ColorJitter,
+        ]
+    """)
+    origin = "torchvision.transforms.transforms"
+    parts = [Part("ColorJitter", "lib.py:9", origin, True), Part("Own", "aug.py:3", "aug")]
+    (link,) = located([Link("RandomApply", "lib.py:5", origin=origin, library=True, parts=parts)])
+    assert (link.where, link.library) == ("train.py:2", False)
+    assert [(part.where, part.library) for part in link.parts] == [("train.py:3", False), ("aug.py:3", False)]
+    assert parts[0].library, "what the worker found stays as it was"

@@ -20,7 +20,7 @@ __all__ = ["DOES_NOT_APPLY", "FAILED", "NOT_MEASURED", "OPEN", "PASSED", "STATUS
 
 #: Each check's id and title, and the function that makes it. Functions raise :class:`~.item.Unanswered`.
 CHECKS: tuple[tuple[str, str, Callable[[Check], Result]], ...] = (
-    ("starvation", "input costs at most {gate} of a step", pipeline.starvation),
+    ("starvation", "data costs at most {gate} of a step", pipeline.starvation),
     ("supply", "the loader alone is faster than the training", pipeline.supply),
     ("startup", "epochs begin without a long wait", pipeline.startup),
     ("cores", "workers and threads have the cores they need", pipeline.cores),

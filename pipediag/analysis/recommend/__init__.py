@@ -102,7 +102,7 @@ def _unknown(session: Session, verdict: Verdict) -> str:
     if verdict.bottleneck == "inconclusive" or verdict.starved is None:
         return f"Nothing can be recommended yet. {verdict.sentence}"
     if verdict.bottleneck == "none":
-        return f"Nothing to gain here, because the loop waits for data {percent_of('a step', verdict.starved)}."
+        return f"Nothing to gain here, because data costs {percent_of('a step', verdict.starved)}."
     return f"No gain can be predicted: {unfed(session)}."
 
 
@@ -115,8 +115,8 @@ def _nothing(view: View) -> str:
     told = f"{number(base)} ms a step with the loader, {compute} ms {fed(view.ladder)}"
     most = view.costs[0] if view.costs else None
     if most is not None and most.ms.value > RESOLUTION * base:
-        told += f", and {shown(most.stage)} costs most with {number(most.ms.value)} ms"
+        told += f", and the largest part is {shown(most.stage)} with {number(most.ms.value)} ms"
     if verdict.bottleneck == "none" and verdict.starved is not None:
         share = percent_of("a step", verdict.starved)
-        return f"Nothing to gain here, because the input pipeline costs {share}: {told}."
+        return f"Nothing to gain here, because data costs {share}: {told}."
     return f"The measurements do not show what would help: {told}."

@@ -8,11 +8,11 @@ from ...session import Session
 from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
 from ..compare import Comparison, StageChange, waits
 from ..diagnosis import Diagnosis
-from ..sentences import counted, number, percent
+from ..sentences import STAGES, counted, ends, number, percent, shown
 from ..sweep import Run, Sweep
-from .of_diagnosis import ACTIONS, advice, answer, of_diagnosis
+from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
 from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import STAGES, short
+from .words import short
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
@@ -45,7 +45,7 @@ def _of_audit(audit: Audit) -> Summary:
         tone=tone,
         basis="",
         causes=[],
-        rest="",
+        rest=[],
         findings_title="Checks",
         findings=[(item.status, item.title) for item in items],
         actions=list(dict.fromkeys(actions))[:ACTIONS],
@@ -80,7 +80,7 @@ def _of_comparison(comparison: Comparison) -> Summary:
     if loop is not None and loop.speedup is not None:
         gain = loop.speedup
         figures = f"{number(gain.value)}x the steps a second" if loop.significant else f"{number(gain.value)}x"
-        certainty = f"{number(gain.low)} to {number(gain.high)}" + (", certain" if loop.significant else "")
+        certainty = ", ".join(filter(None, [ends(gain), "certain" if loop.significant else ""]))
     rates = [
         Rate(name, side.ladder.ms("baseline").inverse(1000.0).value, _waits(side))
         for name, side in zip(("before", "after"), sides, strict=True)
@@ -92,7 +92,7 @@ def _of_comparison(comparison: Comparison) -> Summary:
         figures,
         certainty,
         tone,
-        " -> ".join(answer(side).headline.lower() for side in sides),
+        f"data costs {' -> '.join(map(data_costs, sides))} of every step",
         rates,
         findings_title="Stages that certainly changed" if changed else "",
         findings=[(_stage(session, one), _own_change(session, one)) for one in changed],
@@ -131,7 +131,7 @@ def _of_sweep(sweep: Sweep) -> Summary:
         figures,
         tone="good" if done == sweep.planned else "doubtful",
         subject=sweep.script,
-        findings_title="Steps a second as it is, with data free, what limits it",
+        findings_title="Steps a second now, possible, what limits it",
         findings=[(run.written, _swept(run)) for run in sweep.runs],
     )
 
@@ -140,5 +140,5 @@ def _swept(run: Run) -> str:
     if run.baseline is None:
         return run.why_not or "not measured"
     rates = [number(run.baseline.value), number(run.ceiling.value) if run.ceiling is not None else "?"]
-    starved = f", waits {percent(run.starved.value)}" if run.starved is not None else ""
-    return f"{rates[0]:>6} {rates[1]:>6}   {run.bottleneck}{starved}"
+    starved = f", data costs {percent(max(0.0, run.starved.value))}" if run.starved is not None else ""
+    return f"{rates[0]:>6} {rates[1]:>6}   {shown(run.bottleneck)}{starved}"

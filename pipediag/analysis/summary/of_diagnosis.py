@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from dataclasses import replace
@@ -10,14 +11,14 @@ from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..intervals import Interval, exactly
 from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
-from ..sentences import counted, few_of, job, number, percent, span
-from ..thresholds import GATE
+from ..sentences import STAGES, counted, few_of, job, loop_of, number, percent, span
+from ..thresholds import GATE, RESOLUTION
 from ..verdict import OBSERVED, PROVEN, decided, startup_ms
-from ..waterfall import OF_THE_WORKERS, ranked
+from ..waterfall import OF_THE_WORKERS, culprit, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import STAGES, file, is_library, short, shortened, shorter_paths
+from .words import file, short, shortened, shorter_paths
 
-#: Largest numbers of stages, actions and notes shown.
+#: Largest numbers of lines for stages, of actions and of notes.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 #: Warnings that a reader must know before anything else, the most important first.
 _FIRST = (
@@ -34,17 +35,16 @@ _FIRST = (
 
 
 def of_diagnosis(diagnosis: Diagnosis) -> Summary:
-    pieces = _with_startup(diagnosis)
-    causes = [piece for piece in pieces if _certain(diagnosis, piece)][:_CAUSES]
+    lines, rest = _where(diagnosis)
     actions, (careful, notes) = _actions(diagnosis), _careful(diagnosis)
     return replace(
         answer(diagnosis),
         subject=_subject(diagnosis.session),
         rates=_rates(diagnosis),
         holding=diagnosis.straggler.sentence if diagnosis.straggler else "",
-        basis=_basis(diagnosis, causes),
-        causes=[StageCost(_name(p), p.ms.value, p.share, _place(diagnosis.session, p)) for p in causes],
-        rest=_rest(diagnosis, [piece for piece in pieces if piece not in causes]),
+        basis=_basis(diagnosis, [piece for line in lines for piece in line]),
+        causes=[_line(diagnosis, line, lines) for line in lines],
+        rest=rest,
         actions=actions,
         nothing_to_gain=diagnosis.nothing_to_gain or ("" if actions else _little_to_gain(diagnosis)),
         tried=_tried(diagnosis.session),
@@ -58,23 +58,29 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
 
 def answer(diagnosis: Diagnosis) -> Summary:
     """Return the headline, its figures and how certain they are."""
-    verdict, starved = diagnosis.verdict, _starved(diagnosis)
+    verdict, starved, loop = diagnosis.verdict, _starved(diagnosis), loop_of(diagnosis.session)
     if starved is None:
-        return Summary("Too little was seen to say whether your training waits for data", tone="doubtful")
-    certain, seen = f"{span(starved)}, {_certainty(diagnosis, starved)}", f"{percent(starved.value)} of every step"
+        return Summary(f"Too little was seen to say what data costs your {loop}", tone="doubtful")
+    cost = data_costs(diagnosis)
     if verdict.bottleneck == "inconclusive":
-        open_ = "a longer --budget decides"
-        return Summary("It is open whether your training waits for data", seen, f"{span(starved)}, {open_}", "doubtful")
+        return Summary("It is open whether data costs time", f"{cost} of every step", span(starved), "doubtful")
+    certain = ", ".join(filter(None, [span(starved), _certainty(diagnosis, starved)]))
     if verdict.bottleneck == "none":
-        return Summary("Your training does not wait for data", f"input costs {seen}", certain, "good")
+        return Summary(f"Your {loop} loses no time to data", f"{cost} of every step", certain, "good")
     tone: Tone = "bad" if verdict.band == "severe" else "doubtful"
     if verdict.bottleneck == "contention":
-        return Summary("The loader's workers slow your training down", f"input costs {seen}", certain, tone)
-    return Summary("Your training waits for data", seen, certain, tone)
+        return Summary(f"Workers slow your {loop} down", f"{cost} of every step", certain, tone)
+    return Summary(f"Data costs your {loop} {cost} of every step", "", certain, tone)
+
+
+def data_costs(diagnosis: Diagnosis) -> str:
+    """Return the share of a step that data costs as text; "?" if it is unknown."""
+    starved = _starved(diagnosis)
+    return percent(max(0.0, starved.value)) if starved is not None else "?"
 
 
 def _starved(diagnosis: Diagnosis) -> Interval | None:
-    """Return the share of a step that the input costs, starts of epochs included if they are the verdict."""
+    """Return the share of a step that data costs, starts of epochs included if they are the verdict."""
     starved = diagnosis.verdict.starved
     if starved is None or diagnosis.verdict.bottleneck != "startup":
         return starved
@@ -84,9 +90,9 @@ def _starved(diagnosis: Diagnosis) -> Interval | None:
 
 def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
     if diagnosis.verdict.level == OBSERVED:
-        return f"seen in {counted(diagnosis.session.steps_seen, 'step')} only"
+        return f"seen in {counted(diagnosis.session.steps_seen, 'step')}"
     if diagnosis.verdict.bottleneck == "none" and decided(starved) is None:  # it hardly waits, but few windows tell
-        return f"of which waiting is certainly below {percent(GATE)}"
+        return f"waits < {percent(GATE)}"
     return "certain"
 
 
@@ -137,6 +143,39 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
 # Where
 
 
+def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
+    """Return the pieces of the input's cost that have lines of their own, and the rest by kind.
+
+    The verdict's stage is first, then single pieces that certainly matter, the most expensive first. Other pieces of
+    one stage are one kind. A kind that is larger than a line is one too, so that no part of the rest is.
+    """
+    if diagnosis.verdict.bottleneck in ("none", "inconclusive"):
+        return [], []
+    pieces = _with_startup(diagnosis)
+    top = next((piece for piece in pieces if piece.stage == diagnosis.verdict.bottleneck), None)
+    lines, kinds = [], dict[str, list[Stage]]()
+    for piece in pieces:
+        if piece.share >= GATE and piece.ms.low > 0:
+            lines.append([piece])
+        elif piece.ms.value > 0:
+            kinds.setdefault(piece.stage, []).append(piece)
+    if top is not None and top in kinds.get(top.stage, []):
+        lines.append(kinds.pop(top.stage))
+    least = min(map(_ms, lines), default=math.inf)
+    lines += [kinds.pop(stage) for stage, kind in [*kinds.items()] if _ms(kind) > least]
+    lines.sort(key=lambda line: (top not in line, -_ms(line)))
+    lines, more = lines[:_CAUSES], lines[_CAUSES:]
+    rest = [_line(diagnosis, line, lines) for line in sorted([*more, *kinds.values()], key=_ms, reverse=True)]
+    tiny = [one for one in rest if one.share < RESOLUTION]
+    if len(tiny) > 1:
+        together = StageCost(
+            f"{len(tiny)} other stages together", sum(one.ms for one in tiny), sum(one.share for one in tiny)
+        )
+        rest = [*(one for one in rest if one not in tiny), together]
+    model = [piece for piece in diagnosis.waterfall if piece.stage == "compute" and diagnosis.ladder.intervened]
+    return lines, [*rest, *(_line(diagnosis, [piece], []) for piece in model)]
+
+
 def _with_startup(diagnosis: Diagnosis) -> list[Stage]:
     """Return the pieces of the input's cost, costliest first; an epoch's start is one if it is the verdict."""
     pieces = [piece for piece in diagnosis.waterfall if piece.stage != "compute"]
@@ -148,11 +187,22 @@ def _with_startup(diagnosis: Diagnosis) -> list[Stage]:
     return ranked(pieces)
 
 
-def _certain(diagnosis: Diagnosis, piece: Stage) -> bool:
-    """Return whether a piece is worth naming and its cost is certain."""
-    if diagnosis.verdict.bottleneck in ("none", "inconclusive"):
-        return False
-    return piece.share >= GATE and piece.ms.low > 0
+def _ms(pieces: list[Stage]) -> float:
+    return sum(piece.ms.value for piece in pieces)
+
+
+def _line(diagnosis: Diagnosis, pieces: list[Stage], lines: list[list[Stage]]) -> StageCost:
+    """Return one piece, or several of one kind, as a line. ``lines`` are those that have one of their own."""
+    session, most, share = diagnosis.session, pieces[0], sum(piece.share for piece in pieces)
+    if len(pieces) > 1:
+        named = any(line[0].stage == most.stage and line is not pieces for line in lines)
+        largest = f"most: {_name(most)} {number(most.ms.value)} ms"
+        note = ", ".join(filter(None, [largest, _place(session, most)]))
+        name = f"{len(pieces)} {'other ' * named}{STAGES[most.stage]} together"
+        return StageCost(name, _ms(pieces), share, note=note)
+    uncertain = most.ms.low <= 0 < most.ms.value
+    note = f"{number(max(0.0, most.ms.low))} to {number(most.ms.high)} ms" if uncertain else ""
+    return StageCost(_name(most), most.ms.value, share, _place(session, most), note)
 
 
 def _name(piece: Stage) -> str:
@@ -162,24 +212,13 @@ def _name(piece: Stage) -> str:
 
 
 def _place(session: Session, piece: Stage) -> str:
-    """Return the user's line for a piece: if its own code is in a library, the line that makes it, or the loader's."""
-    culprit = piece.culprit or Place("")
-    loader = session.loader.where if session.loader is not None else ""
-    foreign = is_library(session, culprit.where) or not culprit.where
-    return short(session, culprit.made or loader if foreign else culprit.where)
+    """Return the user's line for a piece; for code in a library, the line that makes it if known, and the library's.
 
-
-def _rest(diagnosis: Diagnosis, pieces: list[Stage]) -> str:
-    """Return the model's own step and the remaining pieces in one line."""
-    compute = next((piece for piece in diagnosis.waterfall if piece.stage == "compute"), None)
-    parts = []
-    if compute is not None and diagnosis.ladder.intervened:
-        parts.append(f"{STAGES['compute']} {number(compute.ms.value)} ms")
-    others = [piece for piece in pieces if piece.ms.value > 0]
-    if others:
-        what = _name(others[0]) if len(others) == 1 else f"{len(others)} other stages together"
-        parts.append(f"{what} {number(sum(piece.ms.value for piece in others))} ms")
-    return ", ".join(parts)
+    A stage that is torch's own is at the loader's line.
+    """
+    places = (piece.culprit, culprit(session, piece.stage), session.loader and Place("", session.loader.where))
+    place = next((one for one in places if one and one.where), Place(""))
+    return ", ".join(short(session, where) for where in (place.made, place.where) if where)
 
 
 def _basis(diagnosis: Diagnosis, causes: list[Stage]) -> str:

@@ -10,12 +10,16 @@ Tone = Literal["", "good", "doubtful", "bad"]
 
 @dataclass(frozen=True)
 class StageCost:
-    """A stage and its cost: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known."""
+    """A stage and its cost: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known.
+
+    ``note`` says more about the cost: how uncertain it is, or which of several transforms takes most of it.
+    """
 
     name: str
     ms: float
     share: float
     where: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ class Summary:
         rates: the rates to compare: now and possible, or before and after.
         holding: the rank that holds up a distributed job, in a sentence; empty if none is known.
         basis: how it is known where the time goes.
-        causes: the stages that certainly cost time, the most expensive first.
-        rest: the other stages in one line; empty if there are none.
+        causes: the stages that cost time: the verdict's first, then the most expensive.
+        rest: the other stages, the most expensive first, and the model's own step.
         findings_title: the title of the findings.
         findings: rows of an audit, a comparison or a sweep, each as a name and what was found.
         actions: the best changes, the best first.
@@ -69,7 +73,7 @@ class Summary:
     holding: str = ""
     basis: str = ""
     causes: list[StageCost] = field(default_factory=list)
-    rest: str = ""
+    rest: list[StageCost] = field(default_factory=list)
     findings_title: str = ""
     findings: list[tuple[str, str]] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Name stages, files and places in few plain words."""
+"""Name files and places in few plain words."""
 
 from __future__ import annotations
 
@@ -6,38 +6,26 @@ import os
 import re
 import shlex
 
-from ...session import LADDER, Session
+from ...session import Session
 
-#: Each stage in plain words.
-STAGES = {
-    **{kind.stage: kind.short or kind.stage for kind in LADDER},
-    "contention": "workers taking CPU from training",
-    "startup": "starting the workers",
-}
 #: Paths up to this length are named in full, and of longer ones no more than this.
 _LONG, _LONGEST = 40, 60
+#: Folders of installed packages.
+_PACKAGES = tuple(f"{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _PLACE = re.compile(r"[^\s(),]+:\d+")
 
 
 def short(session: Session, where: str) -> str:
-    """Return ``file:line`` relative to the script's folder, or with its last folder only."""
-    own = _in_the_scripts_folder(session, where)
-    if own or not os.path.isabs(where):
-        return own or where
+    """Return ``file:line`` relative to the script's folder or to the installed packages, else with its last folder."""
+    inside = _in_the_scripts_folder(session, where) or _in_a_package(where)
+    if inside or not os.path.isabs(where):
+        return inside or where
     return os.sep.join(where.split(os.sep)[-2:])
 
 
-def is_library(session: Session, where: str) -> bool:
-    """Return whether a place is in an installed package other than the script's own."""
-    foreign = "site-packages" in where or where in _places_in_libraries(session)  # the former in older sessions
-    return foreign and not _in_the_scripts_folder(session, where)
-
-
-def _places_in_libraries(session: Session) -> set[str]:
-    loader, inside = session.loader, session.inside
-    code = [] if loader is None else [loader.dataset_code, loader.transform, loader.collate]
-    places = [*filter(None, code), *(inside.links if inside is not None else ())]
-    return {place.where for place in places if place.library}
+def _in_a_package(where: str) -> str:
+    """Return a place in an installed package relative to the folder of the packages; empty if it is in none."""
+    return next((where.rpartition(folder)[2] for folder in _PACKAGES if folder in where), "")
 
 
 def _in_the_scripts_folder(session: Session, where: str) -> str:

@@ -34,7 +34,7 @@ def why_not(setting: Setting) -> str:
     elif not setting.session.windows_of("device"):
         why = "it was not measured"
     if why and _to_profile(setting):
-        setting.send("profile", asdict(Profile(why_not=f"it needs steps under the rung device: {why}")))
+        setting.send("profile", asdict(Profile(why_not=f"it needs steps on batches cached on the device: {why}")))
     return why
 
 

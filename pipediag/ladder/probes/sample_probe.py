@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from ...session import Cost, Inside
+from ...session import Cost, Inside, Part
 from ...usercode import tree
 from ...usercode.chain import Chain, decides_at_random
-from ...usercode.places import code_of, link_of
+from ...usercode.places import code_of, link_of, origin
 from ...usercode.slots import Slot
 from ...usercode.spying import is_path, recorded, with_nested
 from .opened_files import OpenedFiles
 
 #: Maximum number of timed samples, and maximum seconds spent on them.
 TIMED, _SECONDS = 32, 2.0
-#: If no chain is proven, a transform is shown by its parts if these take at least this share of its time.
+#: A transform is shown by the transforms that it runs if these take at least this share of its time.
 _MADE_OF_PARTS = 0.8
 
 
@@ -154,9 +154,9 @@ class Probe:
         proven = bool(chain.samples)
         found: dict[Hashable, list[_Timed]] = {}
         between: list[Cost] = []
-        parts = {} if proven else _parts(call for sample in self._samples for call in sample.calls)
+        parts = _parts(call for sample in self._samples for call in sample.calls)
         for sample in self._samples:
-            inside = list(_by_link(sample.calls, chain) if proven else _by_code(sample.calls, parts))
+            inside = list(_by_link(sample.calls, chain) if proven else _by_code(sample.calls, parts, _always_runs))
             for key, call in inside:
                 found.setdefault(key, []).append(call)
             own, linked = _mean(sample.calls, sample.count), _mean([call for _, call in inside], sample.count)
@@ -169,6 +169,7 @@ class Probe:
             links = [link_of(calls[0].fn) for calls in calls_of]
         for link, calls in zip(links, calls_of, strict=True):
             link.cost = self._running(_mean(calls, count))
+            link.parts = _run_by(calls, parts, count)
             if calls:
                 link.given = calls[0].given
                 link.bytes_in = round(statistics.fmean(call.bytes_in for call in calls), 1)
@@ -231,12 +232,40 @@ def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Time
     yield from search(calls)
 
 
-def _by_code(calls: Iterable[_Timed], parts: Mapping[Hashable, float]) -> Iterator[tuple[Hashable, _Timed]]:
-    """Yield the calls with their code, or their inner calls if these take most of the time; see :func:`_parts`."""
+def _run_by(calls: list[_Timed], parts: Mapping[Hashable, float], count: int) -> list[Part]:
+    """Return the transforms that these calls ran, if they took nearly all of the time; ``count`` samples were made.
+
+    torch's own modules are how a transform works, not what it runs.
+    """
+    found: dict[Hashable, list[_Timed]] = {}
+    inner = [one for call in calls for one in call.inner]
+    for code, call in _by_code(inner, parts, opened=lambda _: True):
+        found.setdefault(code, []).append(call)
+    taken = sum(call.wall for same in found.values() for call in same)
+    if not taken or taken < _MADE_OF_PARTS * sum(call.wall for call in calls):
+        return []
+    if any(origin(same[0].fn).split(".")[0] == "torch" for same in found.values()):
+        return []
+    links = [(link_of(same[0].fn), _mean(same, count)) for same in found.values()]
+    return [Part(link.name, link.where, link.origin, link.library, cost) for link, cost in links]
+
+
+def _always_runs(fn: Any) -> bool:
+    """Return whether a transform runs the same parts for every sample."""
+    return not decides_at_random(fn)
+
+
+def _by_code(
+    calls: Iterable[_Timed], parts: Mapping[Hashable, float], opened: Callable[[Any], bool]
+) -> Iterator[tuple[Hashable, _Timed]]:
+    """Yield the calls with their code, or their inner calls if these take most of the time; see :func:`_parts`.
+
+    ``opened`` says whether a transform may be shown by its inner calls.
+    """
     for call in calls:
         code = code_of(call.fn)
-        if call.inner and parts.get(code, 0.0) >= _MADE_OF_PARTS and not decides_at_random(call.fn):
-            yield from _by_code(call.inner, parts)
+        if call.inner and parts.get(code, 0.0) >= _MADE_OF_PARTS and opened(call.fn):
+            yield from _by_code(call.inner, parts, opened)
         else:
             yield code, call
 

@@ -22,8 +22,7 @@ def part(diagnosis: Diagnosis) -> Part | None:
     if inside is None or not rows:
         return None
     whole = inside.whole.wall_ms
-    costs = [inside.load, *(link.cost for link in inside.links), inside.between][: len(rows)]
-    shares = [cost.wall_ms / whole for cost in costs]
+    shares = [cost.wall_ms / whole for _, _, cost in evidence.worker_parts(diagnosis)]
     parts = [
         bars.Segment(name, share, _heat(share), f"{ms} ms, {told}")
         for (name, ms, _, told, _), share in zip(rows, shares, strict=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...analysis import Diagnosis
-from ...analysis.sentences import counted, number
-from ...session import RUNG_MEANING, cut_of
+from ...analysis.sentences import number, shown
+from ...session import received
 from ..diagnosis import StageRow, between, stage_rows, step_line, value
 from . import bars
 from .parts import Chart, Drawing, Part
@@ -39,16 +39,16 @@ def _stages(diagnosis: Diagnosis, rows: list[StageRow]) -> Chart:
 
 def _short(row: StageRow) -> str:
     """Return the short name of a row: a transform's own name, a stage without the others that it covers."""
-    return row.stage.removeprefix("transform: ").partition(" (with ")[0]
+    return row.stage.removeprefix(f"{shown('transform')}: ").partition(" (with ")[0]
 
 
 def _colour(diagnosis: Diagnosis, row: StageRow) -> str:
     """Return the colour of a row: grey for the model, strong for the bottleneck, lighter for other stages."""
     stage = row.stage.partition(":")[0].partition(" (")[0]
     verdict = diagnosis.verdict
-    if stage == "compute":
+    if stage == shown("compute"):
         return "neutral"
-    return "t4" if stage in (verdict.bottleneck, *verdict.co_bottlenecks) else "t2"
+    return "t4" if stage in map(shown, (verdict.bottleneck, *verdict.co_bottlenecks)) else "t2"
 
 
 def ladder(diagnosis: Diagnosis) -> Part | None:
@@ -64,14 +64,7 @@ def ladder(diagnosis: Diagnosis) -> Part | None:
         label = f"{value(ms)} ms a step, {between(ms)}"
         colour = "accent" if rung == "baseline" else "ink"
         rate = ms.inverse(1000.0)
-        rows.append([rung, bars.whisker(label, ms, high, colour), value(ms), between(ms), value(rate), _meaning(rung)])
+        rows.append([rung, bars.whisker(label, ms, high, colour), value(ms), between(ms), value(rate), received(rung)])
     headers = ("rung", f"0 to {number(high)} ms a step", "ms", "95 % interval", "steps/s", "what the loop received")
     lead = "The same loop, fed from one place of the pipeline after another. Each rung adds a stage to the one above."
     return Part("ladder", "The ladder", [Chart("Milliseconds a step by rung", headers, "lgrrrl", rows)], lead)
-
-
-def _meaning(rung: str) -> str:
-    cut = cut_of(rung)
-    if cut is None:
-        return RUNG_MEANING.get(rung, "")
-    return f"cached samples after the first {counted(cut, 'transform')}, the others run anew"

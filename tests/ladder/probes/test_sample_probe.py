@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pipediag.ladder.probes.sample_inspection import Inspection, threads
 from pipediag.ladder.probes.sample_probe import Probe
 from pipediag.session import NOT_YET, Cost, Files, Inside
 from pipediag.usercode.chain import Chain, chain_of, take_apart
+from pipediag.usercode.places import place_of
 from pipediag.usercode.slots import find_slots
 
 from ...things import Items, Transformed
@@ -281,6 +283,73 @@ class TestUnproven:
 
         inside = probed(Files(clock, read, 2), clock)
         assert (inside.links, inside.load.wall_ms) == ([], 8)
+
+
+class Perhaps(Compose):
+    """Runs one of its parts, in turn, and has the look of one that decides at random."""
+
+    def __init__(self, *parts: Any, own: float = 0.0) -> None:
+        super().__init__(*parts, own=own)
+        self.turn = 0
+
+    def __call__(self, x: Any) -> Any:
+        self.clock.work(self.own)
+        self.turn += torch.randint(1, 2, ()).item()
+        return self.parts[self.turn % len(self.parts)](x)
+
+
+class TestPartsOfAWrapper:
+    """A wrapper that decides at random stays one link, with the transforms that it ran."""
+
+    def parts(self, inside: Inside, number: int = 0) -> list[tuple[str, float]]:
+        return [(part.name, part.cost.wall_ms) for part in inside.links[number].parts]
+
+    @pytest.mark.parametrize("proven", [True, False])
+    def test_they_have_the_average_cost_over_all_samples(self, clock: Clock, proven: bool) -> None:
+        wrapper = Perhaps(clock, Blur(clock, 6), Scale(clock, 2))
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), wrapper))
+        inside = probed(dataset, clock, chain_in(dataset) if proven else None)
+        assert costs(inside) == {"Crop": (2, 2), "Perhaps": (4, 4)}
+        assert (self.parts(inside, 0), sorted(self.parts(inside, 1))) == ([], [("Blur", 3), ("Scale", 1)])
+
+    def test_wrappers_in_wrappers_are_opened_too(self, clock: Clock) -> None:
+        inner = Compose(clock, Crop(clock, 4), Perhaps(clock, Blur(clock, 6)))
+        assert self.parts(probed(Dataset(clock, Perhaps(clock, inner)), clock)) == [("Crop", 4), ("Blur", 6)]
+
+    @pytest.mark.parametrize("own, ran", [(1.0, [("Crop", 5)]), (2.0, [])])
+    def test_code_of_its_own_that_takes_long_keeps_its_name(
+        self, clock: Clock, own: float, ran: list[tuple[str, float]]
+    ) -> None:
+        assert self.parts(probed(Dataset(clock, Perhaps(clock, Crop(clock, 5), own=own)), clock)) == ran
+
+    def test_torchs_modules_are_how_it_works(self, clock: Clock) -> None:
+        class Slow(torch.nn.Identity):
+            __module__ = "torch.nn.modules.conv"
+
+            def forward(self, x: Any) -> Any:
+                clock.work(5)
+                return x + 1
+
+        assert self.parts(probed(Dataset(clock, Perhaps(clock, Slow())), clock)) == []
+
+    def test_they_are_at_their_definitions(self, clock: Clock) -> None:
+        part = probed(Dataset(clock, Perhaps(clock, Blur(clock, 6))), clock).links[0].parts[0]
+        place = place_of(Blur(clock, 6))
+        assert (part.where, part.library, part.origin) == (place.where, False, __name__)
+
+    def test_torchvisions(self) -> None:
+        class Pictures(Transformed):
+            def raw(self, index: int) -> Any:
+                return torch.zeros(3, 256, 256)
+
+        blur = v2.GaussianBlur(31)
+        dataset = Pictures(v2.Compose([v2.RandomApply([blur], p=1.0), v2.RandomOrder([blur, blur])]))
+        timing = Probe(find_slots(dataset), time.process_time)
+        for index in range(4):
+            timing.time(lambda i=index: dataset[i])  # type: ignore[misc]
+        links = timing.figures(chain_in(dataset)).links
+        parts = {link.name: [(part.name, part.library) for part in link.parts] for link in links}
+        assert parts == {"RandomApply": [("GaussianBlur", True)], "RandomOrder": [("GaussianBlur", True)]}
 
 
 class TestData:

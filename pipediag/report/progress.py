@@ -1,0 +1,175 @@
+"""Say what a measurement is doing and what is known so far, in one line."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from ..analysis.remedy import DECODING, HAND_OFF, remedy_of
+from ..analysis.sentences import counted, number, shown
+from ..analysis.so_far import so_far
+from ..analysis.summary.words import short
+from ..analysis.trials import under_way
+from ..session import (
+    DECODED,
+    HANDED_OVER,
+    LOADED_ONCE,
+    REMEDIED,
+    STAGE_OF_RUNG,
+    Loader,
+    Rung,
+    Session,
+    cut_of,
+    settings_of,
+)
+from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
+
+_TRYING = {
+    DECODED: "testing on samples what can move to the device, with JPEGs decoded there too",
+    REMEDIED: "testing on samples which transforms can move to the device",
+    LOADED_ONCE: "testing on samples what is the same in every epoch",
+    HANDED_OVER: "trying the hand-off alone",
+}
+#: What the loop is measured with, in a few words; beside the stages, see :func:`_named`.
+_MEASURED = {
+    "device": "the model alone",
+    "baseline": "as it is",
+    "supply": "the loader alone",
+    REMEDIED: "with transforms on the device",
+    DECODED: "with JPEGs decoded on the device",
+    LOADED_ONCE: "with samples from a cache",
+    HANDED_OVER: "with another hand-off",
+}
+#: Names of the rates that are known during the measurement.
+_RATES = {
+    "baseline": "now",
+    "device": "possible",
+    REMEDIED: "moved",
+    DECODED: "decoded",
+    LOADED_ONCE: "cached",
+    HANDED_OVER: "handed over",
+}
+
+
+#: Most characters of the first answer.
+_ANSWER = 90
+
+
+class News(NamedTuple):
+    """What to tell of an event; ``lasting`` if the line for the present activity does not say it."""
+
+    text: str
+    lasting: bool = False
+
+
+class Activity:
+    """The present activity of a measurement, the time that it has left, and the best answer so far.
+
+    Args:
+        seconds: maximum time for measuring, from the first batch on; 0 if unknown.
+        doing: what is done at first.
+    """
+
+    def __init__(self, seconds: float, doing: str = "") -> None:
+        self.seconds = seconds
+        self._began = time.monotonic()
+        self._first_batch: float | None = None
+        self._doing = doing
+        self._answer: list[str] = []
+
+    def news(self, event: object, session: Session) -> News | None:
+        """Follow an event, and return what to tell of it; None if the line says enough."""
+        match event:
+            case Pass(number, why):
+                self._began = time.monotonic()
+                self._doing = f"the script is starting{f' (run {number})' * (number > 1)}"
+                return News(why, lasting=True)
+            case FirstBatch():
+                self._first_batch = self._first_batch or time.monotonic()
+                self._doing = "waiting for the training loop's first steps"
+            case Loader():
+                workers = counted(event.num_workers, "worker") if event.num_workers else "no workers"
+                place = short(session, event.where)
+                return self._begin(f"training loader at {place}: {event.dataset}, {workers}", "measuring")
+            case Progress(rung, round_):
+                return self._step(rung, round_, session)
+            case Applying(ended="", budget=budget) if budget:
+                return self._begin(f"{_remedy(session)}; measuring whether it pays", "measuring whether it pays")
+            case Applying(rung=rung):
+                return self._begin(_TRYING[rung])
+            case Trying():
+                return self._begin("trying other loader settings")
+            case Looking(at) if at:
+                return self._begin(f"recording {at}")
+            case Rung(available=False, exists=True):
+                stage = shown(STAGE_OF_RUNG.get(event.name, ""))
+                return News(f"{_settings(event.name, session) or stage or _named(event.name)}: {event.why_not}", True)
+        return None
+
+    def _begin(self, text: str, doing: str = "") -> News:
+        """Begin an activity; ``doing`` is its short form for the lines that follow."""
+        self._doing = doing or text
+        return News(text)
+
+    def _step(self, rung: str, round_: int, session: Session) -> News | None:
+        """Follow a round; its first answer is news."""
+        self._doing = f"round {round_}, {_settings(rung, session) or _named(rung)}"
+        before, self._answer = self._answer, [*so_far(session), *_rates(session)] if round_ > 0 else []
+        return News(fitting(self._answer, _ANSWER)) if self._answer and not before else None
+
+    def used(self, now: float) -> float | None:
+        """Return the seconds used of those for measuring; None before the first batch."""
+        if self._first_batch is None or not self.seconds:
+            return None
+        return min(self.seconds, now - self._first_batch)
+
+    def line(self, now: float, width: int) -> str:
+        """Return the present activity in at most ``width`` characters, and as much of the answer as fits."""
+        used = self.used(now)
+        if used is None:
+            text = f"{self._doing}, {now - self._began:.0f} s so far"
+        else:
+            text = f"{self.seconds - used:.0f} s left at most: {self._doing}"
+        return fitting([text, *self._answer], width)
+
+
+def fitting(parts: list[str], width: int) -> str:
+    """Return as many parts as fit into ``width`` characters, at least the beginning of the first one."""
+    text = parts[0]
+    for part in parts[1:]:
+        if len(text) + len(part) + 2 > width:
+            break
+        text += f"; {part}"
+    return text if len(text) <= width else f"{text[: max(0, width - 3)]}..."
+
+
+def _settings(rung: str, session: Session) -> str:
+    """Return the settings of a rung that tries some."""
+    number = settings_of(rung)
+    return "" if number is None or session.knobs is None else session.knobs.tried[number - 1].written
+
+
+def _named(rung: str) -> str:
+    """Return what is measured under a rung, in a few words."""
+    if (links := cut_of(rung)) is not None:
+        return f"with the transforms from number {links + 1} on"
+    return _MEASURED.get(rung) or f"with {shown(STAGE_OF_RUNG.get(rung, rung))}"
+
+
+def _remedy(session: Session) -> str:
+    """Return what the remedy under way does as text."""
+    rung = under_way(session) or HANDED_OVER
+    remedy = remedy_of(session, rung)
+    if rung == HANDED_OVER or remedy is None:
+        return HAND_OFF
+    if remedy.keeping is not None and not remedy.moved:
+        return f"samples from a cache ({remedy.keeping.what})"
+    also = [DECODING] if rung == DECODED else ["samples from a cache"] if rung == LOADED_ONCE else []
+    return f"moved to the device: {', '.join([*also, *remedy.moved_names])}"
+
+
+def _rates(session: Session) -> list[str]:
+    """Return the known speeds as text: now, possible, and what was tried."""
+    latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
+    parts = [f"{name} {number(latest[rung])}" for rung, name in _RATES.items() if rung in latest]
+    return [f"{', '.join(parts)} steps/s"] if parts else []

@@ -1,0 +1,118 @@
+"""Sessions whose screens are kept as golden files: what a user of public training scripts sees."""
+
+from __future__ import annotations
+
+from pipediag.session import Cost, Files, Inside, Link, Part, Place, Session
+
+from ..made import climbing, leaf, make, views, waits
+
+_V1 = "torchvision.transforms.transforms"
+
+
+def _stock(costs: dict[str, float], lines: dict[str, int], load: float) -> Inside:
+    """torchvision's transforms on pictures, constructed in these lines of ``train.py``, with their milliseconds."""
+    links = [Link(name, f"train.py:{lines[name]}", Cost(ms, ms), "", _V1, "picture") for name, ms in costs.items()]
+    whole = sum(costs.values()) + load
+    return Inside(32, Cost(whole, whole), Cost(load, load), links=links, files=Files(1.0, 110_000.0, {".JPEG": 32}))
+
+
+def ten_views() -> Session:
+    """Self-supervision with many crops: each transform runs ten times for a sample, and none of the calls is large."""
+    costs = {
+        "RandomResizedCrop": 0.9,
+        "RandomHorizontalFlip": 0.1,
+        "RandomApply": 1.9,
+        "RandomGrayscale": 0.2,
+        "GaussianBlur": 1.1,
+        "ToTensor": 0.25,
+        "Normalize": 0.15,
+    }
+    lines = {name: 420 + 2 * number for number, name in enumerate(costs)}
+    once = _stock(costs, lines, load=5.2)
+    for link in once.links:
+        if link.name == "RandomApply":
+            link.whole = "it decides at random which of its parts run"
+            link.parts = [Part("ColorJitter", "train.py:425", _V1, cost=Cost(1.8, 1.8))]
+        if link.name == "GaussianBlur":
+            link.where, link.origin = "utils.py:40", "utils"
+    ladder = {"device": 116.0, "host": 118.0, "worker": 144.0, "baseline": 199.0}
+    figures = {"worker_ms": 199.0 * 14, "collate_ms": 180.0, "worker_cpu": 0.86, "cores_used": 12.6, "cores_busy": 12.9}
+    session = make(
+        ladder,
+        rounds=4,
+        noise=0.006,
+        seed=3,
+        workers=14,
+        length=312,
+        evidence=waits(54.0, 0.8, process_cpu=0.9, **figures),
+        environment={"python": "3.12.3", "platform": "Linux", "cpus": 16, "cores": 16},
+        inside=views(once, 10),
+    )
+    assert session.loader is not None
+    session.script.argv = ["main_dino.py", "--arch", "vit_small"]
+    session.loader.dataset, session.loader.batch_size, session.loader.where = "ImageFolder", 64, "main_dino.py:303"
+    session.loader.dataset_code = Place(
+        "ImageFolder.__getitem__", "torchvision/datasets/folder.py:236", library=True, made="main_dino.py:146"
+    )
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H100"}
+    session.ended = "settled"
+    return session
+
+
+def stock_transforms() -> Session:
+    """An ImageFolder with torchvision's transforms and two workers: 89 % of a step is data."""
+    costs = {
+        "RandomResizedCrop": 3.1,
+        "RandomHorizontalFlip": 0.15,
+        "ColorJitter": 8.2,
+        "ToTensor": 0.6,
+        "Normalize": 0.4,
+    }
+    lines = {name: 12 + number for number, name in enumerate(costs)}
+    ladder = {**climbing(host=0.8, worker=0.4), "device": 44.0}
+    step = 404.0
+    for rung, ms in (("sample", 60.0), ("raw", 255.0), ("warm", step), ("baseline", step), ("supply", 400.0)):
+        ladder[rung] = ms
+    ladder.update(host=44.6, worker=45.0)
+    figures = {"worker_ms": 2 * step, "collate_ms": 12.0, "worker_cpu": 0.98, "cores_used": 2.3, "cores_busy": 2.4}
+    session = make(
+        ladder,
+        rounds=4,
+        noise=0.006,
+        seed=3,
+        workers=2,
+        length=400,
+        evidence=waits(step - 45.0, 0.3, process_cpu=0.3, **figures),
+        environment={"python": "3.12.3", "platform": "Linux", "cpus": 4, "cores": 4},
+        inside=_stock(costs, lines, load=6.9),
+        leaves=[leaf("[0]", nbytes=64 * 3 * 224 * 224 * 4)],
+    )
+    assert session.loader is not None
+    session.script.argv = ["train.py"]
+    session.loader.dataset, session.loader.batch_size, session.loader.where = "ImageFolder", 64, "train.py:31"
+    session.loader.dataset_code = Place(
+        "ImageFolder.__getitem__", "torchvision/datasets/folder.py:236", library=True, made="train.py:20"
+    )
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H100"}
+    session.ended = "settled"
+    return session
+
+
+def nothing_to_gain() -> Session:
+    """A loop whose workers keep up: the model's own step is all there is."""
+    session = make(
+        {**climbing(host=0.3, worker=0.2), "supply": 21.0},
+        rounds=4,
+        noise=0.003,
+        seed=3,
+        workers=8,
+        evidence=waits(0.3, 0.2, worker_ms=160.0, collate_ms=9.0, worker_cpu=0.95, cores_used=3.2, cores_busy=3.4),
+        environment={"python": "3.12.3", "platform": "Linux", "cpus": 16, "cores": 16},
+    )
+    session.script.argv = ["train.py"]
+    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H100"}
+    session.ended = "settled"
+    return session
+
+
+SCREENS = {"ten-views": ten_views, "stock-transforms": stock_transforms, "nothing-to-gain": nothing_to_gain}
