@@ -220,16 +220,15 @@ def _of_the_loop(before: Diagnosis, after: Diagnosis, certain: bool) -> list[Sta
     """Return the changes of the training process's own time for a step, batches being ready."""
     was, now = loop_times(before.ladder), loop_times(after.ladder)
     found = []
-    for stage, rung in (("compute", ""), ("transfer", "host"), ("ipc", "worker")):
-        one, other = was.get(stage), now.get(stage)
-        if one is not None and other is not None:
-            ladders = (before.ladder, after.ladder)
-            windows = min(side.windows(name) for side in ladders for name in (side.ceiling, rung or side.ceiling))
-            change, resolution = other.minus(one), RESOLUTION * max(side["compute"].value for side in (was, now))
-            changed = certain and windows >= _ENOUGH and _beyond(change, resolution)
-            found.append(StageChange(stage, one, other, change, changed, "step"))
-        elif one is not None or other is not None:
-            found.append(StageChange(stage, one, other, None, False, "step"))
+    for stage in dict.fromkeys([*was, *now]):
+        if stage not in was or stage not in now:
+            old, new = (side[stage][0] if stage in side else None for side in (was, now))
+            found.append(StageChange(stage, old, new, None, False, "step"))
+            continue
+        (one, few), (other, fewer) = was[stage], now[stage]
+        change, resolution = other.minus(one), RESOLUTION * max(was["compute"][0].value, now["compute"][0].value)
+        changed = certain and min(few, fewer) >= _ENOUGH and _beyond(change, resolution)
+        found.append(StageChange(stage, one, other, change, changed, "step"))
     return found
 
 

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..session import CACHED, Cost, Inside
+from ..session import CACHED, RUNGS, STAGE_OF_RUNG, Cost, Inside
 from .chain import why_unsplit
 from .estimate import PACE, Noise, student_t
 from .intervals import Interval, exactly, log_ratio
@@ -133,16 +133,21 @@ def _divided(costs: Iterable[tuple[object, Cost]], ms: Callable[[Cost], float]) 
     return [1 / len(values)] * len(values)
 
 
-def loop_times(ladder: LadderView) -> dict[str, Interval]:
-    """Return the training process's own milliseconds of a step by stage, as far as rungs measured them."""
-    if not ladder.intervened or ladder.ceiling not in CACHED:
+def loop_times(ladder: LadderView) -> dict[str, tuple[Interval, int]]:
+    """Return the training process's own milliseconds of a step by stage, as far as rungs measured them.
+
+    With each comes the least number of windows of a rung that it is from.
+    """
+    if not ladder.intervened or (top := ladder.ceiling) not in CACHED:
         return {}
-    found = {"compute": pace(ladder, ladder.ceiling)}
-    for stage, slow, fast in (("transfer", "host", "device"), ("ipc", "worker", ladder.ceiling)):
-        if ladder.has(slow) and ladder.has(fast):
-            cost = ladder.cost(slow, fast)
+    found = {"compute": (pace(ladder, top), ladder.windows(top))}
+    for rung in RUNGS[1 : RUNGS.index("worker") + 1]:
+        below = ladder.below(rung) if ladder.has(rung) else None
+        if below is not None and ladder.covered(rung) == [STAGE_OF_RUNG[rung]]:
+            cost = ladder.cost(rung, below)
             arm = math.hypot(_WIDER * cost.arm, student_t(RUN.degrees, ERROR) * RUN.sd * abs(cost.value))
-            found[stage] = Interval(cost.value, cost.value - arm, cost.value + arm)
+            windows = min(map(ladder.windows, (rung, below)))
+            found[STAGE_OF_RUNG[rung]] = Interval(cost.value, cost.value - arm, cost.value + arm), windows
     return found
 
 

@@ -30,7 +30,8 @@ print(json.dumps({
     "order": RUNGS,
     "reports": [RENDERERS[ending](diagnosis) for ending in (".txt", ".md")],
     "data": diagnosis.to_dict(),
-    "compared": [one.stage for one in compare(diagnosis, diagnosis).stages],
+    "compared": [one.rung for one in compare(diagnosis, diagnosis).rungs],
+    "stages": [one.stage for one in compare(diagnosis, diagnosis).stages],
 }))
 """
 
@@ -65,7 +66,8 @@ def test_a_new_rung_is_one_entry(before: str, tmp_path: Path) -> None:
     assert piece["without"]["steps_per_s"] > 19
     assert data["verdict"]["bottleneck"] == "added"
     assert "doing what is new costs 30 of 81.2 ms" in data["verdict"]["sentence"]
-    assert "added" in found["compared"]
+    assert "new" in found["compared"]
+    assert ("added" in found["stages"]) == (before == "worker"), "a stage of the training process is compared by itself"
     for text in found["reports"]:
         assert "bottleneck: added (" in text
         assert "new 12." in text
