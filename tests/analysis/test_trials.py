@@ -197,7 +197,7 @@ class TestReport:
         found = text(
             kept(offloaded(1.5), 3.0, edit=Edit(diff="+loader = pipediag.cache(loader)\n"), moved=[Place("Flip")])
         )
-        assert "samples loaded once: it pays: 3 times the steps (" in found
+        assert "samples loaded once: it pays: 3 times the steps" in found
         assert "from the second epoch on" in found
         assert "samples are kept after Resize (aug.py:31): 6.1 of 90 GB free" in found
         assert "moved to cuda:0: Flip" in found
