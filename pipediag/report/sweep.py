@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis.remedy import outcomes
-from ..analysis.sentences import percent, times
+from ..analysis.sentences import percent, shown, times
 from ..analysis.summary import summarise
 from ..analysis.sweep import Run, Sweep
 from .diagnosis import title, value
@@ -24,9 +24,9 @@ def headers(sweep: Sweep) -> list[str]:
     """Return the columns: the varied arguments, then the measurements; the remedy's only if one was requested."""
     names = [name for name, _ in sweep.runs[0].setting] if sweep.runs else []
     remedy = _with_remedy(sweep)
-    kinds = ["ceiling", "baseline", *["remedied"] * remedy]
+    kinds = ["possible", "now", *["remedied"] * remedy]
     rates = [f"{kind} {rate}" for kind in kinds for rate in ("steps/s", "samples/s")]
-    return [*names, *rates, *["gain"] * remedy, "starved", "bottleneck"]
+    return [*names, *rates, *["gain"] * remedy, "data costs", "bottleneck"]
 
 
 def table(sweep: Sweep) -> list[list[str]]:
@@ -41,7 +41,7 @@ def _row(run: Run, remedy: bool) -> list[str]:
     starved = percent(max(0.0, run.starved.value)) if run.starved is not None else ""
     cells = [setting for _, setting in run.setting]
     cells += [value(figure) for rate in rates for figure in (rate, run.samples(rate))]
-    return [*cells, *[gain] * remedy, starved, run.bottleneck or "failed"]
+    return [*cells, *[gain] * remedy, starved, shown(run.bottleneck) or "failed"]
 
 
 def notes(sweep: Sweep) -> list[str]:

@@ -112,15 +112,15 @@ class TestTable:
         sweep = Sweep("train.py", 2, [run(), run("32", 0.2, 32)])
         assert headers(sweep) == [
             "--batch-size",
-            "ceiling steps/s",
-            "ceiling samples/s",
-            "baseline steps/s",
-            "baseline samples/s",
-            "starved",
+            "possible steps/s",
+            "possible samples/s",
+            "now steps/s",
+            "now samples/s",
+            "data costs",
             "bottleneck",
         ]
         assert table(sweep) == [
-            ["16", "20", "320", "12.3", "198", "38 %", "transform"],
+            ["16", "20", "320", "12.3", "198", "38 %", "transforms"],
             ["32", "20", "640", "19.5", "625", "2 %", "none"],
         ]
         assert notes(sweep) == []
@@ -140,10 +140,10 @@ class TestTable:
 
     def test_with_remedy(self) -> None:
         sweep = Sweep("train.py", 2, [remedied(), remedied("32", why_not="torchvision is missing")])
-        assert headers(sweep)[-5:] == ["remedied steps/s", "remedied samples/s", "gain", "starved", "bottleneck"]
+        assert headers(sweep)[-5:] == ["remedied steps/s", "remedied samples/s", "gain", "data costs", "bottleneck"]
         assert table(sweep) == [
-            ["16", "20", "640", "12.3", "395", "25", "800", "2x", "38 %", "transform"],
-            ["32", "20", "640", "12.3", "395", "", "", "", "38 %", "transform"],
+            ["16", "20", "640", "12.3", "395", "25", "800", "2x", "38 %", "transforms"],
+            ["32", "20", "640", "12.3", "395", "", "", "", "38 %", "transforms"],
         ]
         assert notes(sweep) == ["--batch-size=32: no remedy: torchvision is missing"]
 
@@ -172,7 +172,7 @@ class TestTable:
         one = run()
         assert one.diagnosis is not None and one.diagnosis.session.loader is not None
         one.diagnosis.session.loader.batch_size = None
-        assert table(Sweep("train.py", 1, [one]))[0] == ["16", "20", "", "12.3", "", "38 %", "transform"]
+        assert table(Sweep("train.py", 1, [one]))[0] == ["16", "20", "", "12.3", "", "38 %", "transforms"]
 
 
 class TestReports:
@@ -183,11 +183,11 @@ class TestReports:
             "1 OF 3 RUNS MEASURED",
             "train.py",
             "",
-            "  --batch-size    ceiling      ceiling    baseline     baseline    starved  bottleneck",
-            "                  steps/s    samples/s     steps/s    samples/s",
-            "--------------  ---------  -----------  ----------  -----------  ---------  ------------",
-            "            16         20          320        12.3          198       38 %  transform",
-            "           512                                                              failed",
+            "  --batch-size    possible     possible        now          now     data  bottleneck",
+            "                   steps/s    samples/s    steps/s    samples/s    costs",
+            "--------------  ----------  -----------  ---------  -----------  -------  ------------",
+            "            16          20          320       12.3          198     38 %  transforms",
+            "           512                                                            failed",
             "",
             "  - --batch-size=512: the script ended with exit code 1: OutOfMemoryError: no",
             "  - 1 of 3 runs were not made",
@@ -200,10 +200,10 @@ class TestReports:
             "",
             "`train.py`",
             "",
-            "| --batch-size | ceiling steps/s | ceiling samples/s | baseline steps/s | baseline samples/s | starved | "
+            "| --batch-size | possible steps/s | possible samples/s | now steps/s | now samples/s | data costs | "
             "bottleneck |",
             "|--:|--:|--:|--:|--:|--:|---|",
-            "| 16 | 20 | 320 | 12.3 | 198 | 38 % | transform |",
+            "| 16 | 20 | 320 | 12.3 | 198 | 38 % | transforms |",
             "| 512 |  |  |  |  |  | failed |",
         ]
 

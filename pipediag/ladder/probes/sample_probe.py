@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import statistics
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -26,9 +27,13 @@ _MADE_OF_PARTS = 0.8
 
 @dataclass
 class _Timed:
-    """One call: its wall and CPU seconds, its kind of input, the bytes of input and result, and its inner calls."""
+    """One call: its wall and CPU seconds, its kind of input, the bytes of input and result, and its inner calls.
+
+    ``listed`` is True if the caller holds the transform in a list.
+    """
 
     fn: Any
+    listed: bool = False
     wall: float = 0.0
     cpu: float = 0.0
     given: str = ""
@@ -51,7 +56,7 @@ class Timer:
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entered = time.perf_counter()
-        outer, timed = self.calls, _Timed(fn)
+        outer, timed = self.calls, _Timed(fn, name.endswith("]") or name.isdigit())
         self.calls = timed.inner
         timed.given, timed.bytes_in = _kind(args[0]) if args else "", tree.nbytes([*args, *kwargs.values()])
         cpu, wall = self._clock(), time.perf_counter()
@@ -138,7 +143,7 @@ class Probe:
             sample = make()
             wall, cpu = time.perf_counter() - wall, self._clock() - cpu
         own = timer.own + self._files.seconds - opening
-        whole = _Timed(None, max(0.0, wall - own), max(0.0, cpu - own))
+        whole = _Timed(None, wall=max(0.0, wall - own), cpu=max(0.0, cpu - own))
         self._waited += self._queued() - queued
         self._spent += whole.wall
         self.count += samples
@@ -238,9 +243,10 @@ def _run_by(calls: list[_Timed], parts: Mapping[Hashable, float], count: int) ->
     torch's own modules are how a transform works, not what it runs.
     """
     found: dict[Hashable, list[_Timed]] = {}
-    inner = [one for call in calls for one in call.inner]
-    for code, call in _by_code(inner, parts, opened=lambda _: True):
-        found.setdefault(code, []).append(call)
+    inner = [one for call in calls if _is_wrapper(call) for one in call.inner]
+    for code, call in _by_code(inner, parts, opened=_is_wrapper):
+        if call.inner or parts.get(code, 0.0) < _MADE_OF_PARTS:  # else a wrapper that ran nothing this time
+            found.setdefault(code, []).append(call)
     taken = sum(call.wall for same in found.values() for call in same)
     if not taken or taken < _MADE_OF_PARTS * sum(call.wall for call in calls):
         return []
@@ -250,21 +256,32 @@ def _run_by(calls: list[_Timed], parts: Mapping[Hashable, float], count: int) ->
     return [Part(link.name, link.where, link.origin, link.library, cost) for link, cost in links]
 
 
-def _always_runs(fn: Any) -> bool:
-    """Return whether a transform runs the same parts for every sample."""
-    return not decides_at_random(fn)
+def _is_wrapper(call: _Timed) -> bool:
+    """Return whether somebody gave a transform the parts that it runs: a library's may have others as its means.
+
+    Its functions are means, such as albumentations' ``apply``, and so is a transform that is no item of a list.
+    """
+    if not link_of(call.fn).library:
+        return True
+    given = (one for one in call.inner if one.listed and not inspect.isroutine(one.fn))
+    return next(given, None) is not None or any(not link_of(one.fn).library for one in call.inner)
+
+
+def _always_runs(call: _Timed) -> bool:
+    """Return whether a wrapper runs the same parts for every sample."""
+    return _is_wrapper(call) and not decides_at_random(call.fn)
 
 
 def _by_code(
-    calls: Iterable[_Timed], parts: Mapping[Hashable, float], opened: Callable[[Any], bool]
+    calls: Iterable[_Timed], parts: Mapping[Hashable, float], opened: Callable[[_Timed], bool]
 ) -> Iterator[tuple[Hashable, _Timed]]:
     """Yield the calls with their code, or their inner calls if these take most of the time; see :func:`_parts`.
 
-    ``opened`` says whether a transform may be shown by its inner calls.
+    ``opened`` says whether a call may be shown by its inner ones.
     """
     for call in calls:
         code = code_of(call.fn)
-        if call.inner and parts.get(code, 0.0) >= _MADE_OF_PARTS and opened(call.fn):
+        if call.inner and parts.get(code, 0.0) >= _MADE_OF_PARTS and opened(call):
             yield from _by_code(call.inner, parts, opened)
         else:
             yield code, call

@@ -17,7 +17,7 @@ import pipediag
 from pipediag.ladder.probes import sample_probe as probe
 from pipediag.ladder.probes.sample_inspection import Inspection, threads
 from pipediag.ladder.probes.sample_probe import Probe
-from pipediag.session import NOT_YET, Cost, Files, Inside
+from pipediag.session import NOT_YET, Cost, Files, Inside, Link
 from pipediag.usercode.chain import Chain, chain_of, take_apart
 from pipediag.usercode.places import place_of
 from pipediag.usercode.slots import find_slots
@@ -321,6 +321,54 @@ class TestPartsOfAWrapper:
         self, clock: Clock, own: float, ran: list[tuple[str, float]]
     ) -> None:
         assert self.parts(probed(Dataset(clock, Perhaps(clock, Crop(clock, 5), own=own)), clock)) == ran
+
+    def test_a_wrapper_inside_that_ran_nothing_is_no_part(self, clock: Clock) -> None:
+        """It ran its part in every second sample."""
+
+        class Half(Perhaps):
+            def __call__(self, x: Any) -> Any:
+                return super().__call__(x) if self.turn % 2 == 0 else self.skip(x)
+
+            def skip(self, x: Any) -> Any:
+                self.turn += 1
+                self.clock.work(0.2)
+                return x
+
+        wrapper = Perhaps(clock, Half(clock, Crop(clock, 8)))
+        assert self.parts(probed(Dataset(clock, wrapper), clock)) == [("Crop", 4)]
+
+    @pytest.mark.parametrize("listed, ran", [(True, ["Crop"]), (False, []), (None, [])])
+    def test_a_librarys_means_are_not_its_parts(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch, listed: bool | None, ran: list[str]
+    ) -> None:
+        """MONAI's ``ScaleIntensityd`` holds a ``ScaleIntensity``, albumentations' transforms list their methods."""
+
+        class Scaled(Perhaps):
+            def __init__(self, part: Any) -> None:
+                super().__init__(clock, *([part.__call__] if listed is None else [part] * listed))
+                self.part = part
+
+            def __call__(self, x: Any) -> Any:
+                torch.randint(1, 2, ())
+                return (self.parts[0] if self.parts else self.part)(x)
+
+        monkeypatch.setattr(probe, "link_of", lambda fn: Link(type(fn).__name__, library=True))
+        dataset = Dataset(clock, Scaled(Crop(clock, 5)))
+        assert [name for name, _ in self.parts(probed(dataset, clock))] == ran
+
+    def test_a_library_that_runs_a_function_of_the_users(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As torchvision's ``Lambda``."""
+
+        class Lambda:
+            def __init__(self, function: Any) -> None:
+                self.function = function
+
+            def __call__(self, x: Any) -> Any:
+                torch.randint(1, 2, ())
+                return self.function(x)
+
+        monkeypatch.setattr(probe, "link_of", lambda fn: Link(type(fn).__name__, library=isinstance(fn, Lambda)))
+        assert self.parts(probed(Dataset(clock, Lambda(Crop(clock, 5))), clock)) == [("Crop", 5)]
 
     def test_torchs_modules_are_how_it_works(self, clock: Clock) -> None:
         class Slow(torch.nn.Identity):
