@@ -55,7 +55,7 @@ def test_a_patch_that_does_not_fit_is_an_error(sources: Path, tmp_path: Path, pa
 
 
 def test_an_edit_changes_arguments() -> None:
-    at = Place(Path("/data"), Path("/copy"), Path("/work"), False, 2)
+    at = Place(Path("/data"), Path("/copy"), Path("/here"), False, 2)
     assert porting.command(script(), at) == ["/copy/train.py", "-b", "8", "--workers=2"]
     edit = Edit("", options={"-b": "16", "--workers": "0", "--new": "1"})
     assert porting.command(script(), at, edit) == ["/copy/train.py", "-b", "16", "--workers=0", "--new", "1"]
