@@ -55,7 +55,7 @@ def test_a_patch_that_does_not_fit_is_an_error(sources: Path, tmp_path: Path, pa
 
 
 def test_an_edit_changes_arguments() -> None:
-    at = Place(Path("/data"), Path("/copy"), Path("/work"), False, 2)
+    at = Place(Path("/data"), Path("/copy"), Path("/here"), False, 2)
     assert porting.command(script(), at) == ["/copy/train.py", "-b", "8", "--workers=2"]
     edit = Edit("", options={"-b": "16", "--workers": "0", "--new": "1"})
     assert porting.command(script(), at, edit) == ["/copy/train.py", "-b", "16", "--workers=0", "--new", "1"]
@@ -157,13 +157,15 @@ def test_verdicts_are_judged(
         ("loading 9 ms 60 % src/data.py:3", "yes"),
         ("loading 9 ms 60 % train.py:3", "no"),
         ("other 1 ms 2 % data.py:9", "no"),
+        ("collating 4 ms 30 %", "yes"),
     ],
 )
 def test_lines_are_judged(shown: str, expected: str) -> None:
     profile = {
         "lines": [
             {"line": "src/data.py:3 Images.__getitem__", "calls": "Crop.forward", "share": 0.6},
-            {"line": "src/data.py:9 Images.__getitem__", "calls": "", "share": 0.2},
+            {"line": "collating", "calls": "default_collate", "share": 0.3},
+            {"line": "src/data.py:9 Images.__getitem__", "calls": "", "share": 0.1},
         ]
     }
     made = row([0.5], "transform", 0.5, 0.5, profile=profile)
