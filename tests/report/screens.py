@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipediag.session import Cost, Files, Inside, Link, Part, Place, Session
+from pipediag.session import Account, Cost, Files, Inside, Link, Part, Place, Session
 
 from ..made import climbing, leaf, make, views, waits
 
@@ -115,4 +115,41 @@ def nothing_to_gain() -> Session:
     return session
 
 
-SCREENS = {"ten-views": ten_views, "stock-transforms": stock_transforms, "nothing-to-gain": nothing_to_gain}
+def foreign_load() -> Session:
+    """A model that trains on two cores beside busy processes: its workers hardly compute."""
+    ladder = {"device": 60.0, "worker": 62.0, "baseline": 105.0}
+    busy = {"cores_busy": 2.0, "cores_used": 0.7}
+    seen = {
+        "device": busy,
+        "worker": {"wait_ms": 1.0, **busy},
+        "baseline": {"wait_ms": 3.0, "worker_ms": 16.0, "worker_cpu": 0.5, **busy},
+    }
+    accounts = {
+        "device": Account(cpu_ms=58.0, queue_ms=2.0),
+        "worker": Account(cpu_ms=59.0, queue_ms=2.0, waits_ms=1.0),
+        "baseline": Account(cpu_ms=59.0, queue_ms=43.0, waits_ms=3.0),
+    }
+    session = make(
+        ladder, rounds=4, noise=0.01, seed=3, workers=2, device="cpu", evidence=seen, accounts=accounts,
+        environment={"cpus": 2, "cores": 2},
+    )  # fmt: skip
+    session.ended = "budget"
+    return session
+
+
+def paused() -> Session:
+    """A script that was stopped for 20 s in the middle of a window: that is no part of its steps."""
+    session = nothing_to_gain()
+    for window in session.windows:
+        window.account = Account(cpu_ms=window.ms_per_step)
+    session.windows_of("baseline")[1].account = Account(cpu_ms=50.0, left_out_s=20.0)
+    return session
+
+
+SCREENS = {
+    "ten-views": ten_views,
+    "stock-transforms": stock_transforms,
+    "nothing-to-gain": nothing_to_gain,
+    "foreign-load": foreign_load,
+    "paused": paused,
+}

@@ -28,6 +28,7 @@ _FIRST = (
     "hung",
     "training-not-restored",
     "start-seen-once",
+    "paused",
     "foreign-load",
     "tipping-over",
     "full-cpu",
@@ -65,7 +66,8 @@ def answer(diagnosis: Diagnosis) -> Summary:
         return Summary(f"Too little was seen to say what data costs your {loop}", tone="doubtful")
     cost = data_costs(diagnosis)
     if verdict.bottleneck == "inconclusive":
-        return Summary("It is open whether data costs time", f"{cost} of every step", span(starved), "doubtful")
+        why = ", ".join(filter(None, [span(starved), verdict.uncertain]))
+        return Summary("It is open whether data costs time", f"{cost} of every step", why, "doubtful")
     certain = ", ".join(filter(None, [span(starved), _certainty(diagnosis, starved)]))
     if verdict.bottleneck == "none":
         return Summary(f"Your {loop} loses no time to data", f"{cost} of every step", certain, "good")
@@ -99,7 +101,8 @@ def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
         return f"seen in {counted(diagnosis.session.steps_seen, 'step')}"
     if diagnosis.verdict.bottleneck == "none" and decided(starved) is None:  # it hardly waits, but few windows tell
         return f"waits < {percent(GATE)}"
-    return "certain"
+    uncertain = diagnosis.verdict.uncertain
+    return f"not certain: {uncertain}" if uncertain else "certain"
 
 
 def _subject(session: Session) -> str:
