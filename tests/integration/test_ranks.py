@@ -69,11 +69,12 @@ class TestLate:
         assert (straggler.ranks, straggler.kind) == ((1,), "input")
         assert straggler.gain.low > 1.5
 
-    def test_it_is_named_before_there_was_time_for_a_trial(self, sandbox: Sandbox) -> None:
-        """A trial would take more than a second of steps of 60 ms."""
-        found = analyze(sandbox, "late", budget=2.0)
-        assert found.json["session"]["rank_trials"] == []
+    def test_it_is_named_before_there_was_time_to_prove_it(self, sandbox: Sandbox) -> None:
+        """A trial takes more than a second of steps of 60 ms, and two pairs are needed in half of the budget."""
+        found = analyze(sandbox, "late", budget=3.0)
+        assert len(found.json["session"]["rank_trials"]) <= 2
         straggler = found.json["straggler"]
+        assert straggler is not None, (found.json["no_straggler"], found.json["session"]["ranks"])
         assert (straggler["ranks"], straggler["kind"], straggler["level"]) == ([1], "input", "observed")
         screen = " ".join(sandbox.run(*PIPEDIAG, "report", str(sandbox.report)).stdout.split())
         assert "Rank 1 holds up the job (observed: its workers give a batch every " in screen
