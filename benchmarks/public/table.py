@@ -138,5 +138,6 @@ def _speedup(one: dict[str, Any]) -> str:
 def _gained(found: dict[str, Any]) -> str:
     if "gain" in found:
         gains = found["gains"]
-        return f"{found['gain']:.2f}x ({min(gains):.2f} to {max(gains):.2f}) by {found['edit']}"
+        about = f", advised as {found['advice']['title']} {_speedup(found['advice'])}"
+        return f"{found['gain']:.2f}x ({min(gains):.2f} to {max(gains):.2f}) by {found['edit']}{about}"
     return found.get("why_not", "")

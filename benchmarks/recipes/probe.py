@@ -226,7 +226,9 @@ def install(probe: Probe) -> None:
         trains = bool(probe.key) and _key(loader) == probe.key
         iterator.probe_count += 1
         if trains and probe.replaying:
-            if _length(loader) and iterator.probe_count > _length(loader):
+            # a loader with a length of its own draws all its epochs from one iterator
+            ends = type(loader).__len__ is DataLoader.__len__
+            if ends and _length(loader) and iterator.probe_count > _length(loader):
                 probe.pause(synchronize=True)
                 raise StopIteration
             return probe.replay()

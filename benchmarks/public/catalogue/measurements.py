@@ -164,7 +164,7 @@ SCRIPTS = (
         note="epochs of ten batches: the workers start anew every second or so",
         edits=(
             Edit(
-                "(?i)cache|precompute",
+                r"(?i)\b(cache|keep|precompute)\b",
                 (
                     Patch(
                         "3d_segmentation/torch/unet_training_dict.py",
@@ -202,7 +202,7 @@ SCRIPTS = (
         note="the data set caches its samples, each worker for itself and for one epoch",
         edits=(
             Edit(
-                "(?i)cache|precompute|load",
+                r"(?i)\b(cache|keep|precompute|load|loading)\b",
                 (
                     Patch(
                         "main.py",

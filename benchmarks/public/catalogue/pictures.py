@@ -118,7 +118,7 @@ SCRIPTS = (
         kind="detection with mosaics, cv2",
         patches=(Patch("utils/general.py", """check_font("Arial.ttf" if""", """dict(name="Arial.ttf" if"""),),
         small="YOLOv5n at 160 pixels",
-        edits=(Edit("(?i)cache|precompute|decod|load", options={"--cache": "ram"}),),
+        edits=(Edit(r"(?i)\b(cache|keep|precompute|decode|load|loading)\b", options={"--cache": "ram"}),),
         cwd=".",
     ),
     Script(
@@ -173,8 +173,16 @@ SCRIPTS = (
         ),
         small="64 x 192 pixels",
         edits=(
-            Edit("(?i)hue", (Patch("datasets/mono_dataset.py", "self.hue = (-0.1, 0.1)", "self.hue = (0, 0)"),)),
-            Edit("ColorJitter", (Patch("datasets/mono_dataset.py", "if do_color_aug:", "if False:"),)),
+            Edit(
+                "(?i)hue",
+                (Patch("datasets/mono_dataset.py", "self.hue = (-0.1, 0.1)", "self.hue = (0, 0)"),),
+                note="no hue",
+            ),
+            Edit(
+                "ColorJitter",
+                (Patch("datasets/mono_dataset.py", "if do_color_aug:", "if False:"),),
+                note="no ColorJitter",
+            ),
         ),
     ),
     Script(
@@ -382,7 +390,7 @@ SCRIPTS = (
         small="three layers of 16 channels",
         edits=(
             Edit(
-                "(?i)resize|decod|load",
+                r"(?i)\b(resize|decode|load|loading|reducing_gap)\b",
                 (
                     Patch(
                         "utils/data_loading.py",

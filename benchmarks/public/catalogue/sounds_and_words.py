@@ -83,7 +83,13 @@ SCRIPTS = (
             ),
         ),
         small="two layers over mel bands",
-        edits=(Edit("(?i)decod|read|load", (Patch("DatasetLoader.py", "", READ_A_PART),), note="read only the cut"),),
+        edits=(
+            Edit(
+                r"(?i)\b(decode|read|load|loading|soundfile)\b",
+                (Patch("DatasetLoader.py", "", READ_A_PART),),
+                note="read only the cut",
+            ),
+        ),
     ),
     Script(
         "speech-commands",
@@ -153,7 +159,7 @@ SCRIPTS = (
         small="generator of 16 channels, one small discriminator",
         edits=(
             Edit(
-                "(?i)mel|load|cache|precompute",
+                r"(?i)\b(mel|load|loading|cache|keep|precompute)\b",
                 (Patch("meldataset.py", "if fmax not in mel_basis", "if f'{fmax}_{y.device}' not in mel_basis"),),
                 note="the mel filters' key as they are stored",
             ),
