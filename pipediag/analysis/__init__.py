@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..session import Session
+from .amortised import amortised
 from .checks import missing, warnings
 from .diagnosis import Diagnosis
 from .ladder import LadderView
@@ -35,4 +36,5 @@ def diagnose_session(session: Session, price: float | None = None) -> Diagnosis:
         price=price,
         straggler=straggler,
         no_straggler=no_straggler,
+        amortised=amortised(ladder),
     )

@@ -13,6 +13,7 @@ from .ladder import LadderView
 from .load import others, worth_telling
 from .sentences import first_of, number, percent, shown
 from .shared_cores import too_many
+from .startup import seen_once
 from .thresholds import GATE
 from .verdict import disagreements
 from .waterfall import input_stages
@@ -43,6 +44,7 @@ def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
         _paused(ladder),
         too_many(session.ranks),
         _full_cpu(ladder, pieces),
+        _start_seen_once(ladder),
         _heavy_tail(ladder),
         _varying_sizes(session),
         _varying_steps(ladder),
@@ -146,6 +148,13 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         "it may not be the cause, but only the stage that filled the machine",
         f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )
+
+
+def _start_seen_once(ladder: LadderView) -> Warning_ | None:
+    """Warn of an epoch's start that may cost much, of which only the first launch of a process was seen."""
+    told = seen_once(ladder)
+    help = "a longer --budget sees more of them; the first one also imports and reads what later ones find ready"
+    return Warning_("start-seen-once", told, help) if told else None
 
 
 def _heavy_tail(ladder: LadderView) -> Warning_ | None:

@@ -137,7 +137,8 @@ class Diagnosis:
 
     ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does. ``straggler`` is the rank
     that holds up a distributed job; ``no_straggler`` says why none is named. ``price`` is what an hour of training
-    costs, in any currency; None if unknown. :func:`pipediag.analysis.diagnose_session` makes it.
+    costs, in any currency; None if unknown. ``amortised`` are the costs between the steps, spread over them; see
+    :mod:`.amortised`. :func:`pipediag.analysis.diagnose_session` makes it.
     """
 
     ladder: LadderView
@@ -150,6 +151,7 @@ class Diagnosis:
     price: float | None = None
     straggler: Straggler | None = None
     no_straggler: str = ""
+    amortised: list[Stage] = field(default_factory=list)
 
     @property
     def session(self) -> Session:
@@ -188,6 +190,15 @@ class Diagnosis:
                     ),
                 }
                 for s in self.waterfall
+            ],
+            "amortised": [
+                {
+                    "stage": s.stage,
+                    "culprit": s.culprit and asdict(s.culprit),
+                    "ms": s.ms.to_dict(),
+                    "share": round(s.share, 4),
+                }
+                for s in self.amortised
             ],
             "startup": [round(s.seconds, 4) for s in session.startups],
             "evidence": {

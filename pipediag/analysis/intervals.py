@@ -50,6 +50,10 @@ class Interval:
         ends = [a * b for a in (self.low, self.high) for b in (by.low, by.high)]
         return Interval(self.value * by.value, min(ends), max(ends))
 
+    def beside(self, rest: float) -> Interval:
+        """Return the share of this cost, which is not negative, in its sum with the positive ``rest``."""
+        return Interval(*(1.0 if math.isinf(x) else x / (x + rest) for x in (self.value, self.low, self.high)))
+
     def not_negative(self) -> Interval:
         """Return the interval of a cost, which cannot be negative: below zero there is only noise."""
         return largest(self, exactly(0.0))

@@ -15,15 +15,13 @@ from .thresholds import CO_BOTTLENECK, GATE, RESOLUTION
 from .waterfall import ranked
 
 #: Description of each stage's work.
-WHAT_IT_IS = {
-    **{kind.stage: kind.work for kind in LADDER},
-    "startup": "starting the loader's workers for every epoch",
-}
+WHAT_IT_IS = {kind.stage: kind.work for kind in LADDER}
 #: Each stage in few words: its name for readers.
 STAGES = {
     **{kind.stage: kind.short or kind.stage for kind in LADDER},
     "contention": "workers taking CPU time",
     "startup": "starting the workers",
+    "other loaders": "starting another loader",
 }
 #: Modules that are named one by one.
 _FEW = 3
@@ -260,24 +258,6 @@ def _threads(session: Session) -> str:
     if running.own > 1:
         return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the training process."
     return f" {running}."
-
-
-def startup(session: Session, amortised: float, base: Interval) -> str:
-    assert session.loader is not None and session.loader.length
-    text = (
-        f"Every epoch begins with a wait: spread over the epoch's {session.loader.length} batches, starting the loader "
-        f"adds {number(amortised)} ms to each step of {number(base.value)} ms. "
-    )
-    if session.loader.persistent_workers:
-        return text + "The workers persist already; longer epochs, or a cheaper first batch, would help."
-    paid = [s for s in session.startups if not s.renewed and s.ready]
-    if paid:
-        one = sorted(paid, key=lambda s: s.seconds)[len(paid) // 2]
-        text += (
-            f"Of {one.seconds:.2g} s, launching the workers takes {one.launch:.2g} s, their imports and init function "
-            f"{max(0.0, one.ready - one.launch):.2g} s, the first batch {max(0.0, one.seconds - one.ready):.2g} s. "
-        )
-    return text + "persistent_workers=True pays it only once."
 
 
 def too_little(ladder: LadderView) -> str:

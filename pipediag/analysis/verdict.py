@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 from functools import partial
 
-from ..session import Session
 from . import sentences
+from .amortised import amortised, described
 from .certainty import ENOUGH, rungs_beside, why_uncertain
 from .diagnosis import Stage, Verdict
 from .intervals import Interval, largest
 from .ladder import LadderView
+from .startup import seen_once
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION
-from .waterfall import OF_THE_WORKERS, culprit, input_stages, sides
+from .waterfall import OF_THE_WORKERS, input_stages, sides
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 #: Rounding error, relative.
@@ -26,16 +26,17 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     if starved is None:
         return Verdict("inconclusive", sentences.too_little(ladder))
     session, base = ladder.session, ladder.ms("baseline")
-    ranked, now, startup = input_stages(ladder, pieces), 1000.0 / base.value, startup_ms(session)
+    ranked, now = input_stages(ladder, pieces), 1000.0 / base.value
     top, starving = _costliest(ladder, ranked), starves(ladder, starved)
     level = INTERVENED if ladder.intervened else OBSERVED
     verdict = partial(Verdict, level=level, starved=starved, uncertain=why_uncertain(ladder, ""))
-    if startup is not None and startup > (top.ms.value if top else 0.0) and startup / (base.value + startup) > GATE:
+    start = next(iter(amortised(ladder)), None)
+    if start is not None and start.ms.value > (top.ms.value if top else 0.0) and decided(start.ms.beside(base.value)):
         beside = [top.stage] if top is not None and starving else []
         return verdict(
             "startup",
-            sentences.startup(session, startup, base),
-            culprit=culprit(session, "startup"),
+            described(ladder, start),
+            culprit=start.culprit,
             co_bottlenecks=beside,
             next_ceiling=([*beside, "compute"][0], now),
         )
@@ -43,7 +44,8 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         return verdict("inconclusive", sentences.undecided(ladder, starved, top))
     if not starving or top is None:
         found = verdict("none", sentences.not_starved(ladder, starved), next_ceiling=("compute", now))
-        return replace(found, level=level if found.uncertain else PROVEN)
+        uncertain = found.uncertain or seen_once(ladder)
+        return replace(found, uncertain=uncertain, level=level if uncertain else PROVEN)
     others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
     best = now / max(1e-3, 1 - starved.value) if ladder.intervened else 0.0
     after = top.without.steps_per_s if top.without is not None else now
@@ -55,7 +57,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence = sentences.starved(ladder, starved, top, others, following, after, best)
         sentence += sentences.within(session, top, pieces)
         sentence += "" if best else sentences.only_observed(ladder)
-    uncertain = why_uncertain(ladder, top.stage)
+    uncertain = why_uncertain(ladder, top.stage) or seen_once(ladder, top.ms.value)
     return verdict(
         top.stage,
         sentence,
@@ -157,22 +159,6 @@ def starved_share(ladder: LadderView) -> Interval | None:
     if waited is None:
         return share
     return largest(share, waited)
-
-
-def startup_ms(session: Session) -> float | None:
-    """Return the cost of an epoch's start in milliseconds per step, spread over the epoch; None if unknown.
-
-    It includes ending the workers of the previous epoch. With persistent workers only epochs after the first count,
-    since the workers start once. Without workers nothing starts: the first batch also pays what is done only once.
-    """
-    loader = session.loader
-    if loader is None or not loader.length or not loader.num_workers:
-        return None
-    paid = [s.seconds for s in session.startups if s.renewed or not loader.persistent_workers]
-    ended = [s.shutdown for s in session.startups if s.shutdown > 0]
-    if not paid:
-        return None
-    return 1000.0 * (statistics.median(paid) + (statistics.median(ended) if ended else 0.0)) / loader.length
 
 
 def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:

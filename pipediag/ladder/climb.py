@@ -19,6 +19,7 @@ from ..analysis.whatif import transfer_matters
 from ..session import CACHED, Rung, cut_of
 from .deadline import OutOfTime
 from .driven import Driven
+from .launches import launch_again
 from .lockstep import Leader, Lockstep
 from .loop_side import Loop, Turn
 from .probes import modelside
@@ -61,6 +62,7 @@ class Climb(Driven):
             self._announce_rungs()
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
+            yield from launch_again(self._loop_side, self._session, self._plan.budget, self._send_findings)
             if isinstance(self._lockstep, Leader):
                 ended = yield from self._climb_in_job(self._lockstep, until)
             else:

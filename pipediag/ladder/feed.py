@@ -91,7 +91,6 @@ class Feed:
         self._clock = clock
         self._iterator: Any = None
         self._started: float | None = None
-        self._shutdown = 0.0
         self._launched: float | None = None  # None if the workers continue
         self._batch_queues: list[Any] = []
         self._shared: list[Any] = []
@@ -110,18 +109,25 @@ class Feed:
         if self._sampler is not None:
             self._sampler.endless = value
 
+    def end_data(self) -> bool:
+        """Let the data end after the batches requested so far, as at the end of an epoch; return False if it cannot."""
+        if self._sampler is None:
+            return False
+        self._sampler.ended = True
+        return True
+
     def open(self) -> None:
         """Build the iterator and its workers. Afterwards the loader has its own attributes again."""
-        ending = self._clock.now()
-        # At the end of an endless loader's epoch, workers are busy with the next one and take longer to end.
-        ended_idle = self._iterator is not None and bool(self.worker_pids) and not self._endless
         self.close()
         loader = self.loader
         self._started = self._clock.now()
-        self._shutdown = self._started - ending if ended_idle else 0.0
         self._batch_queues = _batch_queues(loader)
         worker_side = WorkerSide(
-            loader.dataset, loader.collate_fn, self.rung_switch, self._batch_queues, self._looks_inside
+            loader.dataset,
+            loader.collate_fn,
+            self.rung_switch,
+            self._batch_queues,
+            self._looks_inside,
         )
         iterable = is_iterable(loader)
         attributes: dict[str, Any] = {
@@ -149,6 +155,8 @@ class Feed:
         try:
             delivery: Delivery = next(self._iterator)
         except StopIteration:
+            if self.workers and not self.loader.persistent_workers:  # torch has ended them, idle as they were
+                self.findings.shutdown = self._clock.now() - asked
             return None
         arrived = self._clock.now()
         self.waited += arrived - asked
@@ -177,8 +185,8 @@ class Feed:
             seconds = min(arrived, max(started, delivery.made)) - started
         else:  # nothing is made before it is asked for
             seconds = arrived - asked + (self._launched or started) - started
-        startup = Startup(seconds, renewed=self._launched is None, shutdown=self._shutdown)
-        self._shutdown = 0.0
+        startup = Startup(seconds, renewed=self._launched is None, shutdown=self.findings.shutdown)
+        self.findings.shutdown = 0.0
         if self._launched is not None:
             startup.launch = self._launched - started
             ready = delivery.notes.ready if delivery.notes else None
@@ -189,6 +197,8 @@ class Feed:
     def renew(self) -> None:
         """Restart the data, in the same workers if they are persistent."""
         if self._iterator is not None and self.loader.persistent_workers and self.loader.num_workers > 0:
+            if self._sampler is not None:
+                self._sampler.ended = False
             self._started, self._launched = self._clock.now(), None
             self._iterator._reset(self.loader)
         else:

@@ -28,6 +28,7 @@ class Findings:
 
     Attributes:
         startups: one entry for each time the data was begun.
+        shutdown: seconds that it took to end the workers at the end of the last epoch, until they are started again.
         insides: findings about the dataset's code, by worker number.
         alternatives: cheaper ways for the transforms as tried in a worker; None if none was to try them yet.
         revision: number of updates of ``insides``.
@@ -36,6 +37,7 @@ class Findings:
 
     def __init__(self) -> None:
         self.startups: list[Startup] = []
+        self.shutdown = 0.0
         self.insides: dict[int, Inside] = {}
         self.alternatives: list[Alternative] | None = None
         self.revision = 0

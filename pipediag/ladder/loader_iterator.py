@@ -71,7 +71,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._watched: tuple[Any, tuple[int, ...]] | None = None
         self.ended = False
         if track.climb is None:
-            self._feed.open()  # as torch does: iter() starts the workers
+            with measurement.beside(track, starts=True):
+                self._feed.open()  # as torch does: iter() starts the workers
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -104,7 +105,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if self.ended:
             raise StopIteration
         try:
-            delivery = self._feed.take()
+            with self._measurement.beside(self.track):
+                delivery = self._feed.take()
         except Exception as error:
             raise users_text(error)  # noqa: B904 - the same error, with a cleaner message
         if delivery is None:
@@ -138,7 +140,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if self.track.climb is not None:
             self.track.climb.begin_epoch(loader)
         else:
-            self._feed.renew()
+            with self._measurement.beside(self.track, starts=True):
+                self._feed.renew()
 
     def _shutdown_workers(self) -> None:
         self._feed.close()

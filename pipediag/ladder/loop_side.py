@@ -26,6 +26,7 @@ from .deadline import Deadline
 from .delivery import Delivery
 from .feed import Feed, Source
 from .lockstep import Lockstep
+from .other_loaders import OtherLoaders
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Handed to the loop's iterator instead of a batch: the epoch ends here.
 END = object()
-#: Maximum number of iterators built to measure startup; after that the workers are kept.
+#: Number of launches in a rank of a job that show what an epoch's start costs; after that the workers are kept.
 _STARTUPS = 3
 
 _T = TypeVar("_T")
@@ -46,6 +47,7 @@ class Setting(Protocol):
 
     plan: Plan
     session: Session
+    others: OtherLoaders
     training: Training
     clock: Clock
     schedule: Schedule
@@ -258,15 +260,18 @@ class LoopSide:
         return delivery
 
     def end_epoch(self) -> Turn[bool]:
-        """Tell the loop that its epoch is over; return True if the workers were restarted for the next one."""
+        """Tell the loop that its epoch is over; return True if the workers were restarted for the next one.
+
+        The ranks of a job restart them together. A process on its own does so at any time: see :mod:`.launches`.
+        """
         self.agree()
         self.epochs.end()
         ended = self.epochs.serial
         while self.epochs.serial == ended:
             yield END
-        loader = self.feed.loader
+        loader, as_it_is = self.feed.loader, self.feed.rung_switch.rung == "baseline" and self.feed not in self._paused
         fresh = loader.num_workers > 0 and not loader.persistent_workers
-        if not fresh or len(self.feed.findings.startups) >= _STARTUPS:
+        if not (self.lockstep.in_job and fresh and as_it_is) or len(self.feed.findings.startups) >= _STARTUPS:
             return False
         self.feed.open()
         return True

@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any
@@ -34,6 +34,7 @@ from .loader_iterator import LoaderIterator, Track
 from .lockstep import Follower
 from .loop_side import Loop
 from .observing import Observer
+from .other_loaders import OtherLoaders
 from .plan import Plan
 from .probes.sample_inspection import threads
 from .step_recorder import StepRecorder
@@ -84,6 +85,7 @@ class Measurement:
         self._ambiguous = False  # whether a loader like the target trains beside it
         self._first_draw: float | None = None
         self._ignored = 0
+        self.others = OtherLoaders(self.clock, plan.attempt, lambda start: self.send("other-start", asdict(start)))
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
     @contextmanager
@@ -128,6 +130,22 @@ class Measurement:
             sys.stderr.flush()
             os._exit(0)
         raise AnalysisOver(self.over)
+
+    def beside(self, track: Track, starts: bool = False) -> AbstractContextManager[None]:
+        """Return a context in which a loader is used: the time counts if the loop uses it between its training steps.
+
+        ``starts`` is true if the loader begins its data.
+        """
+        target = self._target
+        if target is None or track.climb is not None or track.is_like(target) or not self.training.in_loop:
+            return nullcontext()
+        if starts:
+            target.observer.breaks()
+        return self.others.used(track, self._steps(target), starts)
+
+    def _steps(self, target: Track) -> int:
+        """Return the number of batches that the script has drawn from the training loader."""
+        return self.training.draws.get(target.ordinal, 0)
 
     def drew(self, track: Track) -> None:
         """Record that a loader that is not (yet) the measured one has yielded a batch."""
@@ -229,13 +247,15 @@ class Measurement:
     def send_observed(self, last: bool = False) -> None:
         """Send what was observed of the training loop's own steps, if the training loader is known.
 
-        With ``last``, also send the open block and the single steps.
+        With ``last``, also send the open block, the single steps, and the last start of another loader.
         """
         if observer := self._observer:
             for block in observer.take(last):
                 self.send("observed", asdict(block))
         if last:
             self.send_first_steps()
+            if self._target is not None:
+                self.others.trains(self._steps(self._target))
 
     def send_first_steps(self) -> None:
         """Send the single steps seen before the first window, once; windows record their own."""

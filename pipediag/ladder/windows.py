@@ -19,7 +19,7 @@ from .settling import Settler
 
 OTHER_LOADERS = {
     "code": "other-loaders",
-    "message": "other loaders are iterated between the training steps; their time is part of every window",
+    "message": "other loaders are used between the training steps: what is done with their batches is part of a step",
     "help": "analyse a run without validation inside the epoch for cleaner shares",
 }
 #: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.

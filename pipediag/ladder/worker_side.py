@@ -209,11 +209,13 @@ class WorkerSide:
         return sample
 
     def _inspects(self, state: WorkerState) -> bool:
-        """Return whether the next sample is to be inspected: not in a window, and within pipediag's own bound."""
+        """Return whether the next sample is to be inspected: not while timed, and within pipediag's own bound."""
+        if self.rung_switch.timing:
+            return False
         if state.inspection is None:
             with state.own.measured():
                 self._inspection(state)
-        return self._inspection(state).times and state.own.affordable and not self.rung_switch.timing
+        return self._inspection(state).times and state.own.affordable
 
     def _inspected(self, state: WorkerState, make: Callable[[], Any], count: int = 1) -> Any:
         """Make ``count`` samples under inspection."""

@@ -31,6 +31,7 @@ class Training:
         self.backwards = 0  # counted only while models are watched
         self.device: torch.device | None = None
         self.credits: dict[int, int] = {}
+        self.draws: dict[int, int] = {}  # batches yielded by each loader
         self._draws = 0
         self._first: dict[int, int] = {}  # the number of each loader's first draw
         self._latest: dict[int, int] = {}
@@ -41,6 +42,7 @@ class Training:
     def drew(self, loader: int) -> None:
         """Record that this loader (by its ordinal) has yielded a batch to the script."""
         self._draws += 1
+        self.draws[loader] = self.draws.get(loader, 0) + 1
         self._first.setdefault(loader, self._draws)
         self._latest[loader] = self._draws
         self._drawn.add(loader)
@@ -52,8 +54,15 @@ class Training:
         What that thread waits, the loop need not wait. The main thread is the loop's also if the optimizer steps in
         another one: on a GPU, a hook of a parameter runs in a thread of autograd.
         """
-        drawer = self._drawers.get(loader)
-        return bool(self._stepper) and drawer not in (self._stepper, main_thread().ident)
+        return bool(self._stepper) and not self._is_loops(self._drawers.get(loader))
+
+    @property
+    def in_loop(self) -> bool:
+        """True if the calling thread is the loop's."""
+        return self._is_loops(get_ident())
+
+    def _is_loops(self, thread: int | None) -> bool:
+        return thread in (self._stepper, main_thread().ident)
 
     def beside(self, loader: int, other: int) -> bool:
         """Return whether the script goes on drawing from the other loader, which this one then does not replace."""

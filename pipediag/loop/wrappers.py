@@ -125,12 +125,13 @@ class EndlessSampler:
     """The user's sampler, restarted at its end while ``endless`` is set.
 
     Measuring hands out as many batches as the epoch has, but draws more from the workers: those of a short epoch would
-    run out of tasks after a few batches.
+    run out of tasks after a few batches. Once ``ended`` is set, the data ends with the batches requested so far.
     """
 
     def __init__(self, sampler: Any, endless: bool = False) -> None:
         self.sampler = sampler
         self.endless = endless
+        self.ended = False
 
     def __iter__(self) -> Iterator[Any]:
         return _Endless(self)
@@ -153,6 +154,8 @@ class _Endless:
         return self
 
     def __next__(self) -> Any:
+        if self._owner.ended:
+            raise StopIteration
         try:
             return next(self._indices)
         except StopIteration:

@@ -167,6 +167,13 @@ class StepAccount:
             spent, before = times.since(begun.others.get(thread, Times(0.0, 0.0))), self._others.get(thread)
             self._others[thread] = Times(*map(sum, zip(spent, before, strict=True))) if before else spent
 
+    def leave_out(self, times: Times) -> None:
+        """Cut what the thread did for something else than its steps out of the open stretch."""
+        begun = self._begun
+        if begun is not None and begun.here is not None:
+            here = Times(begun.here.cpu + times.cpu, begun.here.queue + times.queue)
+            self._begun = begun._replace(here=here)
+
     def drop(self) -> None:
         """Discard the open stretch."""
         self._begun = None

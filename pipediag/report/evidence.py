@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.chain import grains, why_unsplit
-from ..analysis.sentences import number, percent, shown, waiting
-from ..session import CONTROLS, RUNG_MEANING, Cost, Session, ordered, settings_of
+from ..analysis.ladder import LadderView
+from ..analysis.other_loaders import other_loaders
+from ..analysis.sentences import counted, number, percent, shown, waiting
+from ..analysis.startup import epoch_start
+from ..session import CONTROLS, RUNG_MEANING, Cost, ordered, settings_of
 from . import account
 from .document import Listing, Section, Table
 
@@ -101,7 +104,7 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
         if ladder.has(control):
             rate = 1000.0 / ladder.ms(control).value
             lines.append(f"{RUNG_MEANING[control]}: {number(rate)} steps/s ({control})")
-    lines += _startup_lines(session)
+    lines += _startup_lines(ladder)
     if session.caches:
         limit = session.caches.get("held_bytes", 0) / 2**20
         lines.append(
@@ -112,15 +115,20 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def _startup_lines(session: Session) -> list[str]:
-    lines = []
+def _startup_lines(ladder: LadderView) -> list[str]:
+    session, start, lines = ladder.session, epoch_start(ladder), []
     if started := sorted((s for s in session.startups if not s.renewed), key=lambda s: s.seconds):
-        one = started[len(started) // 2]
-        workers = session.workers
-        parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready and workers else ""
-        lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}")
+        one = start.usual if start is not None and not start.usual.renewed else started[len(started) // 2]
+        parts = f" (workers launched {one.launch:.2g} s, ready {one.ready:.2g} s)" if one.ready and start else ""
+        ends = f"; ending the workers {start.shutdown:.2g} s" if start is not None and start.shutdown else ""
+        lines.append(f"from iter() to the first batch: {one.seconds:.2g} s{parts}{ends}")
     if renewed := sorted(s.seconds for s in session.startups if s.renewed):
         lines.append(f"in later epochs, with the same workers: {renewed[len(renewed) // 2]:.2g} s")
+    lines += [
+        f"another loader is started at {one.where} every {counted(one.every, 'step')} and takes the loop "
+        f"{number(one.seconds.value)} s: {number(one.per_step.value)} ms a step"
+        for one in other_loaders(ladder)
+    ]
     return lines
 
 

@@ -44,7 +44,7 @@ from .rungs import (
 )
 from .script import Script, Warning_
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
-from .windows import UNTOUCHED, Account, Observed, Startup, Stretch, Window
+from .windows import UNTOUCHED, Account, Observed, OtherStart, Startup, Stretch, Window
 from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail
 
 __all__ = [
@@ -81,6 +81,7 @@ __all__ = [
     "Loader",
     "LoaderSettings",
     "Observed",
+    "OtherStart",
     "Padding",
     "Part",
     "Pictured",
@@ -141,6 +142,7 @@ class Session:
     windows: list[Window] = field(default_factory=list)
     observed: list[Observed] = field(default_factory=list)
     startups: list[Startup] = field(default_factory=list)
+    other_starts: list[OtherStart] = field(default_factory=list)
     warnings: list[Warning_] = field(default_factory=list)
     caches: dict[str, Any] = field(default_factory=dict)
     inside: Inside | None = None

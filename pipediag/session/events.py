@@ -16,7 +16,7 @@ from .remedies import Remedy
 from .rungs import REMEDIED, REMEDIES, Rung
 from .script import Warning_
 from .step import BatchFacts, BatchStep, Prefix, Profile, Syncs
-from .windows import Observed, Startup, Stretch, Window
+from .windows import Observed, OtherStart, Startup, Stretch, Window
 from .worker import Alternative, Inside, Tail
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ KINDS = {
     "window": Kind(Window, _append("windows")),
     "observed": Kind(Observed, _append("observed")),
     "startup": Kind(Startup, _append("startups")),
+    "other-start": Kind(OtherStart, _append("other_starts")),
     "stretch": Kind(Stretch, _append("stretches")),
     "batch-step": Kind(BatchStep, _append("batch_steps")),
     "loader": Kind(Loader, _set("loader")),

@@ -1,4 +1,4 @@
-"""Define what is timed on the training loop: windows under a rung, the unmodified loop, starts of epochs."""
+"""Define what is timed on the training loop: windows under a rung, the unmodified loop, starts of loaders."""
 
 from __future__ import annotations
 
@@ -129,6 +129,24 @@ class Startup:
     ready: float = 0.0
     renewed: bool = False
     shutdown: float = 0.0
+
+
+@dataclass
+class OtherStart:
+    """Another loader that was started between two steps of the training loop, as for a validation within an epoch.
+
+    ``where`` is the line that iterates it, ``step`` the number of training batches before it in its pass. ``seconds``
+    is how long the loop's own thread spent in its ``iter()`` and ``next()`` until the next training batch, ``kept`` the
+    part of it that workers kept from the last time would not take: launching them and ending them.
+    """
+
+    where: str
+    step: int
+    seconds: float
+    kept: float = 0.0
+    num_workers: int = 0
+    persistent_workers: bool = False
+    attempt: int = 1
 
 
 @dataclass

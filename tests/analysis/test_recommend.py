@@ -28,6 +28,7 @@ from pipediag.session import (
     Inside,
     Leaf,
     Link,
+    OtherStart,
     Padding,
     Place,
     Prefix,
@@ -863,9 +864,12 @@ class TestPrefetch:
         assert "prefetch-factor" not in advice(session)
 
 
+STARTED = [Startup(5.0, ready=4.0)] * 2
+
+
 class TestPersistentWorkers:
     def test_paid_in_every_epoch(self) -> None:
-        session = make(FLAT, noise=0.0, length=100, startups=[Startup(5.0, ready=4.0, shutdown=1.0)] * 2)
+        session = make(FLAT, noise=0.0, length=100, startups=[Startup(5.0, ready=4.0, shutdown=1.0)] * 3)
         one = advice(session)["persistent-workers"]
         assert one.stage == "startup"
         assert one.evidence == [
@@ -873,31 +877,71 @@ class TestPersistentWorkers:
             "for the step itself",
             "the workers take 4 s of that to get ready",
             "ending the previous epoch's workers takes another 1 s",
+            "timed in 2 starts after the first of the process",
             "computed from these times, not tried: no steady window includes the time between epochs",
         ]
         assert one.predicted is not None
         assert one.predicted.value == pytest.approx(160 / 110)
-        assert one.predicted.high == pytest.approx(160 / 100)
-
-    def test_parts_unknown(self) -> None:
-        one = advice(make(FLAT, noise=0.0, length=100, startups=[5.0]))["persistent-workers"]
-        assert one.predicted is not None
-        assert one.predicted.low == pytest.approx(150 / 125)
-        assert one.predicted.value == pytest.approx(150 / 100) and one.at_most
+        assert 1.3 < one.predicted.low < one.predicted.value and one.predicted.high > 1.6
 
     @pytest.mark.parametrize(
         "session",
         [
-            make(FLAT, length=100, startups=[5.0], persistent=True),
-            make(FLAT, length=100_000, startups=[5.0]),
-            make(FLAT, length=None, startups=[5.0]),
+            make(FLAT, length=100, startups=STARTED, persistent=True),
+            make(FLAT, length=100_000, startups=STARTED),
+            make(FLAT, length=None, startups=STARTED),
             make(FLAT, length=100, startups=[]),
-            make(FLAT, length=100, startups=[5.0], workers=0),
+            make(FLAT, length=100, startups=STARTED, workers=0),
+            make(FLAT, length=100, startups=STARTED[:1]),
+            make(FLAT, length=100, startups=[5.0, 5.0]),
         ],
-        ids=["kept already", "long epochs", "unknown length", "unknown", "no workers"],
+        ids=["kept already", "long epochs", "unknown length", "unknown", "no workers", "seen once", "parts unknown"],
     )
     def test_not(self, session: Session) -> None:
         assert "persistent-workers" not in advice(session)
+
+
+class TestOtherLoaders:
+    """A loader that is started every 20 steps of 100 ms and takes 2 s: 100 ms a step."""
+
+    def session(self, kept: float = 1.6, workers: int = 2, persistent: bool = False) -> Session:
+        session = make(FLAT, noise=0.0)
+        session.other_starts = [OtherStart("eval.py:7", 20 * n, 2.0, kept, workers, persistent) for n in range(5)]
+        return session
+
+    def test_its_workers_are_kept(self) -> None:
+        one = advice(self.session())["other-loaders"]
+        assert (one.stage, one.title) == ("startup", "Keep the workers of the other loader")
+        assert one.how == "persistent_workers=True in the DataLoader that is iterated at eval.py:7"
+        assert one.evidence[:2] == [
+            "every 20 steps the loop waits 2 s for the loader at eval.py:7: 100 ms per step, in addition to 100 ms for "
+            "the step itself",
+            "launching its workers and ending them takes 1.6 s of that",
+        ]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(200 / 120)
+        assert 1 < one.predicted.low < one.predicted.value < one.predicted.high
+
+    @pytest.mark.parametrize("how", [{"persistent": True}, {"workers": 0, "kept": 0.0}], ids=["kept", "no workers"])
+    def test_it_is_used_less_often(self, how: dict[str, Any]) -> None:
+        one = advice(self.session(**how))["other-loaders"]
+        assert one.title == "Use the other loader half as often"
+        assert one.predicted is not None and one.predicted.value == pytest.approx(200 / 150)
+
+    def test_the_loop_would_wait_for_its_own_workers_meanwhile(self) -> None:
+        """Without it a step would take 140 ms, a worker's time for a batch divided by their number."""
+        session = self.session()
+        for window in session.windows:
+            window.evidence = {"worker_ms": 560.0}
+        one = advice(session)["other-loaders"]
+        assert one.predicted is not None
+        assert one.predicted.value == pytest.approx(200 / 140)
+
+    def test_not_if_it_costs_little(self) -> None:
+        session = self.session()
+        for start in session.other_starts:
+            start.step *= 100
+        assert "other-loaders" not in advice(session)
 
 
 class TestThreads:

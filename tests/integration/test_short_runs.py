@@ -35,6 +35,10 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "epochs-of-four-well-fed": (["--step-ms", "250", "--batches", "4", "--persistent"], QUICK),
     "without-workers-well-fed": (["--step-ms", "250", "--workers", "0"], QUICK),
     "slow-to-start": (["--init-ms", "500", "--batches", "8", "--step-ms", "20"], QUICK),
+    "validation-slow-to-start": (
+        ["--validates", "10", "--validation-workers", "1", "--validation-init-ms", "400", "--step-ms", "30"],
+        QUICK,
+    ),
     "there-at-once": (["--batches", "8", "--step-ms", "500", "--workers", "1"], {**QUICK, "budget": 14}),
 }
 SLOW = [
@@ -100,6 +104,17 @@ def test_workers_that_are_slow_to_start(results: Results) -> None:
     assert done.bottleneck == "startup", done.stdout
     startups = done.json["session"]["startups"]
     assert all(0.5 < one["seconds"] < 5.0 for one in startups), startups
+
+
+def test_a_validation_within_the_epoch_that_is_slow_to_start(results: Results) -> None:
+    """Every tenth step of 30 ms waits 400 ms and more for it."""
+    done = told(results, "validation-slow-to-start")
+    assert done.bottleneck == "startup", done.stdout
+    (cost,) = done.json["amortised"]
+    assert cost["stage"] == "other loaders" and "short_runs.py" in cost["culprit"]["where"]
+    assert cost["ms"]["low"] > 35 and cost["ms"]["value"] < 120, cost
+    assert 30 < done.ms("baseline") < 60, "no step includes it"
+    assert [one["id"] for one in done.json["recommendations"]][:1] == ["other-loaders"]
 
 
 @pytest.mark.parametrize("case", some_slow(["there-at-once", "slow-steps"], SLOW))

@@ -15,9 +15,11 @@ from pipediag.ladder.findings import Findings
 from pipediag.ladder.lockstep import Lockstep
 from pipediag.ladder.loop_side import END, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
+from pipediag.ladder.other_loaders import Spent
 from pipediag.ladder.rung_switch import PAUSE, RungSwitch
 from pipediag.ladder.windows import Windows
 from pipediag.loop.epochs import Epochs
+from pipediag.measure.account import Times
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
 from pipediag.session import REMEDIED, Session, Startup, Window, settings_rung
@@ -58,7 +60,7 @@ class Workers:
         self.findings.startups = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
         self.waited = self.stalled = self.late = 0.0
-        self.taken = 0
+        self.taken = self.launches = 0
         self._own = own
         self._switches = [(0.0, own or "baseline")]
         self._pauses: list[tuple[float, float]] = []
@@ -67,6 +69,7 @@ class Workers:
     def open(self) -> None:
         """Start new workers, which are not paused, and request as many batches as the queues hold."""
         self._resume()
+        self.launches += 1
         begins = self.clock.now() + self.startup
         self._free = [begins] * self.workers
         self._asked = [begins] * self.backlog  # when each batch was requested
@@ -89,6 +92,7 @@ class Workers:
         self._pauses = [(since, min(until, now)) for since, until in self._pauses]
 
     def _switch(self, rung: str) -> None:
+        RungSwitch.set(self.rung_switch, rung)
         self._switches.append((self.clock.now(), _WORKERS_DO.get(rung, rung)))
 
     def _rung_at(self, moment: float) -> str:
@@ -159,6 +163,7 @@ class Loop:
         target: float = 1.0,
         budget: float = 80.0,
         earlier: Sequence[Window] = (),
+        lockstep: Lockstep | None = None,
         **workers: Any,
     ) -> None:
         self.clock = Clock()
@@ -171,6 +176,8 @@ class Loop:
         self.stands_still: dict[int, float] = {}  # seconds by step: the process is stopped
         self.validates_between = False  # whether one is drawn between the epochs
         self.draws = 0
+        self.others = SimpleNamespace(spent=Spent(0.0, Times(0.0, 0.0)))
+        self.starts_others: dict[int, float] = {}  # seconds by step: another loader is started after it
         self.timed: list[bool] = []  # for each step, whether the workers were not to be disturbed
         self.is_drawn_ahead = False  # by a thread of the script
         self.training = SimpleNamespace(
@@ -190,10 +197,11 @@ class Loop:
             clock=self.clock,
             send=lambda kind, data: self.events.append((kind, dict(data))),
             draws_of_others=lambda ordinal: self.draws,
+            others=self.others,
         )
         training_loop = TrainingLoop(self.feed, 1, setting, torch.device("cpu"), 0, False)  # type: ignore[arg-type]
         self.deadline = Deadline(self.clock, math.inf)
-        self.loop_side = LoopSide(training_loop, self.epochs, self.deadline, Lockstep())
+        self.loop_side = LoopSide(training_loop, self.epochs, self.deadline, lockstep or Lockstep())
         self.loop_side.caches = SimpleNamespace(device=Cache(), host=Cache(), shared=[])  # type: ignore[assignment]
         self.windows = Windows(self.loop_side, lambda rung: None)
         self.windows.target = target
@@ -216,6 +224,9 @@ class Loop:
             self.clock.seconds += self.step
             self.training.steps += self.epochs.serial not in self.evaluates
             self.clock.seconds += self.stands_still.get(self.training.steps, 0.0)
+            starts = self.starts_others.get(self.training.steps, 0.0)
+            self.clock.seconds += starts
+            self.others.spent = self.others.spent.plus(starts, Times(starts / 2, starts / 4))
             self.draws += self.training.steps in self.validates
             if self.leaves is not None and self.epochs.handed == self.leaves:
                 self.clock.seconds += 60.0

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pipediag.ladder.deadline import OutOfTime
+from pipediag.ladder.lockstep import Lockstep
 from pipediag.ladder.windows import OTHER_LOADERS
 from pipediag.session import REMEDIED
 
@@ -142,6 +143,10 @@ class TestPauses:
         assert self.paused("device", 20.0, at=2)["seconds"] > 20.0
 
 
+class InJob(Lockstep):
+    world_size = 2
+
+
 class TestEpochs:
     """Windows continue over the ends of epochs; time between epochs is left out."""
 
@@ -173,12 +178,26 @@ class TestEpochs:
         assert (trouble, steps) == ("", 2 + 6 + 4)
         assert (window["steps"], window["optimizer_steps"]) == (6, 6)
 
-    def restarted(self, target: float) -> Loop:
-        """Return a loop with epochs of eight batches, two of them for settling. Workers need 0.5 s to start."""
-        loop = Loop(length=8, startup=0.5, target=target)
+    def restarted(self, target: float, job: bool = True) -> Loop:
+        """Return a rank's loop with epochs of eight batches, two of them for settling. Workers need 0.5 s to start."""
+        loop = Loop(length=8, startup=0.5, target=target, lockstep=InJob() if job else None)
         loop.feed.loader.persistent_workers = False
         del loop.feed.findings.startups[1:]
         return loop
+
+    def test_a_process_on_its_own_keeps_its_workers(self) -> None:
+        """It starts them again when nothing else is measured."""
+        loop = self.restarted(target=7.0, job=False)
+        assert loop.measure("baseline")[:2] == ("", 2 + 14), "the loop is settled once"
+
+    def test_the_ranks_of_a_job_restart_their_workers_only_if_these_make_batches_as_in_training(self) -> None:
+        """Those under another rung would have to fill their caches again, and a pause would count as their start."""
+        loop = self.restarted(target=4.0)
+        loop.measure("sample")
+        loop.measure("device")
+        assert len(loop.feed.findings.startups) == 1 and loop.feed.launches == 1
+        loop.measure("baseline")
+        assert loop.feed.launches == 2
 
     def test_restarted_workers_are_settled_first(self) -> None:
         """Half a second to start and 1 s for the first batches are startup, and part of no step.
@@ -239,6 +258,24 @@ class TestOtherLoaders:
         assert loop.measure("baseline")[0] == ""
         assert loop.draws == 1
         assert [(window["steps"], window["optimizer_steps"]) for window in loop.recorded] == [(6, 6)]
+
+    def test_starting_another_loader_is_no_part_of_a_step(self) -> None:
+        """The loop waits for its workers, which go on while it starts: the window takes as long as without it."""
+        loop = Loop()
+        loop.starts_others = {4: 0.25}
+        assert loop.measure("baseline")[0] == ""
+        (window,) = loop.recorded
+        assert (window["steps"], window["seconds"]) == (6, 3.0 - 0.25)
+
+    @pytest.mark.parametrize("took", [0.25, 30.0])
+    def test_nor_under_a_cached_rung(self, took: float) -> None:
+        """Not even a loader that starts like a pause."""
+        loop = Loop(target=0.5)
+        loop.settle("device")
+        loop.starts_others = {loop.training.steps + 2: took}
+        assert loop.measure("device")[0] == ""
+        (window,) = loop.recorded
+        assert window["seconds"] == window["steps"] / 8 and loop.clock.now() > took
 
     def test_a_validation_during_settling(self) -> None:
         loop = Loop()

@@ -70,7 +70,7 @@ def page() -> Outline:
 class TestDiagnosis:
     def test_sections_in_their_order(self, page: Outline) -> None:
         headline, *sections = page.titles
-        assert headline.startswith("Data costs your training 4")
+        assert headline.startswith("Data costs your training 54")
         assert sections == [
             "Where",
             "What to do",

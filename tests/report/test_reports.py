@@ -125,7 +125,7 @@ def advised_session() -> Session:
         noise=0.004,
         seed=7,
         length=500,
-        startups=[Startup(6.0, launch=0.5, ready=4.5)] * 2,
+        startups=[Startup(6.0, launch=0.5, ready=4.5)] * 3,
         evidence={"baseline": seen},
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 12, "cores": 12},
         inside=found,
@@ -405,7 +405,7 @@ class TestTerminal:
     def test_numbers_are_written_for_people(self, factor: float, ending: str) -> None:
         """A step of a second is not written as 1.12e+03 ms, nor a stage that costs nothing as 1.7e-05 ms."""
         ladder = {rung: factor * ms for rung, ms in climbing(raw=30.0).items()}
-        for session in (make(ladder), make(ladder, startups=[20.0], length=4)):
+        for session in (make(ladder), make(ladder, startups=[20.0, 20.0], length=4)):
             text = RENDERERS[ending](diagnose_session(session))
             assert re.findall(r"\S*\de[+-]\d\S*", text) == []
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 
 from ..cores import threads
 from ..halving import arms
 from ..recommend import tried
 from ..sentences import counted, fed, number, percent, percent_of, times
+from ..startup import startup_ms
 from ..thresholds import QUEUED
-from ..verdict import startup_ms
 from ..waterfall import OF_THE_WORKERS
 from ..whatif import what_if
 from .item import PASSED, Check, NotMeasured, Result, Undecided, at_most, failed, margin
@@ -50,7 +49,7 @@ def supply(check: Check) -> Result:
 def startup(check: Check) -> Result:
     """Check the cost of an epoch's start, spread over its steps."""
     loader, paid = check.loader, check.session.startups
-    each = startup_ms(check.session)
+    each = startup_ms(check.ladder)
     check.needs_workers()
     check.needs("baseline")
     if not loader.length:
@@ -60,13 +59,11 @@ def startup(check: Check) -> Result:
         raise NotMeasured(
             "the workers persist, and the script began no second epoch" if kept else "the script began no epoch"
         )
-    share = each / (check.ladder.ms("baseline").value + each)
-    seconds = statistics.median(one.seconds for one in paid if one.renewed or not loader.persistent_workers)
-    figures = f"{number(seconds)} s from iter() to the first batch, {number(each)} ms a step over an epoch of "
-    figures += f"{loader.length} batches: {percent(share)} of the time"
-    if share <= check.bound:
-        return Result(PASSED, figures)
-    return failed(figures, check.advice({"persistent-workers"}), "longer epochs, or a cheaper first batch")
+    share = each.beside(check.ladder.ms("baseline").value)
+    figures = f"an epoch's start takes {number(each.value * loader.length / 1000)} s, {number(each.value)} ms a step "
+    figures += f"over an epoch of {loader.length} batches: {percent_of('the time', share)}"
+    advice = check.advice({"persistent-workers"})
+    return at_most(share, check.bound, figures, advice, "longer epochs, or a cheaper first batch")
 
 
 def cores(check: Check) -> Result:

@@ -19,7 +19,7 @@ from ..sentences import fed, number, percent_of, shown, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
-from . import fallback, loading, model, ranks, transfer, transforms, tried, workers
+from . import fallback, loading, model, ranks, starting, transfer, transforms, tried, workers
 from .view import View
 
 #: Share of a step from which on a certain cost gets at least one piece of advice.
@@ -44,7 +44,8 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     tried.settings,
     workers.more_workers,
     workers.prefetch,
-    workers.persistent_workers,
+    starting.persistent_workers,
+    starting.starting_others,
     workers.threads,
     workers.fewer_workers,
     loading.cache,

@@ -1,9 +1,8 @@
-"""Rules for the loader's workers: their number, prefetching, persistence, and competition for cores."""
+"""Rules for the loader's workers: their number, prefetching, and competition for cores."""
 
 from __future__ import annotations
 
 import math
-import statistics
 
 from ..cores import full
 from ..cores import threads as wanting_to_run
@@ -13,7 +12,6 @@ from ..ladder import LadderView
 from ..sentences import number, percent
 from ..shared_cores import workers_that_fit
 from ..thresholds import GATE, QUEUED
-from ..verdict import startup_ms
 from ..whatif import Change, WhatIf
 from .tried import RISKS, found_best, predicted_only, refuted
 from .view import ALL, View
@@ -101,43 +99,6 @@ def irregular(ladder: LadderView, model: WhatIf) -> bool:
     certain = stalled > GATE * model.base or ladder.cost("baseline", "supply").low > 0
     steady = max(model.loop + model.lost.value, ladder.ms("supply").value)
     return certain and model.base - steady > GATE * model.base
-
-
-def persistent_workers(view: View) -> Recommendation | None:
-    """Recommend keeping the workers between epochs."""
-    loader, session, base = view.loader, view.session, view.whatif.base
-    each = startup_ms(session)
-    paid = sorted((one for one in session.startups if not one.renewed), key=lambda one: one.seconds)
-    if loader.persistent_workers or each is None or not paid or not loader.length:
-        return None
-    middle, length = paid[len(paid) // 2], loader.length
-    # Kept workers still make a first batch. If their start time is unknown, that batch may be most of the wait.
-    batch = max(0.0, middle.seconds - middle.ready) if middle.ready else middle.seconds / 2
-
-    def gain(left: float) -> float:
-        return (base + each) / (base + 1000.0 * left / length)
-
-    evidence = [
-        f"every epoch of {length} batches begins with {number(middle.seconds)} s until the first batch: {number(each)} "
-        f"ms per step, in addition to {number(base)} ms for the step itself"
-    ]
-    if middle.ready:
-        evidence.append(f"the workers take {number(middle.ready)} s of that to get ready")
-    ends = [one.shutdown for one in paid if one.shutdown > 0]
-    if ends:
-        evidence.append(f"ending the previous epoch's workers takes another {number(statistics.median(ends))} s")
-    evidence.append("computed from these times, not tried: no steady window includes the time between epochs")
-    return view.made(
-        "persistent-workers",
-        "Keep the workers from epoch to epoch",
-        "startup",
-        Interval(gain(batch), gain(batch), gain(0.0)) if middle.ready else Interval(gain(0.0), gain(batch), gain(0.0)),
-        evidence,
-        f"persistent_workers=True {view.in_the_loader}",
-        "changes to the dataset object between epochs no longer reach the workers, which keep their memory",
-        startup_ms=each,
-        at_most=not middle.ready,
-    )
 
 
 def threads(view: View) -> Recommendation | None:

@@ -8,12 +8,13 @@ import shlex
 from dataclasses import replace
 
 from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
+from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
-from ..intervals import Interval, exactly
+from ..intervals import Interval
 from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..sentences import STAGES, counted, few_of, job, loop_of, number, percent, span
 from ..thresholds import GATE, RESOLUTION
-from ..verdict import OBSERVED, PROVEN, decided, startup_ms
+from ..verdict import OBSERVED, PROVEN, decided
 from ..waterfall import OF_THE_WORKERS, culprit, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import file, short, shortened, shorter_paths
@@ -26,6 +27,7 @@ _FIRST = (
     "later-pass-failed",
     "hung",
     "training-not-restored",
+    "start-seen-once",
     "foreign-load",
     "tipping-over",
     "full-cpu",
@@ -80,12 +82,16 @@ def data_costs(diagnosis: Diagnosis) -> str:
 
 
 def _starved(diagnosis: Diagnosis) -> Interval | None:
-    """Return the share of a step that data costs, starts of epochs included if they are the verdict."""
+    """Return the share of a step that data costs, what it costs between the steps included."""
     starved = diagnosis.verdict.starved
-    if starved is None or diagnosis.verdict.bottleneck != "startup":
-        return starved
-    step, start = diagnosis.ladder.ms("baseline").value, startup_ms(diagnosis.session) or 0.0
-    return starved.times(step).shifted(start).times(1 / (step + start))
+    if starved is None:
+        return None
+    return with_amortised(starved, diagnosis.ladder.ms("baseline").value, _between_steps(diagnosis))
+
+
+def _between_steps(diagnosis: Diagnosis) -> list[Stage]:
+    """Return the amortised costs, which count unless the answer is that or whether there is no cost."""
+    return [] if diagnosis.verdict.bottleneck in ("none", "inconclusive") else diagnosis.amortised
 
 
 def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
@@ -127,14 +133,12 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
     ladder = diagnosis.ladder
     if not ladder.has("baseline"):
         return []
-    step = ladder.ms("baseline").value
-    if diagnosis.verdict.bottleneck == "startup":
-        step += startup_ms(diagnosis.session) or 0.0
+    step = ladder.ms("baseline").value + sum(cost.ms.value for cost in _between_steps(diagnosis))
     now = Rate("now", 1000.0 / step)
     if ladder.intervened and ladder.ceiling in CACHED:
         possible = Rate("possible", 1000.0 / ladder.best.value, "if data were free")
-    elif diagnosis.verdict.starved is not None:
-        possible = Rate("possible", now.steps_per_s / max(1e-3, 1 - diagnosis.verdict.starved.value), "estimated")
+    elif (starved := _starved(diagnosis)) is not None:
+        possible = Rate("possible", now.steps_per_s / max(1e-3, 1 - starved.value), "estimated")
     else:
         return [now]
     return [now, possible] if possible.steps_per_s > now.steps_per_s else [now]
@@ -151,8 +155,8 @@ def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
     """
     if diagnosis.verdict.bottleneck in ("none", "inconclusive"):
         return [], []
-    pieces = _with_startup(diagnosis)
-    top = next((piece for piece in pieces if piece.stage == diagnosis.verdict.bottleneck), None)
+    pieces, verdict = _pieces(diagnosis), diagnosis.verdict.bottleneck
+    top = next(iter(diagnosis.amortised if verdict == "startup" else (p for p in pieces if p.stage == verdict)), None)
     lines, kinds = [], dict[str, list[Stage]]()
     for piece in pieces:
         if piece.share >= GATE and piece.ms.low > 0:
@@ -176,15 +180,11 @@ def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
     return lines, [*rest, *(_line(diagnosis, [piece], []) for piece in model)]
 
 
-def _with_startup(diagnosis: Diagnosis) -> list[Stage]:
-    """Return the pieces of the input's cost, costliest first; an epoch's start is one if it is the verdict."""
-    pieces = [piece for piece in diagnosis.waterfall if piece.stage != "compute"]
-    start = startup_ms(diagnosis.session) if diagnosis.verdict.bottleneck == "startup" else None
-    if start:
-        whole = diagnosis.ladder.ms("baseline").value + start
-        pieces = [replace(piece, share=piece.ms.value / whole) for piece in pieces]
-        pieces.append(Stage("startup", exactly(start), start / whole, diagnosis.verdict.culprit))
-    return ranked(pieces)
+def _pieces(diagnosis: Diagnosis) -> list[Stage]:
+    """Return the pieces of the input's cost, in the steps and between them, costliest first."""
+    pieces, between = [piece for piece in diagnosis.waterfall if piece.stage != "compute"], _between_steps(diagnosis)
+    left = 1.0 - sum(cost.share for cost in between)
+    return ranked([*(replace(piece, share=left * piece.share) for piece in pieces), *between])
 
 
 def _ms(pieces: list[Stage]) -> float:

@@ -21,6 +21,8 @@ parser.add_argument("--persistent", action="store_true")
 parser.add_argument("--rebuilt", action="store_true", help="a new loader for each epoch")
 parser.add_argument("--stream", action="store_true")
 parser.add_argument("--validates", type=int, default=0, help="batches after which the model is validated")
+parser.add_argument("--validation-workers", type=int, default=0)
+parser.add_argument("--validation-init-ms", type=float, default=0.0, help="for such a worker to start")
 args = parser.parse_args()
 
 
@@ -71,7 +73,13 @@ def build():
     )
 
 
-validation = DataLoader(Data(3, leave), batch_size=4)
+def start_validating(worker_id):
+    time.sleep(args.validation_init_ms / 1000)
+
+
+validation = DataLoader(
+    Data(3, leave), batch_size=4, num_workers=args.validation_workers, worker_init_fn=start_validating
+)
 model = nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 loader = build()

@@ -1,0 +1,50 @@
+"""Spread what the loop pays only now and then over its steps: starting its loader for an epoch, and other loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..session import Place
+from . import startup
+from .diagnosis import Stage
+from .intervals import Interval, total
+from .ladder import LadderView
+from .other_loaders import other_loaders
+from .thresholds import GATE
+from .waterfall import culprit, ranked
+
+#: The stages, which are no part of the baseline step.
+STARTUP, OTHER_LOADERS = "startup", "other loaders"
+
+
+def amortised(ladder: LadderView) -> list[Stage]:
+    """Return the worthwhile costs between the steps, costliest first, in milliseconds a step.
+
+    ``share`` is that of a step with all of them. A cost of which only a bound is known is left out.
+    """
+    if not ladder.has("baseline"):
+        return []
+    step, session = ladder.ms("baseline").value, ladder.session
+    start = startup.startup_ms(ladder)
+    found = [Stage(STARTUP, start, 0.0, culprit(session, STARTUP))] if start is not None else []
+    found += [Stage(OTHER_LOADERS, one.per_step, 0.0, Place("DataLoader", one.where)) for one in other_loaders(ladder)]
+    found = [stage for stage in found if stage.ms.low > 0 and stage.ms.beside(step).value >= GATE]
+    whole = step + sum(stage.ms.value for stage in found)
+    return ranked([replace(stage, share=stage.ms.value / whole) for stage in found])
+
+
+def described(ladder: LadderView, cost: Stage) -> str:
+    """Return an amortised cost as a sentence, with what would help."""
+    if cost.stage == STARTUP:
+        return startup.sentence(ladder)
+    where = cost.culprit.where if cost.culprit is not None else ""
+    return next(one.sentence for one in other_loaders(ladder) if one.where == where)
+
+
+def with_amortised(share: Interval, step: float, costs: Sequence[Stage]) -> Interval:
+    """Return a share of a step of ``step`` milliseconds, as the share of a step with its amortised costs."""
+    if not costs:
+        return share
+    cost = total([share.times(step), *(stage.ms for stage in costs)])
+    return Interval(*(ms / (step + max(0.0, ms - share.value * step)) for ms in (cost.value, cost.low, cost.high)))

@@ -1,0 +1,186 @@
+"""Find what an epoch's start costs: ending the workers of the previous epoch, launching new ones, the first batch.
+
+The first launch of a process also imports modules and reads files that later launches find ready, so it is only an
+upper bound. The cost is that of the later launches. One that took far longer was disturbed, and is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from ..session import Session, Startup
+from .estimate import student_t
+from .intervals import Interval, exactly
+from .ladder import LadderView
+from .sentences import counted, number, percent
+from .thresholds import GATE
+
+#: Standard deviation of the logarithm of a start's time, and its weight in degrees of freedom: later starts of one
+#: process differed by 0.02 to 0.12, forked or spawned, on a quiet machine and on one that was three times too busy.
+_SPREAD, _WEIGHT = 0.15, 4
+#: A start was disturbed if it took this many times as long as usual.
+_WILD = 2.0
+#: Number of launches, apart from the first, after which no more are needed, and after which no more are tried.
+_ENOUGH, _MOST = 3, 5
+
+
+@dataclass(frozen=True)
+class EpochStart:
+    """The start of an epoch.
+
+    Attributes:
+        seconds: what it costs beyond the epoch's steps; its lower end is 0 if only the first launch of a process was
+            seen.
+        shutdown: seconds of it for ending the workers of the previous epoch.
+        usual: the start that took the middle time of those that show the cost.
+        starts: number of these starts; 0 if only the first launch of a process was seen.
+    """
+
+    seconds: Interval
+    shutdown: float
+    usual: Startup
+    starts: int
+
+    @property
+    def launching(self) -> float:
+        """The part of the seconds that workers kept from the previous epoch would not take; 0 if unknown."""
+        return min(self.seconds.value, self.usual.ready + self.shutdown) if self.usual.ready else 0.0
+
+
+def epoch_start(ladder: LadderView) -> EpochStart | None:
+    """Return what the start of an epoch costs; None if it is unknown or if there are no workers.
+
+    With persistent workers only epochs after the first count, since the workers start once. Without workers nothing
+    starts: the first batch also pays what is done only once.
+    """
+    loader, ended = ladder.session.loader, [one.shutdown for one in ladder.session.startups if one.shutdown > 0]
+    if loader is None or not loader.num_workers:
+        return None
+    firsts, later = _starts(ladder.session)
+    if loader.persistent_workers:
+        firsts = []
+    shutdown, hidden = statistics.median(ended) if ended else 0.0, _hidden(ladder)
+    bound = min((_seconds(one, hidden) for one in firsts), default=math.inf) + shutdown
+    later.sort(key=lambda one: _seconds(one, hidden))
+    costs = undisturbed([_seconds(one, hidden) + shutdown for one in later], bound)
+    if costs:
+        return EpochStart(typical(costs), shutdown, later[(len(costs) - 1) // 2], len(costs))
+    if not firsts:
+        return None
+    return EpochStart(Interval(bound, 0.0, bound), shutdown, min(firsts, key=lambda one: one.seconds), 0)
+
+
+def undisturbed(seconds: list[float], bound: float = math.inf) -> list[float]:
+    """Return the times of starts without those that were disturbed; ``bound`` is what one takes at most, roughly."""
+    usual = min(bound, statistics.median_low(seconds)) if seconds else bound
+    return [one for one in seconds if one <= _WILD * usual]
+
+
+def typical(seconds: list[float]) -> Interval:
+    """Return the geometric mean of the times of some starts with its 95 % interval, by the moderated t of Smyth.
+
+    A few starts that agree by chance do not make it narrow: see :mod:`.estimate`. Needs at least one.
+    """
+    logs = [math.log(max(1e-6, one)) for one in seconds]
+    n, centre = len(logs), statistics.fmean(logs)
+    degrees = _WEIGHT + n - 1
+    variance = (_WEIGHT * _SPREAD**2 + sum((x - centre) ** 2 for x in logs)) / degrees
+    arm = student_t(degrees) * math.sqrt(variance / n)
+    return Interval(*map(math.exp, (centre, centre - arm, centre + arm)))
+
+
+def startup_ms(ladder: LadderView) -> Interval | None:
+    """Return the cost of an epoch's start in milliseconds a step, spread over the epoch; None if unknown."""
+    loader, start = ladder.session.loader, epoch_start(ladder)
+    if start is None or loader is None or not loader.length:
+        return None
+    return start.seconds.times(1000.0 / loader.length)
+
+
+def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
+    """Return, as a clause, that only the first launch shows what an epoch's start costs.
+
+    The clause is empty if that is not so, or if it costs no more than the gate or than ``besides`` milliseconds a step.
+    """
+    each, loader, start = startup_ms(ladder), ladder.session.loader, epoch_start(ladder)
+    if each is None or start is None or start.starts or loader is None or not ladder.has("baseline"):
+        return ""
+    if each.high <= besides:
+        return ""
+    share = each.beside(ladder.ms("baseline").value).high
+    if share <= GATE:
+        return ""
+    return (
+        f"an epoch's start was seen once only: {number(start.seconds.high)} s, at most {percent(share)} of an epoch of "
+        f"{counted(loader.length or 0, 'batch', 'batches')}"
+    )
+
+
+def sentence(ladder: LadderView) -> str:
+    """Return what an epoch's start costs, of which it consists, and what would help."""
+    loader, start, each = ladder.session.loader, epoch_start(ladder), startup_ms(ladder)
+    assert loader is not None and start is not None and each is not None, "it is known to cost something"
+    text = (
+        f"Every epoch begins with a wait: spread over the epoch's {loader.length} batches, starting the loader adds "
+        f"{number(each.value)} ms to each step of {number(ladder.ms('baseline').value)} ms. "
+    )
+    if loader.persistent_workers:
+        return text + "The workers persist already; longer epochs, or a cheaper first batch, would help."
+    one = start.usual
+    if one.ready:
+        ends = f"ending the last workers takes {start.shutdown:.2g} s, launching new ones "
+        launches = ends if start.shutdown else "launching the workers takes "
+        text += (
+            f"Of {one.seconds + start.shutdown:.2g} s, {launches}{one.launch:.2g} s, their imports and init function "
+            f"{max(0.0, one.ready - one.launch):.2g} s, the first batch {max(0.0, one.seconds - one.ready):.2g} s. "
+        )
+    return text + "persistent_workers=True pays it only once."
+
+
+def wants_start(session: Session) -> float:
+    """Return the share of an epoch that its start may take, if another start is worth seeing; else 0."""
+    ladder, loader = LadderView(session), session.loader
+    if loader is None or not loader.num_workers or not loader.length or not ladder.has("baseline"):
+        return 0.0
+    (firsts, later), start = _starts(session), epoch_start(ladder)
+    if start is not None:
+        most = start.seconds.high
+    elif firsts:  # of persistent workers: a later epoch begins with their first batch
+        most = max(one.seconds - one.ready for one in firsts)
+    else:
+        return 0.0
+    known = start is not None and start.starts >= _ENOUGH
+    share = exactly(1000.0 * most / loader.length).beside(ladder.ms("baseline").value).value
+    return share if share > GATE and not known and len(later) < _MOST else 0.0
+
+
+def _starts(session: Session) -> tuple[list[Startup], list[Startup]]:
+    """Return the first launch of each process, and the later starts of the kind that every epoch of the script has."""
+    persistent = session.loader is not None and session.loader.persistent_workers
+    firsts: dict[int, Startup] = {}
+    later = []
+    for one in session.startups:
+        if not one.renewed and one.attempt not in firsts:
+            firsts[one.attempt] = one
+        elif one.renewed or not persistent:
+            later.append(one)
+    return list(firsts.values()), later
+
+
+def _hidden(ladder: LadderView) -> float:
+    """Return the seconds that a loop waits for a round of the workers anyway: their first batches are made meanwhile.
+
+    A loop that waits for its workers gets a whole round of batches at once after a start.
+    """
+    waited = ladder.waited("baseline") if ladder.has("baseline") else None
+    if waited is None:
+        return 0.0
+    return waited.value * ladder.ms("baseline").value * ladder.session.workers / 1000.0
+
+
+def _seconds(one: Startup, hidden: float) -> float:
+    """Return the seconds that a start costs beyond the epoch's steps, the end of the workers not included."""
+    first_batch = one.seconds - one.ready if one.ready else 0.0
+    return max(0.0, one.seconds - min(hidden, max(0.0, first_batch)))

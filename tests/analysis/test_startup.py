@@ -1,0 +1,227 @@
+"""What an epoch's start costs, from the starts that were seen: exactly, and never certain from one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.startup import EpochStart, epoch_start, startup_ms, wants_start
+from pipediag.analysis.summary import summarise
+from pipediag.session import Session, Startup
+
+from ..made import FLAT, climbing, make, waits
+
+#: The first launch of a process also imports modules.
+FIRST = Startup(9.0, launch=2.0, ready=8.0)
+LATER = Startup(4.0, launch=1.0, ready=3.0, shutdown=1.0)
+
+
+def told(session: Session) -> EpochStart:
+    start = epoch_start(LadderView(session))
+    assert start is not None
+    return start
+
+
+def run(*startups: Startup, length: int | None = 100, **options: object) -> Session:
+    return make(FLAT, noise=0.0, length=length, startups=startups, **options)  # type: ignore[arg-type]
+
+
+def cost(session: Session) -> float:
+    return told(session).seconds.value
+
+
+class TestCost:
+    def test_the_first_launch_of_a_process_does_not_count(self) -> None:
+        start = told(run(FIRST, LATER, LATER))
+        assert start.seconds.value == pytest.approx(5.0), "ending the workers is part of it"
+        assert (start.starts, start.shutdown, start.usual) == (2, 1.0, LATER)
+        assert start.launching == 4.0, "without their first batch"
+
+    def test_nor_that_of_another_pass(self) -> None:
+        again = [replace(one, attempt=2) for one in (FIRST, LATER)]
+        assert told(run(FIRST, LATER, *again)).starts == 2
+
+    def test_the_interval_comes_from_the_spread_of_the_launches(self) -> None:
+        alike = told(run(FIRST, *[LATER] * 3)).seconds
+        apart = told(run(FIRST, *[replace(LATER, seconds=s) for s in (3.0, 4.0, 5.5)])).seconds
+        assert 0 < apart.low < alike.low < 5.0 < alike.high < apart.high
+
+    def test_one_launch_after_the_first_has_a_wide_interval(self) -> None:
+        one, two = (told(run(FIRST, *[LATER] * n)).seconds for n in (1, 2))
+        assert one.low < two.low and two.high < one.high and one.value == pytest.approx(5.0)
+
+    def test_the_first_launch_alone_is_a_bound(self) -> None:
+        start = told(run(FIRST))
+        assert (start.seconds.low, start.seconds.value, start.seconds.high, start.starts) == (0.0, 9.0, 9.0, 0)
+
+    def test_the_least_of_several_first_launches_is_one_too(self) -> None:
+        """Each pass over a short script has one."""
+        found = told(run(FIRST, replace(FIRST, seconds=8.5, attempt=2)))
+        assert (found.seconds.high, found.starts) == (8.5, 0)
+
+    @pytest.mark.parametrize("place", range(1, 4))
+    def test_a_launch_that_was_stopped_is_left_out(self, place: int) -> None:
+        """The process was stopped for 20 s."""
+        startups = [FIRST, LATER, LATER, LATER]
+        startups[place] = replace(startups[place], seconds=startups[place].seconds + 20)
+        found = told(run(*startups))
+        assert (found.starts, found.usual) == (2, LATER) and found.seconds.value == pytest.approx(5.0)
+
+    def test_a_first_launch_that_was_stopped_does_not_matter(self) -> None:
+        assert cost(run(replace(FIRST, seconds=29.0), LATER, LATER)) == pytest.approx(5.0)
+
+    def test_the_only_later_launch_was_stopped(self) -> None:
+        """The first one tells that this is not what it takes."""
+        found = told(run(FIRST, replace(LATER, seconds=24.0)))
+        assert found.starts == 0 and found.seconds.low == 0.0 and found.seconds.high == 10.0
+
+    def test_persistent_workers_begin_later_epochs(self) -> None:
+        again = Startup(0.5, renewed=True)
+        assert cost(run(FIRST, again, again, persistent=True)) == pytest.approx(0.5)
+        assert epoch_start(LadderView(run(FIRST, persistent=True))) is None, "no later epoch was seen"
+
+    def test_without_workers_nothing_starts(self) -> None:
+        assert epoch_start(LadderView(run(FIRST, LATER, workers=0))) is None
+
+    def test_spread_over_the_epoch(self) -> None:
+        each = startup_ms(LadderView(run(FIRST, LATER, LATER, length=50)))
+        assert each is not None and each.value == pytest.approx(100.0)
+        assert startup_ms(LadderView(run(FIRST, LATER, LATER, length=None))) is None
+
+
+class TestFirstBatch:
+    """A loop that waits for its workers gets a whole round of them at once after a start."""
+
+    def start(self, waited: float) -> float:
+        """The seconds of a start with a first batch of 1 s, in a loop that waits ``waited`` of 100 ms for 4 workers."""
+        return cost(run(FIRST, LATER, LATER, evidence=waits(waited)))
+
+    def test_what_the_loop_waits_anyway_is_no_part_of_it(self) -> None:
+        assert self.start(0.0) == pytest.approx(5.0)
+        assert self.start(50.0) == pytest.approx(5.0 - 4 * 0.05)
+
+    def test_launching_always_is(self) -> None:
+        slow = make({name: 50 * ms for name, ms in FLAT.items()}, noise=0.0, startups=[FIRST, LATER, LATER])
+        for window in slow.windows:
+            window.evidence = {"wait_ms": 4000.0}
+        assert cost(slow) == pytest.approx(4.0)
+
+
+class TestMore:
+    """Which analysis wants to see another start, and how much of an epoch it may take."""
+
+    def test_until_three_are_known(self) -> None:
+        assert wants_start(run(FIRST)) == pytest.approx(0.09 / 0.19)
+        assert wants_start(run(FIRST, LATER)) > 0 and wants_start(run(FIRST, LATER, LATER)) > 0
+        assert wants_start(run(FIRST, *[LATER] * 3)) == 0.0
+
+    def test_disturbed_ones_are_replaced_but_not_forever(self) -> None:
+        stopped = replace(LATER, seconds=30.0)
+        assert wants_start(run(FIRST, stopped, LATER, LATER)) > 0
+        assert wants_start(run(FIRST, *[stopped] * 5)) == 0.0
+
+    @pytest.mark.parametrize(
+        "session",
+        [
+            run(FIRST, length=10_000),
+            run(FIRST, length=None),
+            run(FIRST, workers=0),
+            run(),
+            make({}, startups=[FIRST]),
+        ],
+        ids=["long epochs", "unknown length", "no workers", "no launch", "no steps"],
+    )
+    def test_not(self, session: Session) -> None:
+        assert wants_start(session) == 0.0
+
+    def test_persistent_workers_make_a_first_batch(self) -> None:
+        assert wants_start(run(FIRST, length=50, persistent=True)) == pytest.approx(20 / 120)
+        assert wants_start(run(FIRST, length=500, persistent=True)) == 0.0
+        assert wants_start(run(FIRST, *[Startup(1.0, renewed=True)] * 3, length=50, persistent=True)) == 0.0
+
+
+class TestVerdict:
+    def judged(self, *startups: Startup, **options: object) -> Diagnosis:
+        return diagnose_session(run(*startups, **options))  # type: ignore[arg-type]
+
+    def test_certain_from_two_launches_on(self) -> None:
+        verdict = self.judged(FIRST, LATER, LATER).verdict
+        assert (verdict.bottleneck, verdict.certain) == ("startup", True)
+
+    def test_one_launch_is_said_but_not_called_certain(self) -> None:
+        found = self.judged(Startup(20.0, launch=19.0, ready=19.5))
+        assert (found.verdict.bottleneck, found.verdict.certain) == ("none", False)
+        assert found.verdict.uncertain == (
+            "an epoch's start was seen once only: 20 s, at most 67 % of an epoch of 100 batches"
+        )
+        assert [one for one in found.recommendations if one.stage != "compute"] == [] and found.amortised == []
+        assert [one.message for one in found.warnings if one.code == "start-seen-once"] == [found.verdict.uncertain]
+
+    def test_nor_is_a_smaller_stage(self) -> None:
+        session = make(climbing(raw=30.0), noise=0.0, length=100, startups=[FIRST])
+        verdict = diagnose_session(session).verdict
+        assert (verdict.bottleneck, verdict.certain) == ("transform", False)
+        long = make(climbing(raw=30.0), noise=0.0, length=1000, startups=[FIRST])
+        assert diagnose_session(long).verdict.certain, "9 of 90 ms are less than the transforms"
+
+    def test_open_between_two_bounds(self) -> None:
+        """2 to 10 % of an epoch: no verdict, and no gain is promised."""
+        found = self.judged(FIRST, replace(LATER, seconds=2.0), replace(LATER, seconds=5.5), length=1000)
+        assert found.verdict.bottleneck == "none" and found.amortised == []
+
+    def test_a_gain_has_an_interval(self) -> None:
+        (one,) = self.judged(FIRST, LATER, LATER).recommendations
+        assert one.predicted is not None
+        assert 1.05 < one.predicted.low < one.predicted.value < one.predicted.high
+
+    def test_its_parts(self) -> None:
+        sentence = self.judged(FIRST, LATER, LATER, length=10).verdict.sentence
+        assert sentence == (
+            "Every epoch begins with a wait: spread over the epoch's 10 batches, starting the loader adds 500 ms to "
+            "each step of 100 ms. Of 5 s, ending the last workers takes 1 s, launching new ones 1 s, their imports and "
+            "init function 2 s, the first batch 1 s. persistent_workers=True pays it only once."
+        )
+
+    def test_parts_that_are_not_known(self) -> None:
+        assert "launching" not in self.judged(Startup(5.0), Startup(5.0), length=10).verdict.sentence
+
+    def test_ending_the_workers_that_was_not_seen(self) -> None:
+        sentence = self.judged(FIRST, *[replace(LATER, shutdown=0.0)] * 2).verdict.sentence
+        assert "Of 4 s, launching the workers takes 1 s, their imports" in sentence
+
+    def test_clocks_that_disagree_a_little(self) -> None:
+        one = Startup(5.0, launch=1.0, ready=5.001)
+        assert "the first batch 0 s" in self.judged(one, one, one).verdict.sentence
+
+    def test_the_workers_are_kept_already(self) -> None:
+        again = Startup(4.0, renewed=True)
+        sentence = self.judged(FIRST, again, again, persistent=True).verdict.sentence
+        assert "40 ms to each step" in sentence, "starting them is paid once"
+        assert sentence.endswith("The workers persist already; longer epochs, or a cheaper first batch, would help.")
+
+    def test_kept_workers_begin_quickly(self) -> None:
+        again = Startup(0.01, renewed=True)
+        verdict = self.judged(FIRST, again, again, persistent=True).verdict
+        assert (verdict.bottleneck, verdict.certain) == ("none", True)
+
+
+def test_the_screen() -> None:
+    """100 steps of 100 ms after a start of 5 s: a third of the time."""
+    found = summarise(diagnose_session(run(FIRST, LATER, LATER)))
+    assert found.headline == "Data costs your training 33 % of every step"
+    assert [(one.name, round(one.ms), round(one.share, 2)) for one in found.causes] == [
+        ("starting the workers", 50, 0.33)
+    ]
+    assert found.rates[0].steps_per_s == pytest.approx(1000 / 150)
+
+
+def test_beside_a_costlier_stage() -> None:
+    """The shares are of a step with its part of the start: 30 and 10 of 92 ms."""
+    start = replace(LATER, seconds=0.9, ready=0.5, shutdown=0.1)
+    session = make(climbing(raw=30.0), noise=0.0, length=100, startups=[FIRST, start, start])
+    found = summarise(diagnose_session(session))
+    assert [(one.name, round(one.ms)) for one in found.causes] == [("transforms", 30), ("starting the workers", 10)]
+    assert sum(one.share for one in found.causes) == pytest.approx(40 / 92, rel=0.02)
