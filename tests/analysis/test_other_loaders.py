@@ -85,7 +85,7 @@ class TestVerdict:
         assert [(one.name, one.where, round(one.share, 2)) for one in found.causes] == [
             ("starting another loader", "eval.py:7", 0.33)
         ]
-        assert found.figures == "33 % of every step"
+        assert found.headline == "Data costs your training 33 % of every step"
         assert found.rates[0].steps_per_s == pytest.approx(1000 / 150)
 
     def test_beside_a_costlier_stage(self) -> None:

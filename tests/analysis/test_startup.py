@@ -211,7 +211,7 @@ class TestVerdict:
 def test_the_screen() -> None:
     """100 steps of 100 ms after a start of 5 s: a third of the time."""
     found = summarise(diagnose_session(run(FIRST, LATER, LATER)))
-    assert found.figures == "33 % of every step"
+    assert found.headline == "Data costs your training 33 % of every step"
     assert [(one.name, round(one.ms), round(one.share, 2)) for one in found.causes] == [
         ("starting the workers", 50, 0.33)
     ]
