@@ -29,7 +29,8 @@ class Findings:
     Attributes:
         startups: one entry for each time the data was begun.
         insides: findings about the dataset's code, by worker number.
-        alternatives: cheaper ways for the transforms as tried in a worker; None if none was to try them yet.
+        alternatives: cheaper ways for the transforms as tried in a worker, with the number of the transform in its
+            chain; None if none was to try them yet.
         revision: number of updates of ``insides``.
         samples: number of samples timed.
     """
@@ -37,7 +38,7 @@ class Findings:
     def __init__(self) -> None:
         self.startups: list[Startup] = []
         self.insides: dict[int, Inside] = {}
-        self.alternatives: list[Alternative] | None = None
+        self.alternatives: list[tuple[int, Alternative]] | None = None
         self.revision = 0
         self.samples = 0
         self._times: list[float] = []
