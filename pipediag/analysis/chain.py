@@ -106,7 +106,7 @@ def grains(links: Iterable[Link]) -> list[Grain]:
     """
     found: dict[tuple[str, str, str], Grain] = {}
     for link in links:
-        for origin, one in _grains_of(link):
+        for origin, one in grains_of(link):
             key = (one.name, one.where, origin)
             before = found.setdefault(key, replace(one, cost=Cost()))
             cost = Cost(before.cost.wall_ms + one.cost.wall_ms, before.cost.cpu_ms + one.cost.cpu_ms)
@@ -114,7 +114,7 @@ def grains(links: Iterable[Link]) -> list[Grain]:
     return [*found.values()]
 
 
-def _grains_of(link: Link) -> Iterator[tuple[str, Grain]]:
+def grains_of(link: Link) -> Iterator[tuple[str, Grain]]:
     """Yield the grains of one link, each with the module that defines it.
 
     A part without a line of the user's is at that of its wrapper.

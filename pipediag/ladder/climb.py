@@ -23,6 +23,7 @@ from .launches import launch_again
 from .lockstep import Leader, Lockstep
 from .loop_side import Loop, Turn
 from .probes import modelside
+from .probes.alternatives import located
 from .probes.batchsteps import batch_steps
 from .probes.sync_watch import watch_syncs
 from .probes.tensor_uses import watch_uses
@@ -163,7 +164,7 @@ class Climb(Driven):
         finally:
             self.feed.rung_switch.tries = False
             self._switcher.disturb()
-        for one in findings.alternatives or []:
+        for one in located(findings.alternatives or [], session.links):
             self._setting.send("alternative", asdict(one))
 
     def _look_at_model(self) -> Turn[None]:

@@ -21,14 +21,14 @@ class Notes:
 
     ``times`` are the seconds each sample took under the baseline, ``slowest`` the longest of them with its index.
     ``inside`` describes the dataset's code, sent when there is news; ``alternatives`` are cheaper ways for its
-    transforms, once they were tried; ``ready`` is when the worker could begin (``time.perf_counter``, which all
-    processes of a machine share), sent with its first batch.
+    transforms, once they were tried, with the number of the transform in its chain; ``ready`` is when the worker could
+    begin (``time.perf_counter``, which all processes of a machine share), sent with its first batch.
     """
 
     times: list[float] = field(default_factory=list)
     slowest: tuple[float, str] | None = None
     inside: Inside | None = None
-    alternatives: list[Alternative] | None = None
+    alternatives: list[tuple[int, Alternative]] | None = None
     ready: float | None = None
 
 

@@ -30,7 +30,8 @@ class Findings:
         startups: one entry for each time the data was begun.
         shutdown: seconds that it took to end the workers at the end of the last epoch, until they are started again.
         insides: findings about the dataset's code, by worker number.
-        alternatives: cheaper ways for the transforms as tried in a worker; None if none was to try them yet.
+        alternatives: cheaper ways for the transforms as tried in a worker, with the number of the transform in its
+            chain; None if none was to try them yet.
         revision: number of updates of ``insides``.
         samples: number of samples timed.
     """
@@ -39,7 +40,7 @@ class Findings:
         self.startups: list[Startup] = []
         self.shutdown = 0.0
         self.insides: dict[int, Inside] = {}
-        self.alternatives: list[Alternative] | None = None
+        self.alternatives: list[tuple[int, Alternative]] | None = None
         self.revision = 0
         self.samples = 0
         self._times: list[float] = []

@@ -317,7 +317,7 @@ class WorkerSide:
         alike = [one for one in state.apart if one.signature == state.apart[0].signature]
         files = self._inspection(state).opened(JPEGS)
         with suppress(Exception):  # no library that a way needs; this must not reach the user's code
-            state.note().alternatives = tried(alike, state.chain.links, files, state.clock)
+            state.note().alternatives = tried(alike, files, state.clock)
 
     def _replay(self, state: WorkerState, raw: RawSample | CutSample) -> Any:
         try:

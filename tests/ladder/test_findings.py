@@ -261,6 +261,6 @@ def test_alternatives_are_known_once_a_worker_has_sent_them() -> None:
     findings, one = Findings(), Alternative("ColorJitter", "train.py:3", "hue", 8, 5.0, 3.0)
     findings.take(delivery(Notes()))
     assert findings.alternatives is None
-    findings.take(delivery(Notes(alternatives=[one])))
+    findings.take(delivery(Notes(alternatives=[(0, one)])))
     findings.take(delivery(Notes()))
-    assert findings.alternatives == [one]
+    assert findings.alternatives == [(0, one)]

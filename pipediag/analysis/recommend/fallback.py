@@ -5,7 +5,10 @@ The gain is that of a loop without the stage, which is a bound.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...session import Session
+from ..chain import grains_of
 from ..diagnosis import Recommendation, Stage
 from ..intervals import Interval
 from ..ladder import LadderView
@@ -66,11 +69,16 @@ def _storage(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
     name = stage.culprit.name if stage.culprit is not None else ""
-    link = next((link for link in session.links if link.name == name), None)
-    known = [f"{one.what}: {one.how}" for one in stock.alternatives(link)] if link is not None else []
+    known = [
+        f"{way.what}: {way.how}"
+        for link in session.links
+        for module, one in grains_of(link)
+        if one.name == name
+        for way in stock.alternatives(replace(link, name=name, origin=module))
+    ]
     return (
         f"Make {name or 'the transforms'} cheaper",
-        "; ".join(known) or "fewer or smaller operations on each sample",
+        "; ".join(dict.fromkeys(known)) or "fewer or smaller operations on each sample",
         "other transforms give other samples",
     )
 

@@ -6,14 +6,14 @@ An :class:`Alternative` with a key can be tried in a worker, on the transform's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...session import Link, Session
+from ..chain import grains_of
 from ..ladder import LadderView
 from ..thresholds import GATE
 from ..verdict import judge
 from ..waterfall import waterfall
-from .known import HOLDERS
 
 #: Kinds of input; see :attr:`pipediag.session.Link.given`.
 _PICTURE, _TENSOR, _ARRAY = "picture", "tensor", "array"
@@ -224,7 +224,9 @@ def worth_trying(session: Session) -> bool:
     if session.loader is None or session.loader.iterable:
         return False
     jpegs = inside is not None and inside.files is not None and any(map(inside.files.endings.get, JPEGS))
-    known = jpegs or any(to_try(link) or link.name in HOLDERS for link in session.links)  # what they hold is not seen
+    known = jpegs or any(
+        to_try(replace(link, name=one.name, origin=module)) for link in session.links for module, one in grains_of(link)
+    )
     if not known or not ladder.intervened:
         return False
     starved = judge(ladder, waterfall(ladder)).starved

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from ...session import Alternative, Link
+from ..chain import grains_of
 from ..diagnosis import Recommendation
 from ..estimate import LEAST
 from ..intervals import Interval
@@ -182,21 +184,24 @@ def cheaper(view: View) -> list[Recommendation]:
     A way that a worker has tried on the transform's own inputs is recommended with the gain that its time predicts.
     Without one, the gain is that of a loop without the transform, which is a bound.
     """
-    work = view.work
-    if work is None:
+    work, links = view.work, view.session.links
+    whole = sum(link.cost.wall_ms for link in links)
+    if work is None or whole <= 0:
         return []
-    took: dict[tuple[str, str], float] = {}
-    of_place: dict[tuple[str, str], Link] = {}
-    for link, ms in zip(view.session.links, work.links, strict=True):
-        place = link.name, link.where
-        took[place] = took.get(place, 0.0) + ms
-        of_place.setdefault(place, link)
-    found = []
-    for place in sorted(took, key=lambda place: -took[place])[:_NAMED]:
-        if view.whatif.faster(Change(work=saving(took[place]))).value >= WORTH:
-            link, ms = of_place[place], took[place]
-            found.append(_instead(view, work, link, ms) or _made_cheaper(view, work, link, ms))
-    return found
+    batch = sum(work.links) / whole  # a worker's milliseconds for a batch, for each one for a sample
+    took: dict[tuple[str, str, str], float] = {}
+    found: dict[tuple[str, str, str], Link] = {}
+    for link in links:
+        for module, one in grains_of(link):
+            key = one.name, one.where, module
+            took[key] = took.get(key, 0.0) + batch * one.cost.wall_ms
+            library = link.library and one.where == link.where
+            found.setdefault(key, replace(link, name=one.name, where=one.where, origin=module, library=library))
+    return [
+        _instead(view, work, found[key], ms) or _made_cheaper(view, work, found[key], ms)
+        for key, ms in sorted(took.items(), key=lambda item: -item[1])[:_NAMED]
+        if view.whatif.faster(Change(work=saving(ms))).value >= WORTH
+    ]
 
 
 def _instead(view: View, work: Work, link: Link, ms: float) -> Recommendation | None:

@@ -139,8 +139,11 @@ def leaf_text(leaf: Leaf) -> str:
 
 def at_line(place: Link | Place | None) -> str:
     """Return the line of a piece of code as the beginning of an instruction; "" if it is a library's."""
-    where = place.where if place is not None else ""
-    return f"{where}: " if where and "-packages/" not in where else ""
+    if place is None:
+        return ""
+    where = "" if place.library else place.where
+    where = where or (place.made if isinstance(place, Place) else "")
+    return f"{where}: " if where else ""
 
 
 def measured_first(session: Session) -> str:

@@ -14,18 +14,20 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
+from ...analysis.chain import grains_of
 from ...analysis.recommend.stock import DRAFT, LOADING, to_try
 from ...session import Alternative, Link
 from ...usercode import randomness
 from ...usercode.chain import Apart
 from ...usercode.dissect import with_feeds
 from ...usercode.paths import private
-from ...usercode.places import origin
+from ...usercode.places import label, origin
 
 #: Maximum seconds for all ways, calls of each, and turns of each call; fewer calls than ``_FEWEST`` tell nothing.
 SECONDS, INPUTS, _TURNS, _FEWEST = 2.0, 8, 3, 3
@@ -38,12 +40,11 @@ _FILTERS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 Way = Callable[[Any], Any]
 
 
-def tried(
-    recorded: Sequence[Apart], links: Sequence[Link], files: Sequence[str], clock: Callable[[], float]
-) -> list[Alternative]:
-    """Return the ways that could be tried in place of ``links``, and in place of decoding the JPEG ``files``.
+def tried(recorded: Sequence[Apart], files: Sequence[str], clock: Callable[[], float]) -> list[tuple[int, Alternative]]:
+    """Return the ways that could be tried in place of transforms, and in place of decoding the JPEG ``files``.
 
-    ``recorded`` are samples taken apart, whose calls have these links; ``clock`` gives the seconds that count.
+    Each comes with the number of its link in the chain of the ``recorded`` samples, which is -1 for decoding; the
+    training process knows the link's line (:func:`located`). ``clock`` gives the seconds that count.
     """
     until = time.perf_counter() + SECONDS
     found = []
@@ -51,25 +52,37 @@ def tried(
         warnings.simplefilter("ignore")
         inputs = _inputs(recorded, until)
         ways = [
-            (links[position], key, fn, data)
+            (position, key, fn, data)
             for position, (fn, data) in sorted(inputs.items())
             for key in to_try(Link(type(fn).__name__, origin=origin(fn), given=_given(data[0])))
         ]
         first = inputs.get(0, (None, []))[0]
         decodes = len(files) >= _FEWEST and type(first).__name__ in ("Resize", "RandomResizedCrop")
         left = len(ways) + decodes
-        for link, key, fn, data in ways:
+        for position, key, fn, data in ways:
             made = partial(_WAYS[key], fn)
             one = _in_turns(fn, made, data, clock, (until - time.perf_counter()) / left)
             left -= 1
             if one is not None:
-                found.append(Alternative(link.name, link.where, key, *one))
+                found.append((position, Alternative(label(fn), "", key, *one)))
         if decodes:
             then = first if type(first).__name__ == "Resize" else None  # a crop of fewer pixels is another one
             one = _in_turns(_decoded, partial(_drafted, first), files, clock, until - time.perf_counter(), then)
             if one is not None:
-                found.append(Alternative(LOADING, "", DRAFT.key, *one))
+                found.append((-1, Alternative(LOADING, "", DRAFT.key, *one)))
     return found
+
+
+def located(found: Sequence[tuple[int, Alternative]], links: Sequence[Link]) -> list[Alternative]:
+    """Return what was tried, each at the line of its transform; ``links`` are those of the chain, at their lines."""
+    told = []
+    for position, one in found:
+        if position < 0:
+            told.append(one)
+        elif position < len(links):
+            places = [grain.where for _, grain in grains_of(links[position]) if grain.name == one.name]
+            told += [replace(one, where=where) for where in places[:1]]
+    return told
 
 
 def _given(data: Any) -> str:

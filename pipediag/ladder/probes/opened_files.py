@@ -25,10 +25,12 @@ class OpenedFiles:
 
     Attributes:
         seconds: spent on counting.
+        cpu: CPU seconds among them.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.cpu = 0.0
         self._sizes: list[int] = []
         self._endings: Counter[str] = Counter()
         self._paths: list[str] = []
@@ -50,13 +52,14 @@ class OpenedFiles:
             yield
 
     def _note(self, path: str, opened: Any) -> None:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         with suppress(OSError, AttributeError):  # not a file of the operating system
             self._sizes.append(os.fstat(opened.fileno()).st_size)
             self._endings[os.path.splitext(path)[1].lower()] += 1
             if len(self._paths) < _KEPT:
                 self._paths.append(os.path.abspath(path))
         self.seconds += time.perf_counter() - began
+        self.cpu += time.thread_time() - cpu
 
     def with_endings(self, endings: tuple[str, ...]) -> list[str]:
         """Return the first opened files with one of these endings."""

@@ -47,32 +47,36 @@ class Timer:
 
     Attributes:
         own: seconds that the recorder itself took, which count for no call.
+        own_cpu: CPU seconds among them. Beside other processes they are fewer: reading a clock is a moment at which the
+            system may run another process.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.calls: list[_Timed] = []
         self.own = 0.0
+        self.own_cpu = 0.0
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        entered = time.perf_counter()
+        entered, entered_cpu = time.perf_counter(), self._clock()
         outer, timed = self.calls, _Timed(fn, name.endswith("]") or name.isdigit())
         self.calls = timed.inner
         timed.given, timed.bytes_in = _kind(args[0]) if args else "", tree.nbytes([*args, *kwargs.values()])
         cpu, wall = self._clock(), time.perf_counter()
         self.own += wall - entered
-        inside = self.own
+        self.own_cpu += cpu - entered_cpu
+        inside, inside_cpu = self.own, self.own_cpu
         try:
             result = fn(*args, **kwargs)
         finally:
-            left = time.perf_counter()
-            inside = self.own - inside
-            timed.wall = left - wall - inside
-            timed.cpu = max(0.0, self._clock() - cpu - inside)  # its clock may be coarser
+            left, left_cpu = time.perf_counter(), self._clock()
+            timed.wall = left - wall - (self.own - inside)
+            timed.cpu = max(0.0, left_cpu - cpu - (self.own_cpu - inside_cpu))  # its clock may be coarser
             self.calls = outer
             outer.extend(timed.inner if is_path(args) else [timed])
         timed.bytes_out = tree.nbytes(result)
         self.own += time.perf_counter() - left
+        self.own_cpu += self._clock() - left_cpu
         return result
 
 
@@ -135,16 +139,17 @@ class Probe:
     def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
         """Make ``samples`` samples in one call and record the times."""
         entered, queued = time.perf_counter(), self._queued()
-        timer, opening = Timer(self._clock), self._files.seconds
+        timer, opening, opening_cpu = Timer(self._clock), self._files.seconds, self._files.cpu
         if not _still_there(self._watched):
             self._watched = with_nested(self._slots)
         with recorded(self._watched, timer), self._files.watched():
             cpu, wall = self._clock(), time.perf_counter()
             sample = make()
             wall, cpu = time.perf_counter() - wall, self._clock() - cpu
-        own = timer.own + self._files.seconds - opening
-        whole = _Timed(None, wall=max(0.0, wall - own), cpu=max(0.0, cpu - own))
-        self._waited += self._queued() - queued
+        opening, opening_cpu = self._files.seconds - opening, self._files.cpu - opening_cpu
+        own, own_cpu = timer.own + opening, timer.own_cpu + opening_cpu
+        whole = _Timed(None, wall=max(0.0, wall - own), cpu=max(0.0, cpu - own_cpu))
+        self._waited += max(0.0, self._queued() - queued - max(0.0, own - own_cpu))  # what is no work waited for a core
         self._spent += whole.wall
         self.count += samples
         self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))

@@ -17,8 +17,8 @@ from torchvision.transforms import v2
 
 from pipediag.analysis.recommend import stock
 from pipediag.ladder.probes import alternatives
-from pipediag.ladder.probes.alternatives import INPUTS, tried
-from pipediag.session import Alternative
+from pipediag.ladder.probes.alternatives import INPUTS, located, tried
+from pipediag.session import Alternative, Cost, Link, Part
 from pipediag.usercode import randomness
 from pipediag.usercode.chain import Apart, chain_of, take_apart
 from pipediag.usercode.slots import find_slots
@@ -50,7 +50,7 @@ def recorded(dataset: Pictures, samples: int = INPUTS) -> list[Apart]:
 def found(*links: Any, made: Any = None, files: list[str] | None = None) -> dict[tuple[str, str], Alternative]:
     """What was tried, by transform and way."""
     apart = recorded(Pictures(*links, made=made))
-    told = tried(apart, chain_of(apart).links, files or [], time.process_time)
+    told = located(tried(apart, files or [], time.process_time), chain_of(apart).links)
     assert all(one.ms > 0 and one.ms_instead > 0 for one in told)
     return {(one.name, one.key): one for one in told}
 
@@ -78,7 +78,6 @@ def test_hue_costs_most_of_a_colour_jitter(jitter: Any) -> None:
         (v2.GaussianBlur(5, (0.5, 1.0)), {"tensor", "pillow-blur"}),
         (v1.RandomAffine(9), {"tensor"}),
         (v1.RandAugment(), {"tensor"}),
-        (v1.RandomApply([JITTER], p=0.5), {"hue", "tensor"}),
         (v1.RandomHorizontalFlip(), set()),
     ],
     ids=lambda value: type(value).__name__ if callable(value) else None,
@@ -92,8 +91,34 @@ def test_the_ways_of_the_table(transform: Any, keys: set[str]) -> None:
         assert all(one is not None and one < 4 for one in close), "the same, but for rounding and filters"
 
 
+def test_what_a_wrapper_applies() -> None:
+    told = tried(recorded(Pictures(v1.RandomApply([JITTER], p=0.5))), [], time.process_time)
+    assert [(link, one.name, one.key) for link, one in told] == [
+        (0, "ColorJitter", "hue"),
+        (0, "ColorJitter", "tensor"),
+    ]
+
+
 def test_tensors_have_their_own_ways() -> None:
     assert {key for _, key in found(JITTER, made=v1.functional.to_tensor)} == {"hue"}
+
+
+def test_at_the_line_that_the_training_process_finds() -> None:
+    """A worker does not search the user's files; a wrapper gives way to what it runs."""
+    jitter = Part("ColorJitter", "torchvision/transforms.py:1175", "torchvision.transforms", True, Cost(4.0, 4.0))
+    links = [
+        Link("Resize", "train.py:3"),
+        Link("RandomApply", "train.py:4", Cost(4.0, 4.0), library=False, parts=[jitter]),
+        Link("ColorJitter", "train.py:5"),
+    ]
+    ways = [Alternative(name, "", "hue", 8, 2.0, 1.0) for name in ("Resize", "ColorJitter", "ColorJitter", "load", "x")]
+    told = located(list(zip((0, 1, 2, -1, 7), ways, strict=True)), links)
+    assert [(one.name, one.where) for one in told] == [
+        ("Resize", "train.py:3"),
+        ("ColorJitter", "train.py:4"),
+        ("ColorJitter", "train.py:5"),
+        ("load", ""),
+    ]
 
 
 def test_every_way_of_the_table_can_be_tried() -> None:
@@ -129,10 +154,10 @@ def test_what_is_left_alone() -> None:
     """No generator moves, no sample is made, and the recorded samples stay as they are."""
     dataset = Pictures(v1.RandomResizedCrop(32), JITTER, v1.GaussianBlur(3))
     apart = recorded(dataset)
-    links, made = chain_of(apart).links, dataset.count
+    made = dataset.count
     before = [call.args[0].tobytes() for one in apart for call in one.linked.calls if call.args[0] is not None]
     state = randomness.state()
-    assert tried(apart, links, [], time.perf_counter)
+    assert tried(apart, [], time.perf_counter)
     assert randomness.moved(state, randomness.state()) is None
     assert dataset.count == made
     assert before == [call.args[0].tobytes() for one in apart for call in one.linked.calls if call.args[0] is not None]
@@ -153,8 +178,8 @@ def test_a_transform_that_fails_on_a_replay() -> None:
     apart = recorded(Pictures(v1.Resize(32)))
     for one in apart[1:]:
         one.linked.calls[0].args = (None,)
-    told = tried(apart, chain_of(apart[:1]).links, [], time.process_time)
-    assert {one.inputs for one in told} == {1}, "the others are left out"
+    told = tried(apart, [], time.process_time)
+    assert {one.inputs for _, one in told} == {1}, "the others are left out"
 
 
 def test_it_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

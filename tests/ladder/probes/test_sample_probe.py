@@ -150,6 +150,23 @@ class TestByLink:
         assert costs(inside) == {"Crop": (2, 2), "Interrupted": (3, 3)}
         assert (inside.whole, inside.load) == (Cost(10, 10), Cost(5, 5))
 
+    def test_nor_is_waiting_for_a_core_while_the_probe_itself_works(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Looking at a size, or at a clock, is when another process gets the core."""
+        weigh = probe.tree.nbytes
+
+        def interrupted(data: Any) -> int:
+            clock.wait_for_a_core(20)
+            return weigh(data)
+
+        dataset = Dataset(clock, Compose(clock, Crop(clock, 11, cpu=1), Blur(clock, 3)), 5)
+        chain = chain_in(dataset)
+        monkeypatch.setattr(probe.tree, "nbytes", interrupted)
+        inside = probed(dataset, clock, chain)
+        assert costs(inside) == {"Crop": (11, 1), "Blur": (3, 3)}
+        assert (inside.whole, inside.load) == (Cost(19, 9), Cost(5, 5))
+
     def test_being_blocked_is(self, clock: Clock) -> None:
         """Half of the time without a CPU was waiting for a core, so half of each piece's was."""
 
