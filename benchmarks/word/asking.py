@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pipediag.analysis import diagnose_session
+from pipediag.analysis.amortised import with_amortised
 from pipediag.analysis.diagnosis import Diagnosis
 from pipediag.analysis.intervals import Interval
 from pipediag.analysis.summary import summarise
-from pipediag.analysis.verdict import startup_ms
 from pipediag.session import Session
 
 from ..accuracy.suite import shorten
@@ -70,9 +70,9 @@ def says_certain(words: str) -> bool:
 
 
 def _claimed(diagnosis: Diagnosis) -> Interval | None:
-    """Return the share of a step that the input costs; the starts of epochs are part of it if they are the verdict."""
-    starved, start = diagnosis.verdict.starved, startup_ms(diagnosis.session)
-    if starved is None or start is None or diagnosis.verdict.bottleneck != "startup":
-        return starved
-    step = diagnosis.ladder.ms("baseline").value
-    return starved.times(step).shifted(start).times(1 / (step + start))
+    """Return the share of a step that data costs as the screen says it, with what it costs between the steps."""
+    verdict = diagnosis.verdict
+    if verdict.starved is None:
+        return None
+    between = [] if verdict.bottleneck in ("none", "inconclusive") else diagnosis.amortised
+    return with_amortised(verdict.starved, diagnosis.ladder.ms("baseline").value, between)

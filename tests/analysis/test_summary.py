@@ -47,7 +47,7 @@ class TestAnswer:
     def test_open(self) -> None:
         found = told(make(climbing(raw=3.0), rounds=1))
         assert found.headline == "It is open whether data costs time"
-        assert found.figures == "7 % of every step" and found.certainty.endswith(" %")
+        assert found.figures == "7 % of every step" and found.certainty.endswith(" %, measured once only")
         assert found.tone == "doubtful"
         assert found.causes == []
         assert "A longer --budget narrows the interval" in found.nothing_to_gain

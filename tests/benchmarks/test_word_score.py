@@ -376,7 +376,7 @@ def test_an_answer_claims_the_starts_of_epochs_if_they_are_the_verdict() -> None
     assert found["claimed"]["value"] == pytest.approx(0.5, abs=0.01)
     calm = asking.answer(report(make(FLAT)))
     assert calm["claimed"] == report(make(FLAT))["verdict"]["starved"]
-    assert calm["headline"].startswith("Your training does not wait for data, input costs")
+    assert calm["headline"].startswith("Your training loses no time to data")
 
 
 # The files

@@ -34,7 +34,7 @@ from pipediag.session import (
 )
 
 from ..made import FLAT, blocks, climbing, inside, job, make, torchvisions, views, waits, without
-from .test_reports import SESSIONS
+from ..report.test_reports import SESSIONS
 
 NOT_ON_A_SCREEN = re.compile(
     r"\b(rungs?|ladders?|warm|raw|supply|supplies|remedy|remedies|remedied|certificates?|loaded-once|knobs?|intervened"
