@@ -70,7 +70,7 @@ ALTERNATIVES = (
     Alternative(
         "hue",
         "without hue",
-        "ColorJitter(brightness, contrast, saturation), without hue",
+        "ColorJitter(brightness, contrast, saturation)",
         "colours keep their hue",
         (_TORCHVISION,),
         frozenset({"ColorJitter"}),
