@@ -36,7 +36,7 @@ def test_a_planted_sleep_fails(sandbox: Sandbox, planted: str) -> None:
     assert ran.stdout.startswith("THE AUDIT FAILED: ") and "FAILED          data costs" in ran.stdout
 
     shown = sandbox.run(*PIPEDIAG, "report", "-v", str(sandbox.report))
-    assert shown.code == 0 and "bottleneck: transform (" in shown.stdout, "its JSON is a report as well"
+    assert shown.code == 0 and "bottleneck: transforms (" in shown.stdout, "its JSON is a report as well"
 
 
 @pytest.mark.slow

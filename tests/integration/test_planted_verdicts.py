@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from pipediag.analysis.sentences import shown
+
 from .sandbox import PIPEDIAG, Analysis, Sandbox, line_of
 
 Analyze = Callable[..., Analysis]
@@ -30,7 +32,7 @@ def test_the_planted_stage_is_named(analyze: Analyze, plant: str, culprit: str, 
     assert verdict["co_bottlenecks"] == []
     assert verdict["culprit"]["name"] == culprit
     assert verdict["culprit"]["where"].endswith(f"planted.py:{line_of('planted.py', line)}")
-    assert f"bottleneck: {plant} (" in done.stdout and culprit in done.stdout
+    assert f"bottleneck: {shown(plant)} (" in done.stdout and culprit in done.stdout
     pieces = {p["stage"]: p["ms"]["value"] for p in done.json["waterfall"]}
     assert pieces[plant] > 15, "some 50 ms a batch, in two workers"
     assert sum(pieces.values()) == pytest.approx(done.ms("baseline"), abs=0.01)

@@ -38,7 +38,7 @@ def test_one_row_for_each_value(sandbox: Sandbox) -> None:
     again = sandbox.folder / "load.json"
     again.write_text(json.dumps(load["report"]))
     shown = sandbox.run(*PIPEDIAG, "report", "-v", str(again))
-    assert shown.code == 0 and "bottleneck: load (" in shown.stdout
+    assert shown.code == 0 and "bottleneck: loading (" in shown.stdout
 
 
 @pytest.mark.slow
