@@ -32,8 +32,8 @@ QUIET_CPU = 0.07
 #: The same for a window that only waits for workers; PACE refers to the ratio of two windows.
 LOUD = PACE.sd / math.sqrt(2)
 
-#: Rungs whose steps the training process's own side limits, and which other processes disturb there.
-_OWN_SIDE = ("device", "host", "worker")
+#: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
+OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
 #: Largest share of a step that is attributed to other processes.
 _MOST_FOREIGN = 0.8
 #: A block of observed steps is a pause if it takes more than these seconds and this many times the usual time a step.
@@ -233,7 +233,7 @@ class LadderView:
 
     def _foreign_ms(self, slow: Window, window: Window, fast: str) -> float:
         """Return what other processes added to a step of ``slow`` but not of ``window``, which is one of ``fast``."""
-        found = foreign_ms(slow, window) if fast in _OWN_SIDE else None
+        found = foreign_ms(slow, window) if fast in OWN_SIDE else None
         # Never more than the step: the step may not have waited for all threads that waited for a core.
         return min(max(found or 0.0, -_MOST_FOREIGN * window.ms_per_step), _MOST_FOREIGN * slow.ms_per_step)
 

@@ -23,14 +23,12 @@ from .chain import dominant, grains, heaviest, joined
 from .diagnosis import Stage, Without
 from .estimate import WORKERS
 from .intervals import Interval, exactly, least, total
-from .ladder import LadderView
+from .ladder import OWN_SIDE, LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 from .work import collating_apart, divided
 
-#: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
-_OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
 #: Stages that the workers run.
-OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in _OWN_SIDE)
+OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_SIDE)
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
 _SHARE_ARM = 0.05
@@ -67,7 +65,7 @@ class Sides:
 def sides(ladder: LadderView) -> Sides:
     """Separate the training process's own time in a step from its waiting for the workers."""
     step = ladder.ms("baseline")
-    own = [rung for rung in reversed(_OWN_SIDE) if ladder.has(rung)]
+    own = [rung for rung in reversed(OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
     if not own:  # no rung excludes the workers' work
         fastest = ladder.ms(ladder.rungs[0]).value
@@ -115,7 +113,7 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     compute = fastest.shifted(found.compute - fastest.value).not_negative()
     pieces = [_stage(ladder, "compute", compute, ladder.rungs[0])]
     at, before = found.compute, "device" if ladder.has("device") else ""
-    for rung in _OWN_SIDE[1:]:
+    for rung in OWN_SIDE[1:]:
         if ladder.has(rung) and before:
             more = found.handed if rung == "worker" else 0.0
             here = min(found.ready, max(at, ladder.beside(rung).value + more))
@@ -158,7 +156,7 @@ def _stage(
 
 def _lost(ladder: LadderView, lost: Interval) -> Stage:
     """Return the additional time of the training process while workers run, as the stage that may explain it."""
-    hidden = [STAGE_OF_RUNG[rung] for rung in _OWN_SIDE[1:] if ladder.lacks(rung)]
+    hidden = [STAGE_OF_RUNG[rung] for rung in OWN_SIDE[1:] if ladder.lacks(rung)]
     size = ladder.session.batch_bytes
     if hidden and not (size and lost.low > _MOVED_MS + _MOVED_MS_PER_MB * size / 1e6):
         return _stage(ladder, hidden[-1], lost, covers=hidden)
@@ -253,7 +251,7 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
     parts = []
     for rung in ladder.rungs:
         below = ladder.below(rung)
-        if below is None or rung in _OWN_SIDE:
+        if below is None or rung in OWN_SIDE:
             continue
         cost = ladder.cost(rung, below).not_negative()
         links, stage = ladder.links(rung), ladder.stage(rung)

@@ -107,7 +107,7 @@ class OpenWindow:
     def _cut_out_pause(self, step: float, in_next: float, busy: float) -> None:
         """Cut what a step took longer than usual out of the window, once, if it was a pause."""
         before = self._watch.total_steps
-        if before < _USUAL:
+        if before < _USUAL or self._loop_side.counters.here() is None:  # without counters, work looks like a pause
             return
         more = step - (self._watch.seconds + self._watch.elapsed - step) / before
         waits, idle = in_next > _IDLE * step, step - busy
