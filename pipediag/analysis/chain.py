@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..session import NOT_YET, Cost, Inside, Link, Part, Place, Session
+from .hot_lines import averaged
 
 #: The chain cannot be split if the code that applies it takes more than this share of the transforms' time and more
 #: than these milliseconds: the ladder would charge that code to the first link.
@@ -34,7 +35,8 @@ def merged(found: list[Inside]) -> Inside:
     Raises:
         ValueError: ``found`` is empty.
     """
-    closest = max(found, key=lambda inside: (bool(inside.lines), inside.samples))
+    closest = max(found, key=lambda inside: (inside.unsplit != NOT_YET, inside.samples))
+    closest = replace(closest, lines=averaged(found), looks=sum(one.looks for one in found))
     chains = {(_chain(one), one.unsplit) for one in found if one.unsplit != NOT_YET}
     if len(chains) > 1 and not closest.unsplit:
         return replace(closest, unsplit="the workers found different chains of transforms")

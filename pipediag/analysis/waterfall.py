@@ -18,10 +18,11 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from ..session import RUNGS, STAGE_OF_RUNG, Place, Session
+from ..session import RUNGS, STAGE_OF_RUNG, Inside, Place, Session
 from .chain import dominant, grains, heaviest, joined
 from .diagnosis import Stage, Without
 from .estimate import WORKERS
+from .hot_lines import of_loading
 from .intervals import Interval, exactly, least, total
 from .ladder import OWN_SIDE, LadderView
 from .thresholds import CO_BOTTLENECK, RESOLUTION
@@ -129,9 +130,9 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     apart = {piece.stage for piece in pieces[1:]}
     covers = [stage for stage in ladder.covered(ladder.rungs[0]) if ladder.intervened and stage not in apart]
     pieces[0] = _stage(ladder, "compute", pieces[0].ms.shifted(left).not_negative(), ladder.rungs[0], covers)
-    stored = _stored(pieces)
+    together = _stored(pieces) or [piece.stage for piece in pieces].count("load") > 1
     for piece in pieces[1:]:
-        piece.without = _without(ladder, found, piece.stage, piece.ms.value, stored)
+        piece.without = _without(ladder, found, piece.stage, piece.ms.value, together)
     return pieces
 
 
@@ -214,10 +215,28 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
     covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
-    parts = [*reversed(links), _Part("load", loading, covers, "warm")]
+    parts = [*reversed(links), *_loading(ladder.session, inside, loading, covers)]
     if collating is not None:
         parts.insert(0, _Part("collate", work.collate, ["collate"], "sample"))
     return [*parts, _Part("storage", storage, ["storage"], "baseline")] if storage > 0 else parts
+
+
+def _loading(session: Session, inside: Inside, weight: float, covers: list[str]) -> list[_Part]:
+    """Return loading by the lines that take its time, as one part if they are unknown."""
+    lines, dataset = of_loading(inside), culprit(session, "load")
+    whole = sum(line.share for line in lines)
+    made = dataset.made if dataset is not None else ""
+    return [
+        _Part(
+            "load",
+            weight * line.share / whole,
+            covers,
+            "warm",
+            Place(line.name, line.where, line.library, made if line.library else ""),
+            [line.name],
+        )
+        for line in lines
+    ] or [_Part("load", weight, covers, "warm")]
 
 
 def worker_shares(ladder: LadderView) -> dict[str, float]:
@@ -267,16 +286,16 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
     return parts or [_Part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
 
 
-def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bool) -> Without:
+def _without(ladder: LadderView, found: Sides, stage: str, ms: float, together: bool) -> Without:
     """Return how fast the loop would be without ``ms`` of a stage.
 
     A loop with workers is as fast as the slower of the two sides; without workers the two sides run one after the
-    other. Without loading the loop runs as under the rung ``raw``, which is a measurement, unless storage has a cost of
-    its own: ``raw`` removes that too.
+    other. Without loading the loop runs as under the rung ``raw``, which is a measurement, unless that removes more
+    than this piece: it is ``together`` with storage or with other lines of loading.
     """
     step = found.step.value
     own, waits = step - found.waits.value, found.waits.value
-    if stage == "load" and ladder.has("raw") and not stored:
+    if stage == "load" and ladder.has("raw") and not together:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
     left = step - ms
     if ladder.session.workers and waits > RESOLUTION * step and not found.handed:  # the workers hold the loop up

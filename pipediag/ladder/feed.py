@@ -89,6 +89,7 @@ class Feed:
         self._looks_inside = looks_inside
         self._native = native
         self._clock = clock
+        self._worker_side: WorkerSide | None = None
         self._iterator: Any = None
         self._started: float | None = None
         self._launched: float | None = None  # None if the workers continue
@@ -122,7 +123,7 @@ class Feed:
         loader = self.loader
         self._started = self._clock.now()
         self._batch_queues = _batch_queues(loader)
-        worker_side = WorkerSide(
+        self._worker_side = worker_side = WorkerSide(
             loader.dataset,
             loader.collate_fn,
             self.rung_switch,
@@ -256,6 +257,8 @@ class Feed:
         if shutdown is not None:
             shutdown()
         self.rung_switch.forget()
+        if self._worker_side is not None:
+            self._worker_side.close()
         for queue in self._batch_queues:
             _drain(queue)
             queue.cancel_join_thread()

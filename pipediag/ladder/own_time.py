@@ -18,12 +18,13 @@ class OwnTime:
 
     Attributes:
         seconds: of the batch being made.
+        busy: seconds that earlier batches have kept the worker busy.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.busy = 0.0
         self._spent = 0.0  # in earlier batches
-        self._busy = 0.0
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -38,10 +39,10 @@ class OwnTime:
         """End a batch that has kept the worker busy for so many seconds; return pipediag's own part of them."""
         own, self.seconds = min(self.seconds, busy), 0.0
         self._spent += own
-        self._busy += busy
+        self.busy += busy
         return own
 
     @property
     def affordable(self) -> bool:
         """True if inspection may go on: pipediag's own time is within its bound."""
-        return self._spent + self.seconds <= max(ALLOWANCE, SHARE * self._busy)
+        return self._spent + self.seconds <= max(ALLOWANCE, SHARE * self.busy)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
 from ..analysis.recommend.stock import JPEGS
 from ..session import cut_of
@@ -26,7 +26,6 @@ from ..usercode.stages import opened
 from .collate_stubs import CollateStubs
 from .delivery import Delivery
 from .probes.alternatives import tried
-from .probes.hotlines import TRACED
 from .probes.sample_inspection import Inspection
 from .probes.sample_probe import TIMED
 from .rung_switch import RungSwitch
@@ -70,11 +69,26 @@ class WorkerSide:
         if not state.rung:
             self.rung_switch.begin(state.worker)
             state.begin(self.rung_switch.rung)
+            self._look_at(state)
         return state
 
+    def _look_at(self, state: WorkerState) -> None:
+        """Look now and then at the lines that make a baseline batch, unless the loop is being timed."""
+        if state.rung == "baseline" and self._looks_inside and not self.rung_switch.timing:
+            with state.own.measured():
+                inspection = self._inspection(state)
+            if inspection.looks(state.own.busy):
+                state.looking.enter_context(inspection.lines.watching())
+
     def _end(self, state: WorkerState) -> None:
+        state.stop_looking()
         state.rung = ""
         self.rung_switch.end(state.worker)
+
+    def close(self) -> None:
+        """End the threads of this process that look at the lines of its batches."""
+        for state in self._states.values():
+            state.close()
 
     def ready(self) -> None:
         """Note the time at which the worker could begin its first batch."""
@@ -100,6 +114,8 @@ class WorkerSide:
                 began = time.perf_counter()
                 batch = self._collated(state, samples)
                 state.collating = time.perf_counter() - began
+            if rung == "baseline":
+                self._send_inside(state)
             if self.rung_switch.tries and state.worker <= 0 and state.complete and not state.tried:
                 self._try_alternatives(state)
         finally:
@@ -198,7 +214,6 @@ class WorkerSide:
                 else self.dataset[index]
                 for n, index in enumerate(indices)
             ]
-        self._send_inside(state)
         return samples
 
     def _timed(self, state: WorkerState, index: Any, inspect: bool) -> Any:
@@ -263,16 +278,18 @@ class WorkerSide:
         state.why_not = state.raw_trouble
         return state.raw_mode
 
-    def _inspection(self, state: WorkerState, timed: int = TIMED, traced: int = TRACED) -> Inspection:
-        """Return this worker's inspection of the dataset's code; only the first worker traces lines."""
+    def _inspection(self, state: WorkerState) -> Inspection:
+        """Return this worker's inspection of the dataset's code."""
         if state.inspection is None:
-            slots, traces = find_slots(self.dataset) if self._looks_inside else [], state.worker <= 0
-            state.inspection = Inspection(slots, state.clock, self._looks_inside, traces, timed, traced, state.queued)
+            slots = find_slots(self.dataset) if self._looks_inside else []
+            # A stream may be short and cannot be rewound, so inspect no more items than are cached.
+            timed = MIN_ITEMS - 3 if isinstance(self.dataset, IterableDataset) else TIMED
+            state.inspection = Inspection(slots, state.clock, self._looks_inside, _MAKERS, timed, state.queued)
         return state.inspection
 
     def _send_inside(self, state: WorkerState) -> None:
         """Send new findings with the next batch, until the samples are taken apart."""
-        if state.inspection is not None and state.inspection.news and not state.raw_mode:
+        if state.inspection is not None and state.inspection.news:
             with state.own.measured():
                 state.note().inside = state.inspection.figures(state.chain)
 
@@ -351,8 +368,7 @@ class WorkerSide:
 
     def _next_of(self, state: WorkerState) -> Any:
         """Return the next item of the stream; time and inspect it under the baseline and while a cache is filled."""
-        # A stream may be short and cannot be rewound, so inspect no more items than are cached.
-        inspection = self._inspection(state, MIN_ITEMS - 3, 2)
+        inspection = self._inspection(state)
         try:
             if state.rung == "sample":
                 return inspection.make(partial(next, state.source))
@@ -371,7 +387,6 @@ class WorkerSide:
             own = inspection.own - own
             state.own.seconds += own
             state.timed(time.perf_counter() - began - own, None)
-            self._send_inside(state)
         return item
 
     def _kept(self, state: WorkerState, item: Any) -> Any:
@@ -425,6 +440,13 @@ class WorkerSide:
         if state.cached_batch is None and 0 <= state.worker < len(self._batch_queues):
             state.cached_batch = self._batch_queues[state.worker].get(timeout=60)
         return state.cached_batch is not None
+
+
+#: The functions that call the dataset's code.
+_MAKERS = [
+    fn.__code__
+    for fn in (WorkerSide._fetch, WorkerSide._fetched, WorkerSide._timed, WorkerSide._sample, WorkerSide._next_of)
+]
 
 
 def _replay_failed(error: Exception) -> str:

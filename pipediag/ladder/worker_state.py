@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +74,7 @@ class WorkerState:
     why_not: str = ""
     own: OwnTime = field(default_factory=OwnTime)
     collating: float = 0.0
+    looking: ExitStack = field(default_factory=ExitStack)  # at the running lines
     begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
     notes: Notes | None = None
 
@@ -84,6 +86,17 @@ class WorkerState:
         self.batches += 1
         self.stable, self.why_not, self.collating = True, "", 0.0
         self.copies.begin()
+
+    def stop_looking(self) -> None:
+        """End the looks at the running lines; what they took is pipediag's own."""
+        self.looking.close()
+        if self.inspection is not None:
+            self.own.seconds += self.inspection.lines.taken()
+
+    def close(self) -> None:
+        self.looking.close()
+        if self.inspection is not None:
+            self.inspection.lines.close()
 
     def cost(self) -> BatchCost:
         """Return the cost of the batch since it was begun, and end it. pipediag's own time keeps one core busy."""

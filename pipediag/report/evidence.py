@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.chain import grains, why_unsplit
+from ..analysis.hot_lines import hottest
 from ..analysis.ladder import LadderView
 from ..analysis.other_loaders import other_loaders
 from ..analysis.sentences import counted, number, percent, shown, waiting
@@ -49,8 +50,7 @@ def worker_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str, str, str]]:
 
 def hot_lines(diagnosis: Diagnosis) -> list[str]:
     """Return the lines that take most of a worker's time, hottest first."""
-    inside = diagnosis.session.inside
-    lines = inside.lines if inside else []
+    lines = hottest(diagnosis.session.inside)
     return ["  ".join(filter(None, (percent(line.share), line.where, line.text))) for line in lines]
 
 

@@ -55,11 +55,20 @@ class Link:
 
 @dataclass
 class HotLine:
-    """A line of the user's code, or a library function, and its share of the time to make a sample."""
+    """A line of code and its share of the time to make a sample: a user's line, or a library's if ``library``.
+
+    ``name`` is what the line calls, ``function`` what it belongs to. ``stage`` is ``load`` for what the dataset's code
+    runs outside the transforms, and ``transform`` inside; "" in sessions of older versions. Lines that take little come
+    together, with an empty ``where``.
+    """
 
     where: str
     text: str
     share: float
+    name: str = ""
+    function: str = ""
+    stage: str = ""
+    library: bool = False
 
 
 @dataclass
@@ -80,8 +89,9 @@ class Inside:
     """A worker's work for one sample, timed in the worker: CPU-side costs, whereas the ladder gives costs to training.
 
     ``whole`` is the dataset's code with its transforms, ``load`` the same without them, ``between`` the code that
-    applies the chain. ``sizes`` pairs each probed sample's bytes with its milliseconds. ``threads`` is the number of
-    threads that each library would use in a worker.
+    applies the chain. ``sizes`` pairs each probed sample's bytes with its milliseconds. ``looks`` is the number
+    of moments from which ``lines`` are known, ``threads`` the number of threads that each library would use in a
+    worker.
     """
 
     samples: int = 0
@@ -91,6 +101,7 @@ class Inside:
     links: list[Link] = field(default_factory=list)
     lines: list[HotLine] = field(default_factory=list)
     sizes: list[list[float]] = field(default_factory=list)
+    looks: int = 0
     threads: dict[str, int] = field(default_factory=dict)
     unsplit: str = ""  # why the chain has no rungs of its own; empty if it can
     files: Files | None = None  # None if not examined

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ...session import Session
 from ..chain import grains_of
 from ..diagnosis import Recommendation, Stage
+from ..hot_lines import hottest
 from ..intervals import Interval
 from ..ladder import LadderView
 from ..sentences import number, percent, shown
@@ -30,8 +31,9 @@ def for_stage(ladder: LadderView, stage: Stage) -> Recommendation:
         evidence = [f"{told}; without it alone, another stage limits the loop"]
     else:
         evidence = [f"{told}; no gain can be predicted, since the loop was not fed from a cache"]
-    if stage.stage in ("load", "transform", "storage") and session.inside is not None:
-        hot = [f"{percent(one.share)} of a sample's time: {one.where} {one.text}" for one in session.inside.lines[:2]]
+    if stage.stage in ("load", "transform", "storage"):
+        lines = hottest(session.inside, "load" if stage.stage == "storage" else stage.stage)
+        hot = [f"{percent(one.share)} of a sample's time: {one.where} {one.text}" for one in lines[:2]]
         evidence += [text.rstrip() for text in hot]
     return Recommendation(
         "stage", title, stage.stage, gain, None, evidence, at_line(stage.culprit) + how, risk, at_most=True

@@ -11,6 +11,7 @@ from ...session import Alternative, Link
 from ..chain import grains_of
 from ..diagnosis import Recommendation
 from ..estimate import LEAST
+from ..hot_lines import hottest
 from ..intervals import Interval
 from ..remedy import outcome
 from ..sentences import counted, listed, named, number, percent
@@ -256,7 +257,7 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             how=f"{at_line(link)}{'; '.join(told)}",
             risk="; ".join(dict.fromkeys(one.pixels for one in ways if one.pixels)) or "other augmentation",
         )
-    hot = [line for line in view.inside.lines if line.share >= _HOT][:2]
+    hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT][:2]
     return made(
         "rewrite",
         change=change,

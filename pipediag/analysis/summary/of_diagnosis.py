@@ -201,7 +201,8 @@ def _line(diagnosis: Diagnosis, pieces: list[Stage], lines: list[list[Stage]]) -
         named = any(line[0].stage == most.stage and line is not pieces for line in lines)
         largest = f"most: {_name(most)} {number(most.ms.value)} ms"
         note = ", ".join(filter(None, [largest, _place(session, most)]))
-        name = f"{len(pieces)} {'other ' * named}{STAGES[most.stage]} together"
+        kind = "lines of loading" if most.stage == "load" else STAGES[most.stage]
+        name = f"{len(pieces)} {'other ' * named}{kind} together"
         return StageCost(name, _ms(pieces), share, note=note)
     uncertain = most.ms.low <= 0 < most.ms.value
     note = f"{number(max(0.0, most.ms.low))} to {number(most.ms.high)} ms" if uncertain else ""
@@ -209,9 +210,9 @@ def _line(diagnosis: Diagnosis, pieces: list[Stage], lines: list[list[Stage]]) -
 
 
 def _name(piece: Stage) -> str:
-    if piece.stage == "load" and "transform" in piece.covers:
-        return "loading and transforms"
-    return few_of(piece.links) if piece.links else STAGES[piece.stage]
+    if piece.links:
+        return few_of(piece.links)
+    return "loading and transforms" if piece.stage == "load" and "transform" in piece.covers else STAGES[piece.stage]
 
 
 def _place(session: Session, piece: Stage) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from types import CodeType
 from typing import Any
 
 import torch
@@ -11,15 +12,18 @@ import torch
 from ...session import NOT_YET, Inside
 from ...usercode.chain import Chain
 from ...usercode.slots import Slot
-from .hotlines import TRACED, HotLines
+from .hotlines import HotLines
 from .sample_probe import TIMED, Probe
 
 
 class Inspection:
-    """A sequence of instruments for making samples: first timers, then, if it ``traces``, a line tracer.
+    """The instruments for making samples: timers of the transforms, and looks at the running line.
 
-    Timers cost microseconds, so they run on samples that training gets anyway. Only one worker traces lines: the others
-    run the same code. ``needed`` is False if everything is already known.
+    Both cost microseconds, so they run on samples that training gets anyway. ``makers`` are the functions that call the
+    dataset's code. ``needed`` is False if everything is already known.
+
+    Attributes:
+        lines: the looks.
     """
 
     def __init__(
@@ -27,15 +31,13 @@ class Inspection:
         slots: list[Slot],
         clock: Callable[[], float],
         needed: bool,
-        traces: bool,
+        makers: Collection[CodeType] = (),
         timed: int = TIMED,
-        traced: int = TRACED,
         queued: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._probe = Probe(slots, clock, timed, queued)
-        self._lines = HotLines(traced)
+        self.lines = HotLines(makers)
         self._needed = needed
-        self._traces = traces
         self._reported = 0
 
     @property
@@ -45,7 +47,7 @@ class Inspection:
 
     @property
     def complete(self) -> bool:
-        return not self._needed or (self._probe.complete and (not self._traces or self._lines.complete))
+        return not self.times
 
     @property
     def own(self) -> float:
@@ -55,7 +57,12 @@ class Inspection:
     @property
     def news(self) -> bool:
         """True if many more samples were timed since the last figures, or all: computing them takes a while."""
-        return self._probe.count > self._reported and (self._probe.complete or self._probe.count >= 2 * self._reported)
+        count, before = self._probe.count, self._reported
+        return (count > before and (self._probe.complete or count >= 2 * before)) or (count > 0 and self.lines.news)
+
+    def looks(self, busy: float) -> bool:
+        """Return whether to look at the lines of a batch, ``busy`` seconds of work after the first."""
+        return self._needed and self.lines.affordable(busy)
 
     def give_up(self) -> None:
         """Stop inspecting: the code fails under the instruments."""
@@ -77,14 +84,14 @@ class Inspection:
             return make()
 
     def make(self, sample: Callable[[], Any], again: bool = False) -> Any:
-        """Make one sample under the current instrument.
+        """Make one sample under the timers.
 
-        With ``again``, a sample that fails under the instrument is made once more without.
+        With ``again``, a sample that fails under them is made once more without.
         """
         if self.complete:
             return sample()
         try:
-            return self._lines.trace(sample) if self._probe.complete else self._probe.time(sample)
+            return self._probe.time(sample)
         except Exception:
             if not again:
                 raise
@@ -101,7 +108,7 @@ class Inspection:
         inside = self._probe.figures(chain)
         if not chain.samples and not chain.unsplit:
             inside.unsplit = NOT_YET
-        inside.lines = self._lines.figures()
+        inside.looks, inside.lines = self.lines.looks, self.lines.figures(self._probe.transforms())
         inside.threads = threads()
         return inside
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import statistics
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
 import torch
@@ -132,6 +134,10 @@ class Probe:
     def complete(self) -> bool:
         return self.count >= self._most or self._spent > _SECONDS
 
+    def transforms(self) -> set[CodeType]:
+        """Return the functions that run when the dataset calls its transforms."""
+        return {code for s in self._samples for call in s.calls if (code := _entry(call.fn)) is not None}
+
     def opened(self, endings: tuple[str, ...]) -> list[str]:
         """Return some of the files with these endings that were opened for the timed samples."""
         return self._files.with_endings(endings)
@@ -209,6 +215,15 @@ class Probe:
         idle = sum(max(0.0, sample.whole.wall - sample.whole.cpu) for sample in self._samples)
         share = min(1.0, self._waited / idle) if idle > 0 else 0.0
         return Cost(round(cost.wall_ms - share * max(0.0, cost.wall_ms - cost.cpu_ms), 4), cost.cpu_ms)
+
+
+def _entry(fn: Any) -> CodeType | None:
+    """Return the code that begins to run when a transform is called; None if it is no Python code."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not inspect.isroutine(fn):
+        fn = type(fn).forward if isinstance(fn, torch.nn.Module) else type(fn).__call__
+    return getattr(inspect.unwrap(getattr(fn, "__func__", fn)), "__code__", None)
 
 
 def _still_there(watched: list[tuple[Slot, Any]]) -> bool:

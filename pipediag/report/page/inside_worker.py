@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...analysis import Diagnosis
+from ...analysis.hot_lines import hottest
 from ...analysis.sentences import number, percent
-from ...session import HotLine, Inside
+from ...session import HotLine
 from .. import evidence
 from ..document import Table
 from . import bars
@@ -28,7 +29,8 @@ def part(diagnosis: Diagnosis) -> Part | None:
         for (name, ms, _, told, _), share in zip(rows, shares, strict=True)
     ]
     places = [where for *_, where in rows]
-    lines = under([*zip(places, shares, strict=True)], inside.lines)
+    hot = hottest(inside)
+    lines = under([*zip(places, shares, strict=True)], hot)
     root = bars.Segment(f"a sample: {number(whole)} ms", 1.0, "neutral")
     drawings, begin = [], 0.0
     for one in parts:
@@ -41,8 +43,8 @@ def part(diagnosis: Diagnosis) -> Part | None:
         lead += " Below them, their hottest lines of code."
     table = Table(_HEADERS, "lrrrc", rows)
     blocks.append(with_drawings(table, "Parts of a worker's time for a sample", "", drawings))
-    if inside.lines:
-        blocks.append(_source(inside))
+    if hot:
+        blocks.append(_source(hot))
     return Part("worker", "Inside a worker", blocks, lead)
 
 
@@ -82,9 +84,9 @@ def _told(parts: Sequence[bars.Segment]) -> str:
     return "; ".join(f"{part.name}: {part.note}" for part in parts if part.colour)
 
 
-def _source(inside: Inside) -> Chart:
+def _source(lines: Sequence[HotLine]) -> Chart:
     rows = []
-    for line in inside.lines:
+    for line in lines:
         told = percent(line.share)
         drawn = bars.bar(told, line.share, _strength(line.share))
         rows.append([line.where or "a library", drawn, told, line.text])

@@ -1,0 +1,67 @@
+"""Name a running line: its place, its text, what it calls at that moment, and the function that it belongs to."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import re
+from dataclasses import dataclass
+from types import CodeType
+
+from .places import short
+
+_IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
+_CALLED = re.compile(r"[A-Za-z_][\w.\0\1]*(?=\0)")
+#: The end of the name of a comprehension or a lambda inside a function, and the beginning of that of a local function.
+_IN_FUNCTION = re.compile(r"(\.<locals>)?\.?<(?!locals)\w+>$|^.*<locals>\.(?!<)")
+#: Maximum number of characters of a name.
+_LONG = 40
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of code; ``calls`` names what it calls, or is its text if it calls nothing."""
+
+    where: str
+    text: str
+    calls: str
+    function: str
+
+
+def line_at(code: CodeType, instruction: int) -> Line:
+    """Return the line of an instruction, as ``frame.f_lasti`` gives it."""
+    first, last, begin, end = _position(code, instruction)
+    lines = [linecache.getline(code.co_filename, number) for number in range(first, last + 1)]
+    text = expression = lines[0].strip()
+    if end is not None:  # in bytes of UTF-8
+        lines[-1] = lines[-1].encode()[:end].decode(errors="ignore")
+        lines[0] = lines[0].encode()[begin:].decode(errors="ignore")
+        expression = "".join(map(str.strip, lines))
+    name = called(expression) if end is None or expression.endswith(")") else ""
+    function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name)) or code.co_name
+    return Line(f"{short(code.co_filename)}:{first}", text, _shortened(name or text), function)
+
+
+def called(expression: str) -> str:
+    """Return what an expression calls first: ``Image.open(...).convert``; empty if it calls nothing."""
+    text, before = expression, ""
+    while text != before:
+        before, text = text, _IN_BRACKETS.sub(lambda found: "\0" if found[0][0] == "(" else "\1", text)
+    found = _CALLED.search(text)
+    return found[0].replace("\0", "(...)").replace("\1", "[...]") if found else ""
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
+
+
+def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, int | None]:
+    """Return first and last line of the expression that an instruction belongs to, and its columns if known."""
+    first = next((line for begin, end, line in code.co_lines() if line and begin <= instruction < end), None)
+    if hasattr(code, "co_positions"):  # from Python 3.11 on
+        found = next(itertools.islice(code.co_positions(), max(0, instruction) // 2, None), (None,) * 4)
+        line, last, begin, end = found
+        if line is not None and last is not None:
+            return line, last, begin, end
+    first = first or code.co_firstlineno
+    return first, first, None, None
