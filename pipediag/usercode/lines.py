@@ -20,7 +20,7 @@ _LONG = 40
 
 @dataclass(frozen=True)
 class Line:
-    """A line of code; ``calls`` names what it calls, or is its text if it calls nothing."""
+    """A line of code; ``calls`` names what it calls or which item it takes, or is its text if it does neither."""
 
     where: str
     text: str
@@ -38,6 +38,8 @@ def line_at(code: CodeType, instruction: int) -> Line:
         lines[0] = lines[0].encode()[begin:].decode(errors="ignore")
         expression = "".join(map(str.strip, lines))
     name = called(expression) if end is None or expression.endswith(")") else ""
+    if end is not None and expression.endswith("]"):
+        name = expression
     function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name)) or code.co_name
     return Line(f"{short(code.co_filename)}:{first}", text, _shortened(name or text), function)
 
