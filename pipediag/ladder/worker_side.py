@@ -314,7 +314,7 @@ class WorkerSide:
         """Make some samples again under inspection; an error that this causes must not reach the user's code."""
         inspection = self._inspection(state)
         for index in itertools.cycle(state.indices):
-            if inspection.complete:
+            if not inspection.times:
                 break
             try:
                 inspection.make(partial(self._one, index), again=True)
@@ -377,7 +377,7 @@ class WorkerSide:
         except StopIteration:
             raise
         except Exception:
-            if inspection.complete:
+            if not inspection.times:
                 raise
             # The inspection may have caused the error, and a stream that has raised is exhausted: start a new one.
             inspection.give_up()

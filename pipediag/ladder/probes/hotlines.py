@@ -22,6 +22,8 @@ from ...usercode.lines import line_at
 
 #: Number of looks after which no batch is looked at any more: a share of a half is then known to 5 points.
 LOOKS = 400
+#: Number of looks that are worth a report of their own.
+_FEW = 8
 #: Mean seconds between two looks at least and at most; in between, as many as ``_SHARE`` of the time affords.
 _PAUSE, _LONGEST = 0.004, 0.05
 #: Maximum share of a worker's time, and seconds that may be spent in any case.
@@ -76,7 +78,7 @@ class HotLines:
     @property
     def news(self) -> bool:
         """True if there are many more looks than when the lines were last reported, or all."""
-        return self.looks > self._reported and (self.looks >= LOOKS or self.looks >= 2 * self._reported)
+        return self.looks > self._reported and self.looks >= min(LOOKS, max(_FEW, 2 * self._reported))
 
     def taken(self) -> float:
         """Return the seconds that the looks took since this was asked last."""

@@ -46,10 +46,6 @@ class Inspection:
         return self._needed and not self._probe.complete
 
     @property
-    def complete(self) -> bool:
-        return not self.times
-
-    @property
     def own(self) -> float:
         """Seconds that timing samples took besides making them."""
         return self._probe.own
@@ -88,7 +84,7 @@ class Inspection:
 
         With ``again``, a sample that fails under them is made once more without.
         """
-        if self.complete:
+        if not self.times:
             return sample()
         try:
             return self._probe.time(sample)

@@ -1,10 +1,9 @@
-"""Which lines take the time: a planted line is found, and the tracer is removed afterwards."""
+"""Which lines take the time: looks at a thread that waits at known lines, and the thread that looks."""
 
 from __future__ import annotations
 
-import functools
 import sys
-import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,49 +12,41 @@ from typing import Any
 import pytest
 
 from pipediag.ladder.probes import hotlines
-from pipediag.ladder.probes.hotlines import HotLines
+from pipediag.ladder.probes.hotlines import LOOKS, HotLines
 from pipediag.session import HotLine
 from pipediag.usercode.places import short
 
 HERE = short(__file__)
+GATE = threading.Event()
 
 
-def cheap() -> int:
-    return 1 + 1
+def makes(sample: Callable[[], Any]) -> Any:
+    """Stand for the function of pipediag's that calls the dataset's code."""
+    return sample()
 
 
-def costly() -> str:
-    total = cheap()
-    time.sleep(0.1)  # planted
-    for _ in range(3):
-        total += cheap()
-    return "sample"
+def plain() -> None:
+    GATE.wait()  # in a function
 
 
-def calls_costly() -> str:
-    return costly()  # not the line itself
+def calls_plain() -> None:
+    plain()  # not the line itself
 
 
-def many() -> None:
-    time.sleep(0.004)
-    time.sleep(0.004)
-    time.sleep(0.004)
-    time.sleep(0.004)
-    time.sleep(0.004)
-    time.sleep(0.004)
-    time.sleep(0.004)
+def yields() -> Iterator[None]:
+    GATE.wait()  # in a generator
+    yield
 
 
-def yields() -> Iterator[str]:
-    time.sleep(0.01)  # in a generator
-    yield "sample"
+def transform() -> None:
+    plain()
 
 
-def in_a_library() -> str:
-    return textwrap.fill(TEXT)  # all of it in the library
-
-
-TEXT = "some words " * 2000
+def on_two_lines() -> None:
+    sorted(
+        [1, 2],
+        key=lambda _: GATE.wait() and 1,  # in a lambda
+    )
 
 
 def line_of(text: str) -> int:
@@ -64,97 +55,141 @@ def line_of(text: str) -> int:
     return line
 
 
-def traced(make: Callable[[], Any], most: int = 2) -> list[HotLine]:
-    lines = HotLines(most)
-    while not lines.complete:
-        lines.trace(make)
-    return lines.figures()
+def looked_at(*samples: tuple[Callable[[], Any], float]) -> HotLines:
+    """Look once at each sample while it waits, for so many seconds."""
+    lines = HotLines([makes.__code__])
+    for sample, seconds in samples:
+        look(lines, lambda sample=sample: makes(sample), seconds)
+    return lines
+
+
+def look(lines: HotLines, run: Callable[[], Any], seconds: float) -> None:
+    GATE.clear()
+    thread = threading.Thread(target=run)
+    thread.start()
+    until = time.monotonic() + 10
+    while not GATE._cond._waiters and time.monotonic() < until:  # type: ignore[attr-defined]
+        time.sleep(0.001)
+    assert thread.ident is not None
+    lines.look(thread.ident, seconds)
+    GATE.set()
+    thread.join()
 
 
 class TestLines:
-    def test_a_planted_line_is_found(self) -> None:
-        first = traced(costly)[0]
-        assert first.where == f"{HERE}:{line_of('# planted')}"
-        assert first.text == "time.sleep(0.1)  # planted"
-        assert 0.8 < first.share <= 1
+    def test_time_is_that_of_the_users_line_that_calls_a_library(self) -> None:
+        (line,) = looked_at((plain, 1.0)).figures([])
+        where = f"{HERE}:{line_of('# in a function')}"
+        assert line == HotLine(where, "GATE.wait()  # in a function", 1.0, "GATE.wait", "plain", "load", False)
 
-    def test_the_innermost_line_is_charged(self) -> None:
-        lines = traced(calls_costly)
-        assert lines[0].where == f"{HERE}:{line_of('# planted')}"
-        assert not [line for line in lines if line.text.endswith("# not the line itself")]
+    @pytest.mark.parametrize(
+        "sample, text",
+        [
+            (calls_plain, "# in a function"),
+            (lambda: next(yields()), "# in a generator"),
+            (on_two_lines, "# in a lambda"),
+        ],
+    )
+    def test_the_innermost_line_of_the_users(self, sample: Callable[[], Any], text: str) -> None:
+        (line,) = looked_at((sample, 1.0)).figures([])
+        assert line.where == f"{HERE}:{line_of(text)}"
+        assert line.name == "GATE.wait"
 
-    def test_lines_without_time_are_not_named(self) -> None:
-        assert [line.text for line in traced(costly)] == ["time.sleep(0.1)  # planted"]
+    def test_shares_are_those_of_the_seconds(self) -> None:
+        """A look that came late counts for all the time since the last."""
+        lines = looked_at((plain, 1.0), (lambda: next(yields()), 2.0), (calls_plain, 5.0)).figures([])
+        assert [(line.function, line.share) for line in lines] == [("plain", 0.75), ("yields", 0.25)]
 
-    def test_generators(self) -> None:
-        assert traced(lambda: next(yields()))[0].where == f"{HERE}:{line_of('# in a generator')}"
+    def test_lines_within_transforms_are_told_apart(self) -> None:
+        lines = looked_at((plain, 1.0), (transform, 3.0)).figures([transform.__code__])
+        assert [(line.stage, line.share) for line in lines] == [("transform", 0.75), ("load", 0.25)]
+        assert len({line.where for line in lines}) == 1
 
-    def test_library_code_counts_for_the_line_that_calls_it(self) -> None:
-        first = traced(in_a_library)[0]
-        assert first.where == f"{HERE}:{line_of('# all of it in the library')}"
-        assert first.share > 0.8
-
-    def test_library_functions_are_named_if_no_users_line_runs(self) -> None:
+    def test_a_librarys_line_if_none_of_the_users_runs(self) -> None:
         """As with a library's dataset class."""
-        lines = traced(functools.partial(textwrap.fill, TEXT))
-        assert {line.text for line in lines} & {"_split", "_wrap_chunks", "<method 'split' of 're.Pattern' objects>"}
-        assert not [line for line in lines if HERE in line.where]
-        assert lines == sorted(lines, key=lambda line: line.share, reverse=True)
+        (line,) = looked_at((GATE.wait, 1.0)).figures([])
+        assert line.library
+        assert line.where.startswith("threading.py:")
 
-    def test_at_most_five(self) -> None:
-        assert len(traced(many)) == 5
+    def test_lines_of_little_time_come_together(self) -> None:
+        lines = looked_at((plain, 0.995), (lambda: next(yields()), 0.005)).figures([])
+        assert [(line.where == "", line.share) for line in lines] == [(False, 0.995), (True, 0.005)]
 
-    def test_samples_are_returned(self) -> None:
-        lines = HotLines(1)
-        assert [lines.trace(costly) for _ in range(4)] == ["sample"] * 4
-
-    def test_slow_samples_are_few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hotlines, "_SECONDS", 0.01)
-        lines = HotLines(100)
-        lines.trace(costly)
-        assert not lines.complete
-        lines.trace(costly)
-        assert lines.complete
-
-    def test_nothing_traced(self) -> None:
-        assert HotLines().figures() == []
+    def test_other_code_than_the_datasets_does_not_count(self) -> None:
+        lines = HotLines([makes.__code__])
+        look(lines, plain, 1.0)
+        lines.look(-1, 1.0)  # a thread that has ended
+        assert (lines.looks, lines.figures([])) == (0, [])
 
 
-class TestTracer:
-    def test_is_removed_afterwards(self) -> None:
-        traced(in_a_library)
-        assert sys.gettrace() is None
-        assert sys.getprofile() is None
+class TestPace:
+    def test_enough_looks(self) -> None:
+        lines = HotLines([])
+        lines.looks = LOOKS - 1
+        assert lines.affordable(0.0)
+        lines.looks = LOOKS
+        assert not lines.affordable(0.0)
 
-    def test_is_removed_between_samples(self) -> None:
-        lines = HotLines()
-        lines.trace(costly)
-        assert sys.gettrace() is None
+    def test_costly_looks_wait_for_their_share(self) -> None:
+        lines = HotLines([])
+        lines.own = 0.1
+        assert not lines.affordable(0.1 / hotlines._SHARE - 1)
+        assert lines.affordable(0.1 / hotlines._SHARE)
 
-    @pytest.mark.parametrize("earlier", [0, 2], ids=["traced", "profiled"])
-    def test_is_removed_after_an_error(self, earlier: int) -> None:
-        def fails() -> None:
+    def test_the_pause_grows_with_the_cost_of_a_look(self) -> None:
+        lines = HotLines([])
+        assert lines._pause() == hotlines._PAUSE
+        lines.looks, lines.own = 10, 10 * 2 * hotlines._PAUSE * hotlines._SHARE
+        assert lines._pause() == pytest.approx(2 * hotlines._PAUSE)
+        lines.own = 10.0
+        assert lines._pause() == hotlines._LONGEST
+
+    def test_there_is_news_if_there_are_twice_as_many(self) -> None:
+        lines, told = HotLines([]), []
+        for lines.looks in range(LOOKS + 1):
+            if lines.news:
+                told.append(lines.looks)
+                lines.figures([])
+        assert told == [8, 16, 32, 64, 128, 256, LOOKS]
+
+
+class TestThread:
+    def there(self) -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("pipediag")]
+
+    def test_finds_a_planted_line(self) -> None:
+        def sample() -> None:
+            sum(range(100))
+            time.sleep(0.05)  # planted
+
+        lines = HotLines([makes.__code__])
+        until = time.monotonic() + 10
+        while lines.looks < 3 and time.monotonic() < until:
+            with lines.watching():
+                assert self.there() == ["pipediag-lines"]
+                makes(sample)
+        lines.close()
+        assert self.there() == []
+        assert lines.figures([])[0].where == f"{HERE}:{line_of('# planted')}"
+        assert 0 < lines.own == lines.taken()
+        assert lines.taken() == 0
+
+    def test_ends_when_there_is_nothing_to_look_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hotlines, "_IDLE", 0.01)
+        lines = HotLines([makes.__code__])
+        for _ in range(2):  # it begins again
+            with lines.watching():
+                (thread,) = (one for one in threading.enumerate() if one.name == "pipediag-lines")
+            thread.join(10)
+            assert self.there() == []
+
+    def test_an_error_leaves_nothing_behind(self) -> None:
+        before, lines = sys.getswitchinterval(), HotLines([])
+        with pytest.raises(OSError, match="disk on fire"), lines.watching():
             raise OSError("disk on fire")
+        lines.close()
+        assert sys.getswitchinterval() == before
+        assert self.there() == []
 
-        lines = HotLines(earlier)
-        for _ in range(earlier):
-            lines.trace(costly)
-        with pytest.raises(OSError, match="disk on fire"):
-            lines.trace(fails)
-        assert sys.gettrace() is None
-        assert sys.getprofile() is None
-
-    @pytest.mark.parametrize("get, put", [(sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)])
-    def test_does_not_replace_a_debugger(self, get: Any, put: Any) -> None:
-        def theirs(*_: Any) -> None:
-            return None
-
-        before = get()
-        put(theirs)
-        try:
-            lines = HotLines()
-            assert lines.complete
-            assert get() is theirs
-        finally:
-            put(before)
-        assert lines.figures() == []
+    def test_closing_what_never_began(self) -> None:
+        HotLines([]).close()

@@ -572,26 +572,24 @@ class TestOwnTime:
 
 
 class TestInspection:
-    """Timers first, in every worker; then the line tracer, in one; nothing if all is known."""
+    """Timers in every worker; nothing if all is known."""
 
-    def inspect(self, clock: Clock, needed: bool = True, traces: bool = True) -> tuple[int, Inspection]:
-        inspection = Inspection([], clock.cpu_seconds, needed, traces, timed=3, traced=2)
+    def inspect(self, clock: Clock, needed: bool = True) -> tuple[int, Inspection]:
+        inspection = Inspection([], clock.cpu_seconds, needed, timed=3)
         made = 0
-        while not inspection.complete:
+        while inspection.times:
             inspection.make(lambda: None)
             made += 1
         return made, inspection
 
     def test_how_many_samples_it_takes(self, clock: Clock) -> None:
-        """Three timed, two traced, and one by which the tracer notices that it has finished."""
         made, inspection = self.inspect(clock)
-        assert made == 6
-        assert inspection.figures(Chain()).samples == 3
-
-    def test_a_worker_that_traces_no_lines(self, clock: Clock) -> None:
-        made, inspection = self.inspect(clock, traces=False)
         assert made == 3
         assert (inspection.figures(Chain()).samples, inspection.figures(Chain()).lines) == (3, [])
+
+    def test_lines_are_looked_at_unless_all_is_known(self, clock: Clock) -> None:
+        assert self.inspect(clock)[1].looks(0.0)
+        assert not self.inspect(clock, needed=False)[1].looks(0.0)
 
     def test_a_worker_that_does_not_look(self, clock: Clock) -> None:
         made, inspection = self.inspect(clock, needed=False)
@@ -606,7 +604,7 @@ class TestInspection:
 
     def test_samples_that_training_gets(self, clock: Clock) -> None:
         """They only run under the timers; there is news until it was reported."""
-        inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
+        inspection = Inspection([], clock.cpu_seconds, True, timed=3)
         assert not inspection.news
         for timed in (1, 2, 3):
             assert inspection.times and inspection.time(lambda: "sample") == "sample"
@@ -614,17 +612,17 @@ class TestInspection:
             found = inspection.figures(Chain())
             assert (found.samples, found.unsplit, found.lines) == (timed, NOT_YET, [])
             assert not inspection.news
-        assert not inspection.times and not inspection.complete
+        assert not inspection.times
         assert inspection.time(lambda: "sample") == "sample" and not inspection.news
 
     def test_samples_made_together(self, clock: Clock) -> None:
-        inspection = Inspection([], clock.cpu_seconds, True, True, timed=3, traced=2)
+        inspection = Inspection([], clock.cpu_seconds, True, timed=3)
         inspection.time(lambda: clock.work(8), samples=4)
         found = inspection.figures(Chain())
         assert (found.samples, found.whole) == (4, Cost(2, 2)) and not inspection.times
 
     def test_samples_that_fail_under_the_timers_are_made_without(self, clock: Clock) -> None:
-        inspection = Inspection([], clock.cpu_seconds, True, True)
+        inspection = Inspection([], clock.cpu_seconds, True)
         outcomes = iter([TypeError("spied upon"), "sample"])
 
         def make() -> Any:
@@ -634,14 +632,14 @@ class TestInspection:
             return outcome
 
         assert inspection.time(make) == "sample"
-        assert inspection.complete, "the timers are not tried again"
+        assert not inspection.times, "the timers are not tried again"
 
     def test_the_users_own_error_is_passed_on(self, clock: Clock) -> None:
         def fails() -> Any:
             raise OSError("disk on fire")
 
         with pytest.raises(OSError, match="disk on fire"):
-            Inspection([], clock.cpu_seconds, True, True).time(fails)
+            Inspection([], clock.cpu_seconds, True).time(fails)
 
     def test_a_stream_that_ended_is_not_read_again(self, clock: Clock) -> None:
         asked: list[int] = []
@@ -651,7 +649,7 @@ class TestInspection:
             raise StopIteration
 
         with pytest.raises(StopIteration):
-            Inspection([], clock.cpu_seconds, True, True).time(ends)
+            Inspection([], clock.cpu_seconds, True).time(ends)
         assert asked == [1]
 
     def test_threads(self) -> None:
