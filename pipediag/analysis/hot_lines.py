@@ -51,7 +51,10 @@ def of_loading(inside: Inside) -> list[HotLine]:
             break
         found.append(_together(group, f"other lines of {function}" if function in single else function))
         left = [line for line in left if line not in group]
-    return [*found, _together(left, "other lines of loading")] if found and left else found
+    if not found or not left:
+        return found
+    functions = {line.function for line in left}
+    return [*found, _together(left, f"other lines of {functions.pop() if len(functions) == 1 else 'loading'}")]
 
 
 def _together(lines: list[HotLine], name: str) -> HotLine:

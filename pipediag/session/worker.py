@@ -58,8 +58,8 @@ class HotLine:
     """A line of code and its share of the time to make a sample: a user's line, or a library's if ``library``.
 
     ``name`` is what the line calls, ``function`` what it belongs to. ``stage`` is ``load`` for what the dataset's code
-    runs outside the transforms, and ``transform`` inside; "" in sessions of older versions. Lines that take little come
-    together, with an empty ``where``.
+    runs outside the transforms, and ``transform`` inside; "" in sessions of older versions. Of very many lines, those
+    that take little come together, with an empty ``where``.
     """
 
     where: str

@@ -16,7 +16,19 @@ from pipediag.analysis.intervals import exactly
 from pipediag.analysis.summary import Summary, summarise
 from pipediag.analysis.summary.words import file, short, shortened, shorter_paths
 from pipediag.report import screen
-from pipediag.session import HANDED_OVER, LOADED_ONCE, REMEDIED, Keeping, Place, Proof, Remedy, Session, Startup, Window
+from pipediag.session import (
+    HANDED_OVER,
+    LOADED_ONCE,
+    REMEDIED,
+    HotLine,
+    Keeping,
+    Place,
+    Proof,
+    Remedy,
+    Session,
+    Startup,
+    Window,
+)
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits
 
@@ -138,6 +150,27 @@ class TestWhere:
         found = self.of_workers(1.1, *[1.0] * 5, 8.0, 4.0, load=0.2)
         assert [line.name for line in found.causes] == ["G", "6 other transforms together", "H"]
         assert found.causes[1].note == "most: A 6.01 ms, aug.py:10"
+
+    def test_loading_by_line(self) -> None:
+        lines = [
+            HotLine("data.py:7", "image = imread(path)", 0.6, "imread", "Photos.__getitem__", "load"),
+            HotLine("cv2/io.py:9", "return read(path)", 0.2, "read", "imread", "load", library=True),
+            *(HotLine(f"data.py:{n}", "", 0.02, f"f{n}", "Photos.__getitem__", "load") for n in (20, 21)),
+        ]
+        ladder = {"device": 50.0, "host": 50.0, "worker": 50.0, "baseline": 150.0}
+        session = make(ladder, evidence=waits(100.0, worker_ms=600.0, collate_ms=0.0), inside=inside(1.0, load=4.0))
+        session.inside.lines = lines
+        session.loader.dataset_code.made = "train.py:30"
+        found = told(session)
+        assert [(line.name, line.where) for line in found.causes] == [
+            ("imread", "data.py:7"),
+            ("A", "aug.py:10"),
+            ("read", "train.py:30, cv2/io.py:9"),
+        ]
+        assert found.rest[0].name == "other lines of Photos.__getitem__"
+        verdict = diagnose_session(session).verdict
+        assert (verdict.bottleneck, verdict.culprit) == ("load", Place("imread", "data.py:7"))
+        assert "Of loading, imread (data.py:7) costs" in verdict.sentence
 
     def test_the_rest_is_told_by_kind(self) -> None:
         found = self.of_workers(0.3, 0.3, 17.0, load=2.4)

@@ -35,8 +35,8 @@ _HAND_OVER = 20e-6
 _SWITCH = 1e-4
 #: Seconds without a batch after which the looking thread ends.
 _IDLE = 0.5
-#: Number of lines reported at most, and the minimum share of each.
-_LINES, _SEEN = 40, 0.01
+#: Number of lines reported one by one.
+_LINES = 40
 #: Number of frames of a stack that are kept, from the innermost on.
 _DEPTH = 64
 
@@ -162,7 +162,7 @@ class HotLines:
     def figures(self, transforms: Collection[CodeType]) -> list[HotLine]:
         """Return the lines by their share of the time; ``transforms`` are the functions that the transforms run.
 
-        Those of little time come together, without a place.
+        If there are very many, those of little time come together, without a place.
         """
         self._reported = self.looks
         found, known = dict[tuple[str, str], HotLine](), frozenset(map(id, transforms))
@@ -178,9 +178,9 @@ class HotLines:
             one = found.setdefault((line.where, stage), one)
             one.share += value / total
         ranked = sorted(found.values(), key=lambda line: line.share, reverse=True)
-        lines = [line for line in ranked[:_LINES] if line.share >= _SEEN]
+        lines = ranked[:_LINES]
         for stage in ("load", "transform"):
-            rest = [line for line in ranked if line.stage == stage and line not in lines]
+            rest = [line for line in ranked[_LINES:] if line.stage == stage]
             if rest:
                 lines.append(HotLine("", "", sum(line.share for line in rest), stage=stage))
         return [replace(line, share=round(line.share, 4)) for line in lines]

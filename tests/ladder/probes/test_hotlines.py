@@ -111,9 +111,10 @@ class TestLines:
         assert line.library
         assert line.where.startswith("threading.py:")
 
-    def test_lines_of_little_time_come_together(self) -> None:
-        lines = looked_at((plain, 0.995), (lambda: next(yields()), 0.005)).figures([])
-        assert [(line.where == "", line.share) for line in lines] == [(False, 0.995), (True, 0.005)]
+    def test_the_last_of_very_many_come_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hotlines, "_LINES", 1)
+        lines = looked_at((plain, 3.0), (lambda: next(yields()), 1.0)).figures([])
+        assert [(line.where == "", line.share) for line in lines] == [(False, 0.75), (True, 0.25)]
 
     def test_other_code_than_the_datasets_does_not_count(self) -> None:
         lines = HotLines([makes.__code__])

@@ -1,0 +1,80 @@
+"""Loading by line: which lines stand by themselves, and what the others are called."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipediag.analysis.hot_lines import averaged, hottest, of_loading
+from pipediag.session import HotLine, Inside
+
+
+def line(number: int, share: float, function: str = "Data.__getitem__", stage: str = "load") -> HotLine:
+    return HotLine(f"data.py:{number}", f"line {number}", share, f"call{number}", function, stage)
+
+
+def rest(share: float, stage: str = "load") -> HotLine:
+    return HotLine("", "", share, stage=stage)
+
+
+def loading(*lines: HotLine) -> list[tuple[str, str, float]]:
+    return [(one.name, one.where, round(one.share, 4)) for one in of_loading(Inside(lines=list(lines)))]
+
+
+class TestOfLoading:
+    def test_lines_that_take_enough_stand_by_themselves(self) -> None:
+        found = loading(line(1, 0.6), line(2, 0.3), line(9, 0.1, stage="transform"))
+        assert found == [("call1", "data.py:1", 0.6), ("call2", "data.py:2", 0.3)]
+
+    def test_the_others_come_together_at_the_hottest(self) -> None:
+        found = loading(line(1, 0.6), line(2, 0.03, "f"), line(3, 0.04, "g"), line(4, 0.02, "h"), rest(0.01))
+        assert found[1:] == [("other lines of loading", "data.py:3", 0.1)]
+
+    def test_a_function_of_many_lines_is_named(self) -> None:
+        """A loop in Python spreads over its lines."""
+        found = loading(*(line(n, 0.09, "parse") for n in range(1, 11)), line(20, 0.1, "Data.read"))
+        assert found == [("call20", "data.py:20", 0.1), ("parse", "data.py:1", 0.9)]
+
+    def test_the_other_lines_of_a_function_with_one_that_stands_by_itself(self) -> None:
+        found = loading(line(1, 0.5, "parse"), line(2, 0.08, "parse"), line(3, 0.07, "parse"))
+        assert found == [("call1", "data.py:1", 0.5), ("other lines of parse", "data.py:2", 0.15)]
+
+    def test_one_other_line_keeps_its_name(self) -> None:
+        assert loading(line(1, 0.9), line(2, 0.04)) == [("call1", "data.py:1", 0.9), ("call2", "data.py:2", 0.04)]
+
+    @pytest.mark.parametrize("lines", [[], [line(1, 0.03), line(2, 0.02)], [line(1, 0.9, stage="transform")]])
+    def test_nothing_to_name(self, lines: list[HotLine]) -> None:
+        assert loading(*lines) == []
+
+    @given(st.lists(st.tuples(st.floats(0.001, 1.0), st.sampled_from("fgh")), min_size=1, max_size=12))
+    @settings(max_examples=50)
+    def test_no_nameless_part_is_larger_than_a_line(self, drawn: list[tuple[float, str]]) -> None:
+        total = sum(share for share, _ in drawn)
+        lines = [line(n, share / total, function) for n, (share, function) in enumerate(drawn)]
+        found = of_loading(Inside(lines=lines))
+        assert sum(one.share for one in found) == pytest.approx(1.0)
+        *named, last = found
+        assert last.name != "other lines of loading" or last.share <= min(one.share for one in named)
+
+
+class TestAveraged:
+    def test_by_the_number_of_looks(self) -> None:
+        found = averaged(
+            [Inside(lines=[line(1, 1.0)], looks=30), Inside(lines=[line(1, 0.2), line(2, 0.8)], looks=10), Inside()]
+        )
+        assert [(one.where, one.share) for one in found] == [("data.py:1", 0.8), ("data.py:2", 0.2)]
+
+    def test_one_line_inside_and_outside_of_transforms(self) -> None:
+        found = averaged([Inside(lines=[line(1, 0.7), line(1, 0.3, stage="transform")], looks=10)])
+        assert [(one.stage, one.share) for one in found] == [("load", 0.7), ("transform", 0.3)]
+
+    def test_nothing_was_looked_at(self) -> None:
+        assert averaged([Inside(), Inside()]) == []
+
+
+def test_the_hottest() -> None:
+    lines = [line(1, 0.5), line(2, 0.3, stage="transform"), rest(0.1), line(3, 0.04)]
+    assert [one.where for one in hottest(Inside(lines=lines))] == ["data.py:1", "data.py:2"]
+    assert [one.where for one in hottest(Inside(lines=lines), "transform")] == ["data.py:2"]
+    assert hottest(None) == []

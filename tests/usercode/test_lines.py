@@ -1,0 +1,101 @@
+"""Names of running lines: what they call, which item they take, and the function that they belong to."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from pipediag.usercode.lines import Line, called, line_at
+from pipediag.usercode.places import short
+
+HERE = short(__file__)
+
+
+@pytest.mark.parametrize(
+    "expression, name",
+    [
+        ('image = Image.open(path).convert("RGB")', "Image.open(...).convert"),
+        ('np.load(self.path)["x"]', "np.load"),
+        ("self.readers[f(i)].read(n)", "self.readers[...].read"),
+        ("(a + b).sum()", "sum"),
+        ("np.abs(np.fft.rfft(frames, axis=1))", "np.abs"),
+        ("(a + b) * c", ""),
+        ("self.base[i]", ""),
+        ("", ""),
+        ("f((", ""),
+    ],
+)
+def test_called(expression: str, name: str) -> None:
+    assert called(expression) == name
+
+
+class Stops(Exception):
+    """Stop at the line that is to be named."""
+
+
+class Sample:
+    def __getitem__(self, index: int) -> Any:
+        raise Stops
+
+    def stop(self, *_: Any) -> Any:
+        raise Stops
+
+    def calls(self) -> Any:
+        return str(1) + self.stop(str(2))
+
+    def takes_an_item(self) -> Any:
+        return str(1), self[0]
+
+    def over_two_lines(self) -> Any:
+        return self.stop(
+            1,
+        )
+
+    def in_a_lambda(self) -> Any:
+        return (lambda: self.stop())()
+
+    def neither(self) -> Any:
+        raise Stops
+
+
+def running(run: Any) -> Line:
+    """Return the line of this file at which ``run`` stops, other than that of :meth:`Sample.stop`."""
+    try:
+        run()
+    except Stops as error:
+        traceback, found = error.__traceback__, []
+        while traceback is not None:
+            found.append((traceback.tb_frame.f_code, traceback.tb_lasti))
+            traceback = traceback.tb_next
+        code, instruction = [one for one in found if one[0].co_name not in ("stop", "__getitem__")][-1]
+        return line_at(code, instruction)
+    raise AssertionError("it does not stop")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no columns")
+@pytest.mark.parametrize(
+    "method, name",
+    [
+        ("calls", "self.stop"),
+        ("takes_an_item", "self[0]"),
+        ("over_two_lines", "self.stop"),
+        ("neither", "raise Stops"),
+    ],
+)
+def test_what_runs_on_a_line(method: str, name: str) -> None:
+    line = running(getattr(Sample(), method))
+    assert (line.calls, line.function) == (name, f"Sample.{method}")
+    assert line.where == f"{HERE}:{getattr(Sample, method).__code__.co_firstlineno + 1}"
+    assert line.text.startswith(("return", "raise"))
+
+
+def test_a_lambda_belongs_to_the_function_around_it() -> None:
+    assert running(Sample().in_a_lambda).function in ("Sample.in_a_lambda", "<lambda>")
+
+
+def test_code_without_source() -> None:
+    code = compile("first = 1\nsecond = first.real", "<nowhere>", "exec")
+    line = line_at(code, 0)
+    assert (line.text, line.calls) == ("", "")
