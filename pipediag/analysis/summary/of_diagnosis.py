@@ -166,9 +166,12 @@ def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
             lines.append([piece])
         elif piece.ms.value > 0:
             kinds.setdefault(piece.stage, []).append(piece)
-    if top is not None and top in kinds.get(top.stage, []):
-        lines.append(kinds.pop(top.stage))
+    if top is not None and top in (kind := kinds.get(top.stage, [])):
+        alone = 2 * top.ms.value > _ms(kind)
+        kinds[top.stage] = [piece for piece in kind if alone and piece is not top]
+        lines.append([top] if alone else kind)
     least = min(map(_ms, lines), default=math.inf)
+    kinds = {stage: kind for stage, kind in kinds.items() if kind}
     lines += [kinds.pop(stage) for stage, kind in [*kinds.items()] if _ms(kind) > least]
     lines.sort(key=lambda line: (top not in line, -_ms(line)))
     lines, more = lines[:_CAUSES], lines[_CAUSES:]
