@@ -10,7 +10,7 @@ This is the bound of a two-stage pipeline, and the reason why the ladder's stage
 the work of the other. The ladder measures both sides:
 
 ``loop``    the rung ``worker`` (or ``host``, or the fastest measured): compute, transfer, hand-off; plus the time that
-            the loop loses to running workers, if that is certain (:class:`.waterfall.Sides`)
+            the loop loses to running workers, if that is certain (:class:`.sides.Sides`)
 ``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; otherwise the
             loader alone (the rung ``supply``)
 
@@ -37,8 +37,8 @@ from dataclasses import dataclass, replace
 from ..session import Session
 from .intervals import Interval, exactly, largest, least, log_ratio, total
 from .ladder import LadderView
+from .sides import sides
 from .thresholds import RESOLUTION
-from .waterfall import sides
 from .work import Work, saving, work_of
 
 #: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.
