@@ -15,10 +15,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..session import Session
+from ..session import RUNGS, STAGE_OF_RUNG, Session
 from .intervals import Interval, exactly, least
 from .ladder import OWN_SIDE, LadderView
 from .thresholds import RESOLUTION
+
+#: Stages that the workers run.
+OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_SIDE)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, 
 from .certainty import DISTURBED, rungs_beside
 from .chain import why_unsplit
 from .ladder import LadderView
-from .sides import sides
+from .sides import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .verdict import disagreements, judge, measured_share, starved_share, starves
-from .waterfall import OF_THE_WORKERS, by_stage, waterfall
+from .waterfall import by_stage, waterfall
 
 #: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.
 _DOMINANT = 0.5

@@ -12,10 +12,10 @@ from .diagnosis import Stage, Verdict
 from .intervals import Interval, exactly, largest
 from .ladder import LadderView
 from .sentences import percent
-from .sides import sides
+from .sides import OF_THE_WORKERS, sides
 from .startup import seen_once
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
-from .waterfall import OF_THE_WORKERS, input_stages
+from .waterfall import input_stages
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 #: Rounding error, relative.

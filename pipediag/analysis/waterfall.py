@@ -7,8 +7,7 @@ of neighbouring rungs: those give everything to the first stage that the loop ca
 no worker times are known.
 
 No piece is negative, and the pieces sum to the step. Each piece also says how fast the loop would be without it
-(:class:`~.diagnosis.Without`). That is not the same as its size: a stage that another stage hides costs nothing until
-the other is gone.
+(:mod:`.without`).
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from ..session import RUNGS, STAGE_OF_RUNG, Place, Session
+from ..session import STAGE_OF_RUNG, Place, Session
 from .chain import dominant, grains, heaviest, joined
-from .diagnosis import Stage, Without
+from .diagnosis import Stage
 from .estimate import WORKERS
 from .intervals import Interval, total
 from .ladder import OWN_SIDE, LadderView
 from .sides import Sides, sides
 from .thresholds import CO_BOTTLENECK, RESOLUTION
+from .whatif import what_if
+from .without import without
 from .work import collating_apart, divided
 
-#: Stages that the workers run.
-OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_SIDE)
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
 _SHARE_ARM = 0.05
@@ -65,9 +64,9 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     apart = {piece.stage for piece in pieces[1:]}
     covers = [stage for stage in ladder.covered(ladder.rungs[0]) if ladder.intervened and stage not in apart]
     pieces[0] = _stage(ladder, "compute", pieces[0].ms.shifted(left).not_negative(), ladder.rungs[0], covers)
-    stored = _stored(pieces)
+    numbers, stored = what_if(ladder), _stored(pieces)
     for piece in pieces[1:]:
-        piece.without = _without(ladder, found, piece.stage, piece.ms.value, stored)
+        piece.without = without(ladder, numbers, piece, stored)
     return pieces
 
 
@@ -212,24 +211,6 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
     return parts or [_Part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
 
 
-def _without(ladder: LadderView, found: Sides, stage: str, ms: float, stored: bool) -> Without:
-    """Return how fast the loop would be without ``ms`` of a stage.
-
-    A loop with workers is as fast as the slower of the two sides; without workers the two sides run one after the
-    other. Without loading the loop runs as under the rung ``raw``, which is a measurement, unless storage has a cost of
-    its own: ``raw`` removes that too.
-    """
-    step = found.step.value
-    own, waits = step - found.waits.value, found.waits.value
-    if stage == "load" and ladder.has("raw") and not stored:
-        return Without(1000.0 / min(step, ladder.ms("raw").value), True)
-    left = step - ms
-    if ladder.session.workers and waits > RESOLUTION * step and not found.handed:  # the workers hold the loop up
-        left = max(own, step * (1 - ms / waits)) if stage in OF_THE_WORKERS else step
-    least = min(step, ladder.ms(ladder.rungs[0]).value) if ladder.intervened else 1e-6
-    return Without(1000.0 / max(left, least), False)
-
-
 def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
     """Return the pieces with neighbours of the same stage joined: the links of the transforms become one stage.
 
@@ -244,7 +225,7 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
         links = [name for part in reversed(parts) for name in part.links]
         ms, share = total([part.ms for part in parts]), sum(part.share for part in parts)
         joint = Stage(stage, ms, share, ranked(parts)[0].culprit, parts[-1].covers, parts[-1].rung, links)
-        joint.without = _without(ladder, sides(ladder), stage, ms.value, _stored(pieces))
+        joint.without = without(ladder, what_if(ladder), joint, _stored(pieces))
         stages.append(joint)
     return stages
 

@@ -973,7 +973,7 @@ class TestThreads:
 
     def test_the_loop_is_slowed(self) -> None:
         session = make(
-            {**climbing(raw=30.0), "supply": 60.0},
+            {**climbing(raw=30.0), "supply": 55.0},
             evidence=waits(5.8, worker_cpu=2.5),
             noise=0.0,
             inside=inside(4.0, threads={"torch": 8}),
