@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.recommend import CERTAIN, known, stock
+from pipediag.analysis.recommend import LOSS, known, stock
 from pipediag.analysis.recommend.view import ALL
 from pipediag.analysis.thresholds import GATE, WORTH
 from pipediag.session import (
@@ -1248,7 +1248,7 @@ class TestSomethingToDo:
             assert one.gain is None or one.gain.low > 1, one
             assert one.how and one.evidence
         starved, named = diagnosis.verdict.starved, diagnosis.verdict.bottleneck
-        if starved is not None and starved.low >= CERTAIN and named not in ("inconclusive", "none", "startup"):
+        if starved is not None and starved.low >= LOSS and named not in ("inconclusive", "none", "startup"):
             assert named in [one.stage for one in diagnosis.recommendations]
 
     def test_observed_only(self) -> None:
