@@ -74,7 +74,7 @@ def session_of(
     return session
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(SIDES),
     st.sampled_from(KINDS),
@@ -104,12 +104,9 @@ def test_these_loops_starve(side: str, workers: int) -> None:
     """The sessions above are what they are meant to be."""
     if not workers and side in ("host", "worker", "contention", "startup"):
         return
-    found = diagnose_session(session_of(side, "own", 0.5, workers, False, "cuda", 3, True))
-    names = {"host": "transfer", "worker": "ipc", "sample": "collate", "warm": "load", "baseline": "storage"}
+    found = diagnose_session(session_of(side, "own", 0.5, workers, False, "cuda", 3, True)).verdict
     expected = {"raw": "transform", "contention": "contention", "startup": "startup"}
-    if side in expected:
-        assert found.verdict.bottleneck == expected[side]
-    assert found.verdict.bottleneck not in ("none", "inconclusive"), names
+    assert found.bottleneck == expected.get(side, found.bottleneck) and found.bottleneck not in ("none", "inconclusive")
 
 
 @pytest.mark.parametrize("workers", [0, 4])

@@ -32,10 +32,8 @@ def for_stage(ladder: LadderView, numbers: WhatIf | None, stage: Stage) -> Recom
     gain = _without(ladder, numbers, stage) if numbers is not None else None
     told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms of a {number(base)} ms step"
     if stage.without is None:
-        evidence = [
-            f"{shown(stage.stage)} costs {number(stage.ms.value)} ms a step, beside its {number(base)} ms: {ALL}"
-        ]
-    elif gain is not None:
+        told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms for each step of {number(base)} ms"
+    if gain is not None:
         evidence = [f"{told}: {ALL}"]
     elif numbers is not None:
         evidence = [f"{told}; without it alone, another stage limits the loop"]
