@@ -773,9 +773,28 @@ class TestDecode:
     def test_other_decoders(self, text: str) -> None:
         assert "decode" in advice(self.session(HotLine("data.py:7", text, 0.5)))
 
-    @pytest.mark.parametrize("line", [HotLine("data.py:7", "x = self.table[index]", 0.9), HotLine("", "imread", 0.02)])
+    @pytest.mark.parametrize(
+        "line",
+        [
+            HotLine("data.py:7", "x = self.table[index]", 0.9),
+            HotLine("data.py:7", "image = Image.open(path)", 0.9),
+            HotLine("", "imread", 0.02),
+        ],
+    )
     def test_not(self, line: HotLine) -> None:
         assert "decode" not in advice(self.session(line))
+
+    def test_no_more_than_the_line_costs_without_its_transforms(self) -> None:
+        """All of a sample is made in one line, but loading takes 8 of its 10 ms."""
+        line = HotLine("data.py:7", "return self.transform(Image.open(path).convert('RGB'))", 1.0)
+        one = advice(self.session(line))["decode"]
+        assert one.evidence[0].startswith("decoding takes 10 ms a sample, 80 % of a worker's time")
+
+    def test_a_line_with_unknown_transforms_is_not_decoding(self) -> None:
+        line = HotLine("data.py:7", "return self.transform(Image.open(path).convert('RGB'))", 1.0)
+        assert "decode" not in advice(starved(inside(load=8.0, lines=[line], unsplit="no transforms found")))
+        line.text = "image = Image.open(path).convert('RGB')"
+        assert "decode" in advice(starved(inside(load=8.0, lines=[line], unsplit="no transforms found")))
 
 
 class TestMoreWorkers:
@@ -950,7 +969,9 @@ class TestThreads:
     ) -> Session:
         seen = {**BUSY, "worker_queued": queued, "worker_cpu": used, "process_cpu": process}
         environment = {"cores": cores, "threads": {"torch": own}}
-        return starved(inside(4.0, 4.0, threads=threads or {"torch": 1, "opencv": 8}), seen, environment=environment)
+        lines = [HotLine("data.py:7", "image = cv2.imread(path)", 0.2)]
+        found = inside(4.0, 4.0, threads=threads or {"torch": 1, "opencv": 8}, lines=lines)
+        return starved(found, seen, environment=environment)
 
     def test_workers_wait_for_a_core(self) -> None:
         one = advice(self.session())["threads"]
@@ -963,6 +984,15 @@ class TestThreads:
         assert one.how == "cv2.setNumThreads(1) in the worker_init_fn"
         assert one.predicted is not None and one.at_most
         assert one.predicted.value == pytest.approx(1 / 0.6)
+
+    def test_of_opencv_only_where_samples_call_it(self) -> None:
+        """Other libraries import it, too."""
+        session = self.session()
+        assert session.inside is not None
+        session.inside.lines = []
+        assert "threads" not in advice(session)
+        session.links[0].origin = "albumentations.augmentations.blur.transforms"
+        assert "threads" in advice(session)
 
     def test_of_the_training_process(self) -> None:
         one = advice(self.session(own=8, process=6.0, torch=1))["threads"]

@@ -19,7 +19,7 @@ from pipediag.analysis.summary import summarise
 from pipediag.analysis.thresholds import GATE, SEVERE
 from pipediag.analysis.verdict import decided, measured_share, starved_share
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Place, Session
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, HotLine, Place, Session
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
 
@@ -533,7 +533,7 @@ class TestContention:
     """Whose threads share the cores."""
 
     def sentence(self, workers: int = 8, cores: int = 4, own: int = 1, **threads: int) -> str:
-        found = inside(10.0, threads=threads)
+        found = inside(10.0, threads=threads, lines=[HotLine("data.py:7", "image = cv2.imread(path)", 0.2)])
         environment = {"cores": cores, "threads": {"torch": own}}
         return self.helps(make(self.LADDER, workers=workers, inside=found, environment=environment, **self.IN_THE_WAY))
 
