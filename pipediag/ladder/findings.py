@@ -52,9 +52,8 @@ class Findings:
         notes = delivery.notes
         if notes is None:
             return
-        if notes.inside is not None and not self._knows_more(delivery.worker, notes.inside):
-            self.insides[delivery.worker] = notes.inside
-            self.revision += 1
+        if notes.inside is not None:
+            self._take_inside(delivery.worker, notes.inside)
         if notes.alternatives is not None:
             self.alternatives = notes.alternatives
         for seconds in notes.times:
@@ -69,10 +68,14 @@ class Findings:
             if len(self._slowest) > _NAMED:
                 del self._slowest[min(self._slowest, key=self._slowest.__getitem__)]
 
-    def _knows_more(self, worker: int, inside: Inside) -> bool:
-        """Return whether the worker has timed samples link by link already; those of a new epoch start from nothing."""
-        known = self.insides.get(worker)
-        return known is not None and known.unsplit != NOT_YET and inside.unsplit == NOT_YET
+    def _take_inside(self, worker: int, inside: Inside) -> None:
+        """Keep what is known best: the workers of a new epoch start from nothing."""
+        known = self.insides.get(worker, inside)
+        best = known if known.unsplit != NOT_YET and inside.unsplit == NOT_YET else inside
+        longest = inside if inside.looks > known.looks else known
+        if best is inside or longest is inside:
+            self.insides[worker] = replace(best, lines=longest.lines, looks=longest.looks)
+            self.revision += 1
 
     @property
     def tail(self) -> Tail | None:

@@ -11,7 +11,7 @@ import pytest
 from pipediag.ladder import findings as module
 from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.findings import Findings, FindingsSender
-from pipediag.session import NOT_YET, Alternative, Inside, Link, Session, Slow, Startup
+from pipediag.session import NOT_YET, Alternative, HotLine, Inside, Link, Session, Slow, Startup
 
 
 def delivery(notes: Notes | None, worker: int = 0) -> Delivery:
@@ -171,6 +171,21 @@ def test_each_startup_is_sent_once() -> None:
     assert sent.now() == []
     sent.findings.startups += [Startup(3.0), Startup(0.1, renewed=True)]
     assert sent.now() == ["startup", "startup"]
+
+
+def test_lines_that_were_looked_at_longer_are_kept() -> None:
+    """The workers of a new epoch start from nothing, but may go further."""
+    findings, lines = Findings(), [HotLine("data.py:1", "", 1.0)]
+    split = Inside(samples=32, lines=lines, looks=10)
+    for inside, revision in (
+        (split, 1),
+        (Inside(samples=8, looks=9, unsplit=NOT_YET), 1),
+        (Inside(samples=8, looks=20, unsplit=NOT_YET), 2),
+        (Inside(samples=9, lines=lines, looks=5), 3),
+    ):
+        findings.take(delivery(Notes(inside=inside)))
+        assert findings.revision == revision
+    assert findings.insides == {0: Inside(samples=9, looks=20)}
 
 
 def test_the_inside_is_sent_for_each_worker() -> None:

@@ -195,7 +195,7 @@ class TestLoading:
     def test_a_librarys_dataset(self) -> None:
         """None of its lines is the user's."""
         lines = of_loading(inspected(FakeData(8, (3, 256, 256), transform=np.array), looks=8))
-        assert lines and all(line.where.startswith("torchvision/datasets/fakedata.py:") for line in lines)
+        assert lines and all(line.where.startswith("torchvision/") for line in lines)
 
     def test_nothing_is_looked_at_while_the_loop_is_timed(self) -> None:
         side = WorkerSide(Archive(), default_collate, switch := RungSwitch(), [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from ...session import LOADED_ONCE, Files
+from ...session import LOADED_ONCE, Files, Place
 from ..diagnosis import Recommendation
 from ..intervals import least
 from ..remedy import outcome
@@ -98,7 +98,8 @@ def decode(view: View) -> Recommendation | None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
     draft = next((one for one in view.session.alternatives if one.name == stock.LOADING), None)
-    where = at_line(view.loader.dataset_code)
+    users = next((Place(line.name, line.where) for line in lines if line.where and not line.library), None)
+    where = at_line(users or view.loader.dataset_code)
     less = min(work.load, (draft.ms - draft.ms_instead) * (view.whatif.batch or 1)) if draft is not None else 0.0
     if draft is not None and view.whatif.faster(Change(work=saving(less))).value >= WORTH:
         tried = (

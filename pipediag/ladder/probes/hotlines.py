@@ -7,6 +7,7 @@ library's dataset class, it counts for the innermost line of the library that th
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import threading
@@ -173,7 +174,7 @@ class HotLines:
             stack = [(self._codes[key[n]], key[n + 1]) for n in range(0, len(key), 2)]
             stage = "transform" if any(id(code) in known for code, _ in stack) else "load"
             code, instruction = stack[_innermost(stack)]
-            line, library = line_at(code, instruction), not is_users(code.co_filename)
+            line, library = line_at(code, instruction), not _is_users(code.co_filename)
             one = HotLine(line.where, line.text, 0.0, line.calls, line.function, stage, library)
             one = found.setdefault((line.where, stage), one)
             one.share += value / total
@@ -189,12 +190,18 @@ class HotLines:
 def _innermost(stack: _Stack) -> int:
     """Return which frame of a stack the time counts for."""
     files = [code.co_filename for code, _ in stack]
-    users = next((n for n, file in enumerate(files) if is_users(file)), None)
+    users = next((n for n, file in enumerate(files) if _is_users(file)), None)
     if users is not None:
         return users
     owner = next((_package(file) for file in reversed(files) if not is_torchs(file)), "torch")
     return next((n for n, file in enumerate(files) if _package(file) == owner), 0)
 
 
+@functools.cache
+def _is_users(file: str) -> bool:
+    return is_users(file)
+
+
+@functools.cache
 def _package(file: str) -> str:
     return in_package(file).replace("\\", "/").partition("/")[0]
