@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -36,7 +36,23 @@ class Unrecorded:
         return replace(self, batch=pin_memory(self.batch, device))
 
 
-Sent = Packed | Unrecorded
+@dataclass
+class AsIs:
+    """Batch that the worker made as without the remedy."""
+
+    batch: Any
+
+    def pin_memory(self, device: Any = None) -> AsIs:
+        return AsIs(pin_memory(self.batch, device))
+
+
+class Plainly(NamedTuple):
+    """Request to a worker, in place of indices: make their batch as without the remedy."""
+
+    indices: Any
+
+
+Sent = Packed | Unrecorded | AsIs
 
 
 def fetched(dataset: Any, indices: Sequence[Any]) -> Any:
@@ -68,7 +84,7 @@ class PackedCollate:
 
 
 def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
-    """Return a copy of the loader for one iterator, whose batches come packed through ``ring``."""
+    """Return a copy of a stream's loader for one iterator, whose batches come packed through ``ring``."""
     return with_settings(loader, collate_fn=PackedCollate(loader.collate_fn, ring), pin_memory=False)
 
 
@@ -83,12 +99,16 @@ class PackingSide:
         self._plan = plan
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
-    def samples(self, indices: Sequence[Any]) -> Sent:
+    def samples(self, indices: Sequence[Any] | Plainly) -> Sent:
         """Return a batch, already collated."""
+        if isinstance(indices, Plainly):
+            return AsIs(self._collate(fetched(self.dataset, indices.indices)))
         return self._sent(lambda: fetched(self.dataset, indices))
 
     def sample(self, index: Any) -> Sent:
         """Return one sample, for a loader without batching."""
+        if isinstance(index, Plainly):
+            return AsIs(self._collate(self.dataset[index.indices]))
         return self._sent(lambda: self.dataset[index])
 
     def ready(self) -> None:
