@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..frames import in_one_line
+from ..frames import in_one_line, users_text
 from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
 from .known import Known
@@ -151,9 +151,11 @@ class RemediedRun:
         except StopIteration:
             raise
         except Exception as error:
-            told = _in_torchs_words(error) if _has_lost_workers(error) else error
+            told = users_text(_in_torchs_words(error) if _has_lost_workers(error) else error)
             self.course.raised = id(told)
-            raise told from told.__cause__
+            if told is error:
+                raise
+            raise told from None
         if self._feed.failed and not self.course.given_up:
             self.give_up(self._feed.failed)
         if not self.course.given_up and not self._feed.orders.plainly:

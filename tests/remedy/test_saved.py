@@ -112,7 +112,9 @@ def test_a_newer_one_is_refused(file: Path) -> None:
 
 
 def test_an_older_one_is_refused(file: Path) -> None:
-    with pytest.raises(PlanRefused, match=r"written by an older pipediag; make it again with: pipediag analyze --apply"):
+    with pytest.raises(
+        PlanRefused, match=r"written by an older pipediag; make it again with: pipediag analyze --apply"
+    ):
         saved.read(changed(file, pipediag_plan=saved.VERSION - 1))
 
 

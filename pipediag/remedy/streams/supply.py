@@ -158,19 +158,21 @@ class _Work:
 
     def _fetch(self) -> None:
         while not self.closed.is_set():
+            given: Given
             try:
-                ready = self._launched()
+                given = self._launched()
             except StopIteration:
                 return
             except Exception as error:
-                self.given.put(Failed(error))
-                del error  # it refers to this frame
+                given = Failed(error)
+            if given is None:
+                return
+            failed = isinstance(given, Failed)
+            self.given.put(given)
+            del given  # the loop adds its frames to an error, and they would live as long as this reference
+            if failed:
                 self.again.wait()
                 self.again.clear()
-                continue
-            if ready is None:
-                return
-            self.given.put(ready)
 
     def _launched(self) -> Ready | None:
         """Return the next batch, launched; None if no more batches are wanted.
