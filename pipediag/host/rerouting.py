@@ -350,7 +350,8 @@ class Rerouting:
             site.credit()
         if self._plan is None or any(site.tried for site in self._sites.values()):
             return
-        trains = next((site for site in self._sites.values() if site.credits >= EVIDENCE), None)
+        others = (site for site in self._sites.values() if not self._plan.may_follow(*site.place))
+        trains = next((site for site in others if site.credits >= EVIDENCE), None)
         if trains is not None:
             raise self._over(self._plan.refusal(trains.dataset, trains.batch_size, *trains.place))
 

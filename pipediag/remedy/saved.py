@@ -97,6 +97,10 @@ class SavedPlan:
         placed = (_at(where), order) == (_at(self.where), self.order)
         return placed and (dataset, batch_size) == (self.dataset, self.batch_size)
 
+    def may_follow(self, where: str, order: int) -> bool:
+        """Return whether the plan's loader may still come after this one, which is iterated at the same line."""
+        return _at(where) == _at(self.where) and order < self.order
+
     def refusal(self, dataset: str, batch_size: int | None, where: str, order: int) -> PlanRefused:
         """Return the error for a script that trains on another loader."""
         mine = f"{self.dataset}, batch {self.batch_size}, {_place(self.where, self.order)}"
