@@ -133,14 +133,14 @@ def recorded(side: PackingSide, indices: range) -> tuple[Any, Any]:
     return made(side.samples(indices)), randomness.state()
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["inside", "after"])
 @pytest.mark.parametrize(
-    ("make", "change"),
-    [*((pixels, one) for one in TENSORS), *((image, one) for one in TENSORS), *((picture, one) for one in PICTURES)],
+    ("make", "change", "inside"),
+    [
+        *((make, change, inside) for make in (pixels, image) for change in TENSORS for inside in (True, False)),
+        *((picture, change, True) for change in PICTURES),
+    ],
 )
 def test_a_late_branch(make: Callable[[int], Any], change: Callable[[Any], Any], inside: bool) -> None:
-    if make is picture and not inside:
-        pytest.skip("after the chain it is a tensor")
     data = Late(make, change, inside)
     side = sides(data)
     assert side._plan.pieces and side._plan.pieces[0].start <= 2
