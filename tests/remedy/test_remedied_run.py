@@ -210,6 +210,22 @@ class TestGivingUpIsExact:
         assert [name for name, _ in stand.links] == ["RandomHorizontalFlip", "ToDtype", "darken"]
         assert alike(of(stand, stand.loader), of(None, plain))
 
+    def test_of_the_users_own_code_inside_an_epoch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without workers each sample sees it."""
+
+        def of(stand: Run | None, loader: DataLoader[Any]) -> tuple[list[Any], Tensor]:
+            def disturb(epoch: int, step: int) -> None:
+                strength.fill_(0.5 + step / 16)
+
+            strength = torch.tensor(0.5)
+            monkeypatch.setitem(globals(), "STRENGTH", strength)
+            return batches_of(loader, stand, disturb)
+
+        stand = stand_in(make(0, Images(v2.ToDtype(torch.float32), darken)))
+        plain = make(0, Images(v2.ToDtype(torch.float32), darken))
+        assert [name for name, _ in stand.links] == ["RandomHorizontalFlip", "ToDtype", "darken"]
+        assert alike(of(stand, stand.loader), of(None, plain))
+
     def test_a_persistent_loader_that_evaluates_gets_plain_batches(self) -> None:
         stand = stand_in(make(2, persistent_workers=True))
         iterator = stand.begun()
