@@ -27,7 +27,7 @@ from .picture_ops import BANDS
 from .pictures import RecordingPicture
 from .tape import Call, Tape, session
 from .undecoded_pictures import UndecodedFile
-from .undecoded_tensors import UndecodedImage, UndecodedTensor
+from .undecoded_tensors import UndecodedImage, UndecodedTensor, decoded
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -291,7 +291,7 @@ def is_recording(value: Any) -> bool:
 def real(image: Any) -> Any:
     """Return the real image for a recording image, of the type that it stands for."""
     with session.idle():
-        pixels = image.pixels() if isinstance(image, _Unreadable) else image.tape.pixels()
+        pixels = decoded(image.pixels() if isinstance(image, _Unreadable) else image.tape.pixels())
     alike = not isinstance(image, _Unreadable) or type(pixels) is image.stands_for
     return pixels if alike else pixels.as_subclass(image.stands_for)
 

@@ -93,21 +93,8 @@ _RECORDED = {name: recorded(encode, getattr(PIL.Image.Image, name)) for name, en
 
 #: Attributes that need no pixels.
 _KNOWN = frozenset(
-    {
-        "tape",
-        "settled",
-        "_mode",
-        "mode",
-        "_size",
-        "size",
-        "width",
-        "height",
-        "info",
-        "palette",
-        "getbands",
-        "stands_for",
-    }
-    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format"}
+    {"tape", "settled", "stands_for", "_mode", "mode", "_size", "size", "width", "height", "info", "palette"}
+    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format", "getbands"}
 )
 #: Methods whose own code, or Pillow's, ends at recorded methods.
 _ITS_OWN = frozenset({"point", "filter", "rotate"})

@@ -138,10 +138,11 @@ class PackingSide:
         if get_worker_info() is None and any(link.stale() for link in self._plan.moved.values()):  # inside an epoch
             return Unrecorded(self._real(fetch()), STALE)
         self._begin()
-        kept, settled, samples = randomness.state(), session.settled, _NONE
+        kept, settled, samples, began = randomness.state(), session.settled, _NONE, False
         try:
             with self._plan.installed(self._up_to_date()):
                 with unhidden(), session.going_on():
+                    began = True
                     samples = fetch()
                 if session.settled == settled:
                     kept = randomness.state()
@@ -149,7 +150,8 @@ class PackingSide:
                         return self._packed.recorded(samples, self._plan.fuse)
                 reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
-            if samples is _NONE and session.stood == self._stood and not isinstance(error, NotRecordable):
+            untouched = began and samples is _NONE and session.stood == self._stood
+            if untouched and not isinstance(error, NotRecordable):
                 raise  # the dataset's own
             reason = f"{type(error).__name__}: {error}"
         if samples is _NONE:
