@@ -18,13 +18,15 @@ from torchvision import tv_tensors
 
 from ..usercode.links import Link, links_of, run
 from .drawing import Draw, code_of, direct, functionals
-from .images import is_recording, stand_in
+from .images import is_recording, itself, stand_in
 from .ops import NotRecordable
 from .tape import session
 
 
 class Recorder:
     """Replacement for a transform that records its links from index ``start`` on.
+
+    In a thread that records nothing it is the transform itself, and so is a copy of it: user code may keep it.
 
     ``proven`` holds the functions that record the user's own proven links, by the link's index.
     """
@@ -44,6 +46,8 @@ class Recorder:
         return len(links) == len(self.links) and all(map(operator.is_, links, self.links))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not session.active:
+            return self.transform(*args, **kwargs)
         if len(args) == 1 and not kwargs:
             return self._of_one(args[0])
         if holds_recording((args, kwargs)):  # called inside another recorded transform
@@ -98,6 +102,9 @@ class Recorder:
         if name.startswith("__") or name == "transform":
             raise AttributeError(name)
         return getattr(self.transform, name)
+
+    def __reduce__(self) -> Any:
+        return itself, (self.transform,)
 
 
 @contextmanager
