@@ -26,7 +26,9 @@ from ..usercode.contents import (
     globals_of,
     is_library,
     is_record,
+    modules_of,
     names_in,
+    reads_in,
     slot_values,
 )
 
@@ -159,7 +161,12 @@ def _inside_function(fn: types.FunctionType, named_only: bool) -> Iterator[Any]:
         if named_only and isinstance(value, NAMESPACES):
             value = {attribute: vars(value)[attribute] for attribute in sorted(names & vars(value).keys())}
         yield from (name, value)
+    for module in modules_of(fn):
+        for name in reads_in(fn.__code__):
+            if name in vars(module):
+                yield from (name, vars(module)[name])
 
 
 def _name(obj: Any) -> str:
-    return f"{getattr(obj, '__module__', '')}.{obj.__qualname__}"
+    module = str(getattr(obj, "__module__", ""))
+    return f"{'__main__' if module == '__mp_main__' else module}.{obj.__qualname__}"  # as a spawned process calls it

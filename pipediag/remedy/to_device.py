@@ -47,12 +47,10 @@ class ToDevice(Feed):
         self._repeats = GraphCache(device)
 
     def begin(self) -> Iterator[Sent]:
-        plan = self._plan
-        if any(link.stale() for link in plan.moved.values()):
-            self.why = "your own code that was moved has changed since it was proven"
-            plan, self._twin = Plan(), None
+        if any(link.stale() for link in self._plan.moved.values()):
+            self.why = "your own code that was moved reads other values than when it was proven"
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
-            self._twin = _sending(self._loader, plan, self.device)
+            self._twin = _sending(self._loader, self._plan, self.device)
         return iter(self._twin)
 
     def tune(self) -> None:

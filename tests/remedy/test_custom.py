@@ -983,14 +983,14 @@ def test_shapes_without_pixels() -> None:
         seen.append(x.device.type)
         return x[:, 1:].half()
 
-    shapes = Shapes(fn)
+    shapes = Shapes(fn, "")
     for _ in range(2):
         assert shapes.out((3, 400, 500), torch.uint8) == ((3, 399, 500), torch.float16)
     assert seen == ["meta"]
 
 
 def test_shapes_on_zeros() -> None:
-    assert Shapes(minus_global).out((1, 4, 5), torch.uint8) == ((3, 4, 5), torch.float32)
+    assert Shapes(minus_global, "").out((1, 4, 5), torch.uint8) == ((3, 4, 5), torch.float32)
     assert Shapes(lambda x: x[:, :2] if x.max() == 0 else x).out((1, 4, 5), torch.uint8) == ((1, 2, 5), torch.uint8)
     with pytest.raises(ZeroDivisionError):
         Shapes(lambda x: x * (1 / x.max().item())).out((1, 4, 5), torch.uint8)

@@ -9,6 +9,7 @@ keeps state changes during it.
 
 from .held import Refused
 from .proof import Moved, Shapes, prove
+from .reads import Watched
 from .reference import Reference, reference_of
 
-__all__ = ["Moved", "Reference", "Refused", "Shapes", "prove", "reference_of"]
+__all__ = ["Moved", "Reference", "Refused", "Shapes", "Watched", "prove", "reference_of"]

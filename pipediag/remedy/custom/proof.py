@@ -22,10 +22,12 @@ from .reference import Kind, Reference
 class Shapes:
     """Result shapes and dtypes of a callable by those of its input, for the workers, which compute no results.
 
-    ``known`` holds those found so far, initially by the proof.
+    ``known`` holds those found so far, initially by the proof. ``proven`` is the digest of what the callable read in
+    the proof: it may move only while it reads the same.
     """
 
     fn: Callable[[Tensor], Tensor]
+    proven: str
     known: dict[Kind, Kind] = field(default_factory=dict)
 
     def out(self, shape: Sequence[int], dtype: torch.dtype) -> Kind:
@@ -79,7 +81,7 @@ def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.de
             raise Refused(f"what it holds cannot be copied: {error}") from error
         of_own = Held(own)
         on_device = OnDevice(of_own.tensors, device)
-        shapes = Shapes(fn, {group.given: group.made for group in reference.groups})
+        shapes = Shapes(fn, held.digest, {group.given: group.made for group in reference.groups})
         refusals = []
         for how in _forms(not reference.regular or _looks_at_pixels(own, shapes.known)):
             apply = form(how, own, on_device, device)
