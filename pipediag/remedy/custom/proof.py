@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from ..threads import as_in_a_worker
 from .agreement import check_agreement
 from .forms import How, OnDevice, form
 from .held import Held, Refused
+from .own_copy import own_copy
 from .reference import Kind, Reference
 
 
@@ -67,7 +67,7 @@ class Moved:
 def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.device) -> Moved:
     """Return the first form of ``fn`` that gives the results of ``reference`` on ``device``.
 
-    A copy of ``fn`` runs there, so that the user's own object may change later.
+    A copy of ``fn`` runs there, so that the user's own objects, classes and globals may change later.
 
     Raises:
         Refused: no form does.
@@ -76,10 +76,12 @@ def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.de
         warnings.simplefilter("ignore")
         held = Held(fn)
         try:
-            own = copy.deepcopy(fn)
+            own = own_copy(fn)
         except Exception as error:
             raise Refused(f"what it holds cannot be copied: {error}") from error
         of_own = Held(own)
+        if of_own.digest != held.digest:
+            raise Refused("what it holds cannot be copied: a copy differs")
         on_device = OnDevice(of_own.tensors, device)
         shapes = Shapes(fn, held.digest, {group.given: group.made for group in reference.groups})
         refusals = []
