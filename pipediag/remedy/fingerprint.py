@@ -61,10 +61,11 @@ def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None, named_onl
     while pending:
         value = pending.pop()
         kept.append(value)
-        if not isinstance(value, _PLAIN) and id(value) in seen:
-            hashed.update(f"seen {seen[id(value)]};".encode())
-            continue
-        seen[id(value)] = len(seen)
+        if not isinstance(value, _PLAIN):  # whether equal numbers are one object says nothing
+            if id(value) in seen:
+                hashed.update(f"seen {seen[id(value)]};".encode())
+                continue
+            seen[id(value)] = len(seen)
         meet(value)
         word, inside = _described(value, value is obj, named_only)
         hashed.update(f"{type(value).__qualname__} {len(inside)} ".encode() + word + b";")
@@ -144,7 +145,8 @@ def _of_tensor(tensor: torch.Tensor) -> bytes:
     told = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
     if not _is_readable(tensor):
         return told
-    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    # A copy, since torch takes the tensor itself for one that numpy may write into, from then on.
+    plain = tensor.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return told + hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).digest()
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from pipediag import offload
+from pipediag.remedy import OffloadedLoader
 
 from . import settings_of_tests
 from .sameness import Images, check_same_batch, loader, pixels, seen
@@ -49,7 +50,13 @@ class Chain:
 
     def __init__(self, **settings: Any) -> None:
         self.gain = Gain()
-        links = [v2.RandomCrop(24), v2.ToDtype(torch.float32, scale=True), self.gain, v2.RandomHorizontalFlip()]
+        links = [
+            v2.RandomCrop(24),
+            v2.ToDtype(torch.float32, scale=True),
+            self.gain,
+            v2.RandomHorizontalFlip(),
+            closure,
+        ]
         self.dataset = Images(v2.Compose(links), pixels, length=16)
         self.plain = loader(self.dataset, **settings)
 
@@ -57,6 +64,19 @@ class Chain:
 def write_globals(name: str, value: Any) -> None:
     globals()[name] = value
 
+
+def _closing_over(offset: float) -> tuple[Callable[[Tensor], Tensor], Callable[[float], None]]:
+    def add_closed_over(image: Tensor) -> Tensor:
+        return image + offset
+
+    def write(value: float) -> None:
+        nonlocal offset
+        offset = value
+
+    return add_closed_over, write
+
+
+closure, write_closure = _closing_over(0.25)
 
 #: How user code changes what it reads, and changes it back.
 CHANGES: dict[str, Callable[[Chain, bool], Any]] = {
@@ -71,6 +91,7 @@ CHANGES: dict[str, Callable[[Chain, bool], Any]] = {
     "class": lambda c, on: setattr(Gain, "of_class", 0.75 if on else 0.5),
     "global": lambda c, on: write_globals("FACTOR", 2.5 if on else 1.5),
     "global of another module": lambda c, on: setattr(settings_of_tests, "GAIN", 2.5 if on else 1.5),
+    "closure": lambda c, on: write_closure(0.75 if on else 0.25),
     "how it works": lambda c, on: setattr(c.gain, "mode", "amax" if on else "all"),
     "draws": lambda c, on: setattr(c.gain, "noise", 0.5 if on else 0.0),
     "another object": lambda c, on: c.dataset.transform.transforms.__setitem__(2, _other(c.gain) if on else c.gain),
@@ -94,11 +115,20 @@ def with_changes(batches: Any, chain: Chain, change: Callable[[Chain, bool], Any
         assert k == 3
 
 
+def changed_in_an_epoch(batches: Any, chain: Chain, change: Callable[[Chain, bool], Any]) -> Any:
+    """Yield the batches of three epochs; change inside the first, and change back inside the last."""
+    for epoch in range(3):
+        for k, batch in enumerate(batches):
+            yield batch
+            if k == 1 and epoch != 1:
+                change(chain, epoch == 0)
+
+
 @pytest.fixture(scope="module")
 def chain() -> tuple[Chain, Any]:
     chain = Chain()
     offloaded = offload(chain.plain, "cpu")
-    assert offloaded.plan.pieces[0].moves[-2:] == ("Gain", "RandomHorizontalFlip")
+    assert offloaded.plan.pieces[0].moves[-3:] == ("Gain", "RandomHorizontalFlip", "add_closed_over")
     return chain, offloaded
 
 
@@ -111,4 +141,23 @@ def test_a_change_inside_an_epoch_counts_from_the_next_batch(chain: tuple[Chain,
     for ours, want in zip(mine.batches, theirs.batches, strict=True):
         check_same_batch(ours, want, torch.device("cpu"))
     assert not torch.equal(theirs.batches[1][0], seen(one.plain).batches[1][0])
+    assert not offloaded.unrecorded
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_read_what_they_read_without_the_remedy(chain: tuple[Chain, Any], persistent: bool) -> None:
+    """Persistent workers never see what the loop changes; others see it from the next epoch on."""
+    names = ["attribute", "tensor in place", "class", "global", "global of another module", "closure"]
+    one = Chain(num_workers=1, persistent_workers=persistent)
+    offloaded = OffloadedLoader(one.plain, chain[1].plan, torch.device("cpu"))
+
+    def change(chain: Chain, on: bool) -> None:
+        for name in names:
+            CHANGES[name](chain, on)
+
+    mine = seen(changed_in_an_epoch(offloaded, one, change))
+    theirs = seen(changed_in_an_epoch(one.plain, one, change))
+    assert mine.after == theirs.after
+    for ours, want in zip(mine.batches, theirs.batches, strict=True):
+        check_same_batch(ours, want, torch.device("cpu"))
     assert not offloaded.unrecorded

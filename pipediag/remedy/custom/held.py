@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -89,9 +91,22 @@ class Held:
 def _imports_or_computes(fn: types.FunctionType) -> bool:
     """Return whether a function may read a module of the user's that its globals do not show, or in a hidden way."""
     names = set(names_in(fn.__code__))
-    inner = [sys.modules[name] for name in names - fn.__globals__.keys() if name in sys.modules]
-    imported = any(not is_library_module(module) for module in inner)
-    return imported or (bool(names & {"getattr", "__dict__", "vars"}) and bool(modules_of(fn)))
+    hidden = bool(names & {"getattr", "__dict__", "vars"}) and bool(modules_of(fn))
+    return hidden or any(map(_is_users_module, _imported_in(fn.__code__)))
+
+
+def _imported_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the names of the modules that code imports when it runs; "" for one relative to its package."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            yield instruction.argval
+        elif isinstance(instruction.argval, types.CodeType):
+            yield from _imported_in(instruction.argval)
+
+
+def _is_users_module(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is None or not is_library_module(module)
 
 
 def _nbytes(value: Any) -> int:

@@ -141,7 +141,12 @@ def _class_reduced(cls: type) -> Any:
         for name, value in vars(cls).items()
         if name not in _MADE and not isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType))
     }
-    return type(cls), (cls.__name__, cls.__bases__, slots), state, None, None, _fill_class
+    made = type(cls), cls.__name__, cls.__qualname__, cls.__bases__, slots
+    return _class, made, state, None, None, _fill_class
+
+
+def _class(kind: type, name: str, qualified: str, bases: tuple[type, ...], slots: dict[str, Any]) -> type:
+    return kind(name, bases, {"__qualname__": qualified, **slots})  # type: ignore[no-any-return]
 
 
 def _begins_its_subclasses(cls: type) -> bool:
@@ -155,4 +160,8 @@ def _fill_class(cls: type, state: dict[str, Any]) -> None:
 
 def _module_reduced(module: types.ModuleType, names: Iterable[str]) -> Any:
     entries = {name: vars(module)[name] for name in names if name in vars(module)}
-    return types.ModuleType, (module.__name__,), entries, None, None, lambda made, state: vars(made).update(state)
+    return types.ModuleType, (module.__name__,), entries, None, None, _fill_module
+
+
+def _fill_module(module: types.ModuleType, entries: dict[str, Any]) -> None:
+    module.__dict__.update(entries)
