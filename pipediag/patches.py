@@ -11,6 +11,7 @@ analysis and no remedy is running.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,13 @@ def _alive(value: Any) -> Any:
             break
         value = layer.below
     return value
+
+
+def is_native(function: Any, owner: Any) -> bool:
+    """Return whether the function's code is in the package of its owner, a class or module."""
+    package = sys.modules[getattr(owner, "__module__", owner.__name__).partition(".")[0]]
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(os.path.dirname(package.__file__ or "") + os.sep)
 
 
 @contextmanager

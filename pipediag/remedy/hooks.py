@@ -11,8 +11,6 @@ also in later recordings.
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -27,7 +25,7 @@ from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
-from ..patches import SWAPPING, live
+from ..patches import SWAPPING, is_native, live
 from .encoders import ENCODERS, OLDER, SEVERAL, convert_image_dtype
 from .images import (
     IN_PLACE,
@@ -244,7 +242,7 @@ class _Patch:
     def install(self) -> None:
         """Replace the library's own function; leave anybody else's."""
         now = vars(self._owner).get(self._name)
-        if self._original is None and is_librarys(now, self._owner):
+        if self._original is None and is_native(now, self._owner):
             self._original, self._replacement = now, self._make(now)
         if self._original is not None and now is self._original:
             setattr(self._owner, self._name, self._replacement)
@@ -252,13 +250,6 @@ class _Patch:
     def remove(self) -> None:
         if self._original is not None and vars(self._owner).get(self._name) is self._replacement:
             setattr(self._owner, self._name, self._original)
-
-
-def is_librarys(function: Any, owner: Any) -> bool:
-    """Return whether the function's code is in the package of its owner, a class or module."""
-    package = sys.modules[getattr(owner, "__module__", owner.__name__).partition(".")[0]]
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename.startswith(os.path.dirname(package.__file__ or "") + os.sep)
 
 
 class _Patches:

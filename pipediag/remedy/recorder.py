@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torchvision import tv_tensors
 
-from ..usercode.links import Link, links_of, run
+from ..usercode.links import Link, chains_in, links_of, run
 from .drawing import Draw, code_of, direct, functionals
 from .images import is_recording, itself, stand_in
 from .ops import NotRecordable
@@ -34,11 +34,20 @@ class Recorder:
     def __init__(self, transform: Any, start: int, proven: Mapping[int, Callable[[Link], Draw]] | None = None) -> None:
         self.transform = transform
         self.links = links_of(transform)
+        self._chains = [(parts, list(parts())) for parts in chains_in(transform)]
         self.start = start
         self._makers: Mapping[int, Callable[[Link], Draw]] = proven or {}
         self._draws: list[Draw] = []
         self._code: Any = None  # the code that the draws were made for
         self._number = 0  # the last recording in which that code was checked
+
+    def _is_current(self) -> bool:
+        """Return whether the chains still hold the links, which the dataset may change from sample to sample."""
+        for parts, kept in self._chains:
+            now = parts()
+            if len(now) != len(kept) or not all(map(operator.is_, now, kept)):
+                return False
+        return True
 
     def stands_for(self, transform: Any) -> bool:
         """Return whether it was made for ``transform`` in its current form."""
@@ -48,6 +57,8 @@ class Recorder:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not session.active:
             return self.transform(*args, **kwargs)
+        if not self._is_current():
+            return stood_in(self.transform(*args, **kwargs))
         if len(args) == 1 and not kwargs:
             return self._of_one(args[0])
         if holds_recording((args, kwargs)):  # called inside another recorded transform

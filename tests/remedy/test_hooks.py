@@ -312,6 +312,17 @@ def test_two_patches_of_which_the_first_is_undone_by_its_saved_original() -> Non
     assert F1.hflip is theirs and torch.equal(F1.hflip(pixels(0)), pixels(0).flip(-1)) and len(calls) == 2
 
 
+def test_a_chain_that_changes_from_sample_to_sample_undone() -> None:
+    chain = v2.Compose([v2.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32)])
+    recorder = Recorder(chain, 0)
+    with recording():
+        first = recorder(image(0))
+        chain.transforms[0] = lambda x: x + 1
+        second = recorder(image(0))
+    assert torch.equal(first.pixels(), image(0).flip(-1).float())
+    assert is_recording(second) and torch.equal(second.pixels(), (image(0) + 1).float())
+
+
 def test_an_image_kept_beyond_the_recording_passes_a_saved_function_undone() -> None:
     with recording():
         saved, kept = F1.hflip, stand_in(pixels(0))
