@@ -15,7 +15,7 @@ from ..fingerprint import digest, shows_changes
 from .reads import compared_bytes
 
 #: Limits on what a callable may hold: more takes too long to read, and too much memory of the device.
-_MOST_OBJECTS, _MOST_BYTES = 2_000, 1 << 28
+_MOST_OBJECTS, _MOST_BYTES = 10_000, 1 << 28
 #: Limit on what must be compared byte by byte at each call.
 _MOST_COMPARED = 1 << 20
 #: Names of what no digest shows: the process, its environment and its clock, files, and names made while running.
