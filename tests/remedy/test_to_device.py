@@ -144,6 +144,24 @@ def test_a_change_inside_an_epoch_counts_from_the_next_batch(chain: tuple[Chain,
     assert not offloaded.unrecorded
 
 
+class EveryThird(Images):
+    """Sets the gain for each sample, and only every third one is as in the proof."""
+
+    def __getitem__(self, index: int) -> Any:
+        self.transform.transforms[2].gain = 1.25 if index % 3 == 0 else 1.0 + index
+        return super().__getitem__(index)
+
+
+def test_a_value_that_the_dataset_sets_for_each_sample(chain: tuple[Chain, Any]) -> None:
+    plain = loader(EveryThird(Chain().dataset.transform, pixels))
+    offloaded = OffloadedLoader(plain, chain[1].plan, torch.device("cpu"))
+    mine, theirs = seen(offloaded), seen(plain)
+    assert mine.after == theirs.after
+    for ours, want in zip(mine.batches, theirs.batches, strict=True):
+        check_same_batch(ours, want, torch.device("cpu"))
+    assert not offloaded.unrecorded
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_read_what_they_read_without_the_remedy(chain: tuple[Chain, Any], persistent: bool) -> None:
     """Persistent workers never see what the loop changes; others see it from the next epoch on."""
