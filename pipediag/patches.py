@@ -1,17 +1,30 @@
 """Replace attributes of other people's classes and modules, and hold hooks on them, within a context.
 
+Others patch the same attributes, in any order. So a replacement is a layer: it takes back only itself, and never what
+somebody else has put there since. A layer that cannot be taken out, because somebody has wrapped it, calls what it
+replaced from then on.
+
 Every global patch of pipediag is listed in :data:`LIVE`, so that one check sees them all: it is empty whenever no
 analysis and no remedy is running.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from types import FunctionType
 from typing import Any, Protocol
 
 #: What is patched or hooked now, as text.
 LIVE: list[str] = []
+#: Held while attributes are swapped, in any thread. A fork leaves it free in the child.
+SWAPPING = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=SWAPPING.acquire, after_in_parent=SWAPPING.release, after_in_child=SWAPPING.release)
 
 
 class Handle(Protocol):
@@ -20,20 +33,67 @@ class Handle(Protocol):
     def remove(self) -> None: ...
 
 
+class _Layer:
+    """State of one replacement: what it replaced, and whether it has ended."""
+
+    def __init__(self, below: Any) -> None:
+        self.below = below
+        self.over = False
+        self.call: Callable[..., Any] | None = None
+
+    def function(self, stand_in: FunctionType) -> Callable[..., Any]:
+        """Return a function that calls ``stand_in`` until the layer ends, and then what it replaced."""
+
+        @wraps(stand_in)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return (self.below if self.over else stand_in)(*args, **kwargs)
+
+        call._layer = self  # type: ignore[attr-defined]
+        self.call = call
+        return call
+
+
+def _alive(value: Any) -> Any:
+    """Return an attribute's value without the layers on top of it that have ended."""
+    while type(value) is FunctionType:
+        layer = vars(value).get("_layer")
+        if not isinstance(layer, _Layer) or layer.call is not value or not layer.over:  # functools.wraps copies it
+            break
+        value = layer.below
+    return value
+
+
+def is_native(function: Any, owner: Any) -> bool:
+    """Return whether the function's code is in the package of its owner, a class or module."""
+    package = sys.modules[getattr(owner, "__module__", owner.__name__).partition(".")[0]]
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(os.path.dirname(package.__file__ or "") + os.sep)
+
+
 @contextmanager
 def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Replace an attribute of a class or module within the context; an inherited one is shadowed."""
-    own = name in vars(owner)
-    native = vars(owner).get(name)
-    setattr(owner, name, stand_in)
+    """Replace an attribute of a class or module within the context; an inherited one is shadowed.
+
+    Whoever replaces it meanwhile keeps his replacement. If that calls ``stand_in``, a function, it reaches the original
+    after the context.
+    """
+    with SWAPPING:
+        own = name in vars(owner)
+        native = _alive(vars(owner).get(name))
+        layer = _Layer(native if own else getattr(owner, name, None))
+        inserted = layer.function(stand_in) if type(stand_in) is FunctionType and callable(layer.below) else stand_in
+        setattr(owner, name, inserted)
     with live(f"{owner!r}.{name}"):
         try:
             yield
         finally:
-            if own:
-                setattr(owner, name, native)
-            else:
-                delattr(owner, name)
+            with SWAPPING:
+                layer.over = True
+                if vars(owner).get(name) is inserted:
+                    if own:
+                        setattr(owner, name, _alive(native))
+                    else:
+                        delattr(owner, name)
 
 
 @contextmanager

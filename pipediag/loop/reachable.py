@@ -15,8 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ..frames import is_installed
-from ..usercode.contents import NAMESPACES, closed_over, is_library, names_in, package, slot_values
+from ..usercode.contents import NAMESPACES, closed_over, is_library, is_library_module, names_in, package, slot_values
 
 #: Maximum number of objects in all, and of items of one container.
 _MOST, _MOST_ITEMS = 50_000, 1000
@@ -79,7 +78,7 @@ def _of_function(fn: types.FunctionType) -> Iterator[Any]:
         value = fn.__globals__.get(name)
         if not isinstance(value, types.ModuleType):
             yield value
-        elif not _is_library_module(value):
+        elif not is_library_module(value):
             yield from (vars(value)[attribute] for attribute in names if attribute in vars(value))
 
 
@@ -93,9 +92,3 @@ def _attributes(one: Any) -> Iterator[Any]:
         pass
     yield from slot_values(one).values()
     yield cls  # for its methods
-
-
-def _is_library_module(module: types.ModuleType) -> bool:
-    if module.__name__.partition(".")[0] in _OPAQUE:
-        return True
-    return is_installed(getattr(module, "__file__", None) or "")

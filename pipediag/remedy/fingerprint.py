@@ -26,7 +26,9 @@ from ..usercode.contents import (
     globals_of,
     is_library,
     is_record,
+    modules_of,
     names_in,
+    reads_in,
     slot_values,
 )
 
@@ -59,10 +61,11 @@ def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None, named_onl
     while pending:
         value = pending.pop()
         kept.append(value)
-        if not isinstance(value, _PLAIN) and id(value) in seen:
-            hashed.update(f"seen {seen[id(value)]};".encode())
-            continue
-        seen[id(value)] = len(seen)
+        if not isinstance(value, _PLAIN):  # whether equal numbers are one object says nothing
+            if id(value) in seen:
+                hashed.update(f"seen {seen[id(value)]};".encode())
+                continue
+            seen[id(value)] = len(seen)
         meet(value)
         word, inside = _described(value, value is obj, named_only)
         hashed.update(f"{type(value).__qualname__} {len(inside)} ".encode() + word + b";")
@@ -142,7 +145,8 @@ def _of_tensor(tensor: torch.Tensor) -> bytes:
     told = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
     if not _is_readable(tensor):
         return told
-    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    # A copy, since torch takes the tensor itself for one that numpy may write into, from then on.
+    plain = tensor.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return told + hashlib.sha256(plain.view(torch.uint8).numpy().tobytes()).digest()
 
 
@@ -159,7 +163,12 @@ def _inside_function(fn: types.FunctionType, named_only: bool) -> Iterator[Any]:
         if named_only and isinstance(value, NAMESPACES):
             value = {attribute: vars(value)[attribute] for attribute in sorted(names & vars(value).keys())}
         yield from (name, value)
+    for module in modules_of(fn):
+        for name in reads_in(fn.__code__):
+            if name in vars(module):
+                yield from (name, vars(module)[name])
 
 
 def _name(obj: Any) -> str:
-    return f"{getattr(obj, '__module__', '')}.{obj.__qualname__}"
+    module = str(getattr(obj, "__module__", ""))
+    return f"{'__main__' if module == '__mp_main__' else module}.{obj.__qualname__}"  # as a spawned process calls it

@@ -1,7 +1,11 @@
 """Hook functional calls: through torchvision's dispatcher, and by patching the functions that bypass it.
 
 The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording. They
-handle all other images as before.
+handle all other images as before, and in a thread that records nothing all images.
+
+Only the libraries' own functions are patched. A function that user code has put in place of one runs as it is, on the
+recording image. If it calls the original, which it took from the library during a recording, that call is recorded,
+also in later recordings.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
-from ..patches import live
+from ..patches import SWAPPING, is_native, live
 from .encoders import ENCODERS, OLDER, SEVERAL, convert_image_dtype
 from .images import (
     IN_PLACE,
@@ -48,9 +52,7 @@ _META = {
 }
 
 
-def _kernel(name: str) -> _Function:
-    functional = getattr(F, name)
-
+def _kernel(name: str, functional: _Function) -> _Function:
     return lambda image, *args, **kwargs: record(image, name, functional, args, kwargs)
 
 
@@ -67,13 +69,14 @@ def register() -> None:
     This only adds entries for types of our own: it changes no other call.
     """
     registry = dispatch._KERNEL_REGISTRY
+    functionals = {functional.__name__: functional for functional in registry}  # whatever user code has put into F
     for kind in (*TENSORS, RecordingStack):
         default_collate_fn_map[kind] = _collate
     for name in (*ENCODERS, *SEVERAL):
-        functional: Any = getattr(F, name, None)
-        if functional not in registry:  # not in this version of torchvision
+        if name not in functionals:  # not in this version of torchvision
             continue
-        known, kernel = registry[functional], _kernel(name)
+        functional = functionals[name]
+        known, kernel = registry[functional], _kernel(name, functional)
         if name in FUNCTIONS:
             known[RecordingPicture] = recorded(FUNCTIONS[name], functional)
         for cls in TENSORS:
@@ -82,7 +85,7 @@ def register() -> None:
                 known[cls] = kernel
     for name, answer in _META.items():
         for cls in TENSORS:
-            registry[getattr(F, name)][cls] = answer
+            registry[functionals[name]][cls] = answer
 
 
 def _dispatched(cls: type) -> Iterator[type]:
@@ -93,32 +96,26 @@ def _dispatched(cls: type) -> Iterator[type]:
         yield base
 
 
-def _to_tensor(picture: Any) -> Any:
+def _to_tensor(original: _Function) -> _Function:
     """Record ``to_tensor``: channels first, floats between 0 and 1."""
-    tape = picture.tape
-    ops = convert_image_dtype(tape.state, torch.get_default_dtype())
-    return RecordingTensor.of(tape.then(ops, _ORIGINAL["to_tensor"]))
+
+    def call(picture: Any) -> Any:
+        tape = picture.tape
+        return RecordingTensor.of(tape.then(convert_image_dtype(tape.state, torch.get_default_dtype()), original))
+
+    return call
 
 
-def _pil_to_tensor(picture: Any) -> Any:
-    return RecordingTensor.of(picture.tape.then([], _ORIGINAL["pil_to_tensor"]))
-
-
-def _to_image(image: Any) -> Any:
-    return RecordingImage.of(image.tape.then([], _ORIGINAL["to_image"]))
-
-
-_ORIGINAL = {name: getattr(older, name) for name in ("to_tensor", "pil_to_tensor", "convert_image_dtype")}
-_ORIGINAL["to_image"] = F.to_image
+def _retyped(to: type) -> Callable[[_Function], _Function]:
+    """Record a function that changes the type only."""
+    return lambda original: lambda image: to.of(image.tape.then([], original))  # type: ignore[attr-defined]
 
 
 def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
     raise NotRecordable("an image is turned into a picture")
 
 
-def _older(name: str) -> _Function:
-    original = getattr(older, name)
-
+def _older(name: str, original: _Function) -> _Function:
     def call(image: Any, *args: Any, **kwargs: Any) -> Any:
         if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
@@ -130,44 +127,68 @@ def _older(name: str) -> _Function:
     return call
 
 
-def _convert_image_dtype(image: Any, dtype: torch.dtype = torch.float) -> Any:
-    ops = convert_image_dtype(image.tape.state, dtype)
-    plain = ops and isinstance(image, (RecordingImage, RecordingMask))
-    image = image.as_subclass(Tensor) if plain else image
-    return image.of(image.tape.then(ops, _ORIGINAL["convert_image_dtype"], (dtype,)))
+def _convert_image_dtype(original: _Function) -> _Function:
+    def call(image: Any, dtype: torch.dtype = torch.float) -> Any:
+        ops = convert_image_dtype(image.tape.state, dtype)
+        plain = ops and isinstance(image, (RecordingImage, RecordingMask))
+        image = image.as_subclass(Tensor) if plain else image
+        return image.of(image.tape.then(ops, original, (dtype,)))
+
+    return call
 
 
-def _patches() -> Iterator[tuple[Any, str, _Function | None, _Function | None]]:
-    """Yield owner and name of each function outside the dispatcher, and the functions that record it on tensors and on
-    pictures; None if it handles them itself."""
+#: Makes a replacement for a library's own function.
+_Make = Callable[[_Function], _Function]
+
+
+def _always(answer: _Function) -> _Make:
+    return lambda original: answer
+
+
+def _patches() -> Iterator[tuple[Any, str, _Make]]:
+    """Yield owner, name and replacement of each function outside the dispatcher."""
     for name in OLDER:
         if hasattr(older, name):
             encode = None if name in IN_PLACE else FUNCTIONS.get(OLDER[name])  # those in place take tensors only
-            yield older, name, _older(name), encode and recorded(encode, getattr(older, name))
-    yield older, "convert_image_dtype", _convert_image_dtype, None
-    yield older, "get_dimensions", _META["get_dimensions"], None
-    yield older, "get_image_num_channels", _META["get_num_channels"], None
-    yield older, "get_image_size", lambda image: list(image.tape.state.size[::-1]), None
+            of_picture = functools.partial(recorded, encode) if encode else None
+            yield older, name, _guarded(functools.partial(_older, name), of_picture)
+    yield older, "convert_image_dtype", _guarded(_convert_image_dtype, None)
+    yield older, "get_dimensions", _guarded(_always(_META["get_dimensions"]), None)
+    yield older, "get_image_num_channels", _guarded(_always(_META["get_num_channels"]), None)
+    yield older, "get_image_size", _guarded(_always(lambda image: list(image.tape.state.size[::-1])), None)
     for module in (older, F):
-        yield module, "to_tensor", None, _to_tensor
-        yield module, "pil_to_tensor", None, _pil_to_tensor
-        yield module, "to_pil_image", _to_picture, None
-    yield F, "to_image", _to_image, _to_image
-    for name, of_picture in image_ops().items():
-        yield ImageOps, name, None, of_picture
+        yield module, "to_tensor", _guarded(None, _to_tensor)
+        yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor))
+        yield module, "to_pil_image", _guarded(_always(_to_picture), None)
+    yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage))
+    for name, replacement in image_ops().items():
+        yield ImageOps, name, _guarded(None, replacement)
+    for module in (_geometry, _auto_augment):
+        yield module, "_get_fill", _fill_of
+    yield from enhancers()
+    yield _misc.ToDtype, "transform", _dtype_of
+    yield _augment.MixUp, "transform", _mixing("mixup", "lam")
+    yield _augment.CutMix, "transform", _mixing("cutmix", "box")
 
 
-def _guarded(original: _Function, of_tensor: _Function | None, of_picture: _Function | None) -> _Function:
-    """Return the original with the other functions in its place for recording images."""
-    functions: dict[type, _Function | None] = dict.fromkeys((*TENSORS, RecordingStack), of_tensor)
-    functions[RecordingPicture] = of_picture
+def _guarded(of_tensor: _Make | None, of_picture: _Make | None) -> _Make:
+    """Return what replaces a function by the other functions for recording images; None: it handles them itself."""
 
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        instead = functions.get(type(args[0])) if args else None
-        return (instead or original)(*args, **kwargs)
+    def make(original: _Function) -> _Function:
+        functions: dict[type, _Function] = {}
+        if of_tensor is not None:
+            functions.update(dict.fromkeys((*TENSORS, RecordingStack), of_tensor(original)))
+        if of_picture is not None:
+            functions[RecordingPicture] = of_picture(original)
 
-    return call
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            instead = functions.get(type(args[0])) if args else None
+            return (instead if instead is not None and session.active else original)(*args, **kwargs)
+
+        return call
+
+    return make
 
 
 def _stood_for(image: Any) -> Any:
@@ -184,7 +205,7 @@ def _dtype_of(original: _Function) -> _Function:
 
     @functools.wraps(original)
     def transform(self: Any, image: Any, params: Any) -> Any:
-        if not is_recording(image) or not isinstance(self.dtype, dict):
+        if not session.active or not is_recording(image) or not isinstance(self.dtype, dict):
             return original(self, image, params)
         if image.stands_for not in self.dtype and "others" not in self.dtype:
             raise NotRecordable(f"ToDtype knows no dtype for {image.stands_for.__name__}")
@@ -194,50 +215,81 @@ def _dtype_of(original: _Function) -> _Function:
     return transform
 
 
-def _mixing(original: _Function, how: str, value: str) -> _Function:
+def _mixing(how: str, value: str) -> _Make:
     """Record MixUp or CutMix on a batch of recording images. Labels are mixed as before."""
 
-    def transform(self: Any, batch: Any, params: Any) -> Any:
-        if not isinstance(batch, RecordingStack):
-            return original(self, batch, params)
-        self._check_image_or_video(batch, batch_size=params["batch_size"])
-        return batch.mixed(how, params[value])
+    def make(original: _Function) -> _Function:
+        @functools.wraps(original)
+        def transform(self: Any, batch: Any, params: Any) -> Any:
+            if not session.active or not isinstance(batch, RecordingStack):
+                return original(self, batch, params)
+            self._check_image_or_video(batch, batch_size=params["batch_size"])
+            return batch.mixed(how, params[value])
 
-    return transform
+        return transform
+
+    return make
 
 
-@functools.cache
-def _replacements() -> list[tuple[Any, str, Any, Any]]:
-    """Return owner, name, original and replacement of every patched function."""
-    made = [(owner, name, _guarded(getattr(owner, name), *instead)) for owner, name, *instead in _patches()]
-    made += [(module, "_get_fill", _fill_of(module._get_fill)) for module in (_geometry, _auto_augment)]
-    made += enhancers()
-    made.append((_misc.ToDtype, "transform", _dtype_of(_misc.ToDtype.transform)))
-    made.append((_augment.MixUp, "transform", _mixing(_augment.MixUp.transform, "mixup", "lam")))
-    made.append((_augment.CutMix, "transform", _mixing(_augment.CutMix.transform, "cutmix", "box")))
-    return [(owner, name, getattr(owner, name), value) for owner, name, value in made]
+class _Patch:
+    """Replacement of a library's function, made when that function is first seen in its place."""
+
+    def __init__(self, owner: Any, name: str, make: _Make) -> None:
+        self._owner, self._name, self._make = owner, name, make
+        self._original: _Function | None = None
+        self._replacement: _Function | None = None
+
+    def install(self) -> None:
+        """Replace the library's own function; leave anybody else's."""
+        now = vars(self._owner).get(self._name)
+        if self._original is None and is_native(now, self._owner):
+            self._original, self._replacement = now, self._make(now)
+        if self._original is not None and now is self._original:
+            setattr(self._owner, self._name, self._replacement)
+
+    def remove(self) -> None:
+        if self._original is not None and vars(self._owner).get(self._name) is self._replacement:
+            setattr(self._owner, self._name, self._original)
+
+
+class _Patches:
+    """All replacements. They are in place while any thread records."""
+
+    def __init__(self) -> None:
+        self._all = [_Patch(*patch) for patch in _patches()]
+        self._recordings = 0
+
+    def begin(self) -> None:
+        with SWAPPING:
+            self._recordings += 1
+            for patch in self._all:
+                patch.install()
+
+    def end(self) -> None:
+        with SWAPPING:
+            self._recordings -= 1
+            if not self._recordings:
+                for patch in self._all:
+                    patch.remove()
+
+
+_PATCHES = _Patches()
 
 
 @contextmanager
 def recording(refused: frozenset[str] = frozenset(), copies: bool = False) -> Iterator[None]:
     """Make the functions of torchvision and Pillow record calls on recording images inside the context.
 
+    This holds for the calling thread. Recordings can be nested.
+
     Args:
         refused: names of functions that are not recorded.
         copies: whether to copy each image, for a dataset that overwrites it.
     """
     register()
-    before = session.active
-    session.active = True
-    session.number += 1
-    session.refused, session.copies = refused, copies
-    with live("functions of torchvision and Pillow"):
+    with live("functions of torchvision and Pillow"), session.begun(refused, copies):
+        _PATCHES.begin()
         try:
-            for owner, name, _, value in _replacements():
-                setattr(owner, name, value)
             yield
         finally:
-            session.active = before
-            session.refused, session.copies = frozenset(), False
-            for owner, name, original, _ in _replacements():
-                setattr(owner, name, original)
+            _PATCHES.end()

@@ -41,8 +41,8 @@ class OffloadedLoader(LoaderOnDevice):
         plan: what is moved, and why the rest is not.
         certificate: how its batches compare with the workers'; None if nothing is moved.
         unrecorded: number of batches so far that the workers had to make with pixels.
-        why: the reason for the last of them; or why the workers make whole epochs, because the user's own code that
-            was moved has changed.
+        why: the reason for the last of them; or why the workers run the user's own code again that was moved, because
+            it reads other values.
     """
 
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:

@@ -108,10 +108,10 @@ _ENHANCERS: dict[type, str] = {
 }
 
 
-def image_ops() -> dict[str, Callable[..., Any]]:
-    """Return the functions that record those of ``PIL.ImageOps`` that read or paste pixels themselves, by name."""
-    encoded = {name: recorded(encode, getattr(ImageOps, name)) for name, encode in IMAGE_OPS.items()}
-    return encoded | {"pad": _pad}
+def image_ops() -> dict[str, Callable[[Any], Callable[..., Any]]]:
+    """Return what makes the functions that record those of ``PIL.ImageOps`` that read or paste pixels, by name."""
+    encoded = {name: functools.partial(recorded, encode) for name, encode in IMAGE_OPS.items()}
+    return encoded | {"pad": lambda original: _pad}
 
 
 def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: Any = (0.5, 0.5)) -> Any:
@@ -125,10 +125,10 @@ def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: A
 
 
 def enhancers() -> Iterator[tuple[type, str, Callable[..., Any]]]:
-    """Yield owner, name and replacement of each method of the enhancers; with other images it calls the original."""
+    """Yield owner, name and what makes the replacement of each method of the enhancers."""
     for enhancer in _ENHANCERS:
-        yield enhancer, "__init__", _begun(vars(enhancer)["__init__"])
-    yield ImageEnhance._Enhance, "enhance", _enhanced(ImageEnhance._Enhance.enhance)
+        yield enhancer, "__init__", _begun
+    yield ImageEnhance._Enhance, "enhance", _enhanced
 
 
 def _begun(original: Callable[..., None]) -> Callable[..., None]:
@@ -136,7 +136,7 @@ def _begun(original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def begin(self: Any, image: Any) -> None:
-        if isinstance(image, RecordingPicture):
+        if session.active and isinstance(image, RecordingPicture):
             self.image = image
         else:
             original(self, image)
@@ -147,7 +147,7 @@ def _begun(original: Callable[..., None]) -> Callable[..., None]:
 def _enhanced(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def enhance(self: Any, factor: float) -> Any:
-        if not isinstance(self.image, RecordingPicture):
+        if not session.active or not isinstance(self.image, RecordingPicture):
             return original(self, factor)
         what = _ENHANCERS.get(type(self))
         if what is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,14 +11,14 @@ from typing import Any
 from ..usercode.links import Link, links_of
 from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
-from .custom import Moved, Shapes
+from .custom import Moved, Shapes, Watched
 from .drawing import Draw
 from .fingerprint import digest
 from .hooks import recording
 from .images import RecordingTensor, is_recording
 from .ops import NotRecordable, Op
 from .pictures import RecordingPicture
-from .recorder import Recorder
+from .recorder import Recorder, with_pixels
 from .undecoded_pictures import undecoded_pictures
 from .undecoded_tensors import undecoded_tensors
 
@@ -161,15 +161,19 @@ def names(links: Sequence[Link]) -> tuple[str, ...]:
     return tuple(label(link) for link in links)
 
 
-def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Draw]:
-    """Return the functions that record the proven links of the transform at ``path``, by the link's index."""
-    return {place[1]: _records(place, shapes) for place, shapes in own.items() if place[0] == path}
+def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Callable[[Link], Draw]]:
+    """Return what makes the functions that record the proven links of a transform, by the link's index."""
+    return {place[1]: partial(_records, place, shapes) for place, shapes in own.items() if place[0] == path}
 
 
-def _records(place: Place, shapes: Shapes) -> Draw:
+def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
+    watched = Watched(link, shapes.proven)
+
     def draw(image: Any) -> Any:
         if not is_recording(image):  # code before it needed pixels
-            return shapes.fn(image)
+            return link(image)
+        if watched.changed():
+            return with_pixels(link, image)
         tape = image.tape
         if isinstance(image, RecordingPicture):
             raise NotRecordable("it was proven on tensors only")

@@ -7,7 +7,7 @@ other links, still the user's own objects, draw their parameters on those.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torchvision import tv_tensors
 
-from ..usercode.links import Link, links_of, run
+from ..usercode.links import Link, chains_in, links_of, run
 from .drawing import Draw, code_of, direct, functionals
-from .images import is_recording, stand_in
+from .images import is_recording, itself, stand_in
 from .ops import NotRecordable
 from .tape import session
 
@@ -26,17 +26,28 @@ from .tape import session
 class Recorder:
     """Replacement for a transform that records its links from index ``start`` on.
 
-    ``proven`` holds the functions that record the user's own proven links, by the link's index.
+    In a thread that records nothing it is the transform itself, and so is a copy of it: user code may keep it.
+
+    ``proven`` holds what makes the functions that record the user's own proven links, by the link's index.
     """
 
-    def __init__(self, transform: Any, start: int, proven: Mapping[int, Draw] | None = None) -> None:
+    def __init__(self, transform: Any, start: int, proven: Mapping[int, Callable[[Link], Draw]] | None = None) -> None:
         self.transform = transform
         self.links = links_of(transform)
+        self._chains = [(parts, list(parts())) for parts in chains_in(transform)]
         self.start = start
-        self._proven = proven or {}
+        self._makers: Mapping[int, Callable[[Link], Draw]] = proven or {}
         self._draws: list[Draw] = []
         self._code: Any = None  # the code that the draws were made for
         self._number = 0  # the last recording in which that code was checked
+
+    def _is_current(self) -> bool:
+        """Return whether the chains still hold the links, which the dataset may change from sample to sample."""
+        for parts, kept in self._chains:
+            now = parts()
+            if len(now) != len(kept) or not all(map(operator.is_, now, kept)):
+                return False
+        return True
 
     def stands_for(self, transform: Any) -> bool:
         """Return whether it was made for ``transform`` in its current form."""
@@ -44,6 +55,10 @@ class Recorder:
         return len(links) == len(self.links) and all(map(operator.is_, links, self.links))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not session.active:
+            return self.transform(*args, **kwargs)
+        if not self._is_current():
+            return stood_in(self.transform(*args, **kwargs))
         if len(args) == 1 and not kwargs:
             return self._of_one(args[0])
         if holds_recording((args, kwargs)):  # called inside another recorded transform
@@ -91,13 +106,19 @@ class Recorder:
             code = (*functionals(), *map(code_of, self.links))
             if code != self._code:
                 self._code = code
-                self._draws = [self._proven.get(site) or direct(link) for site, link in enumerate(self.links)]
+                self._draws = [self._maker(site)(link) for site, link in enumerate(self.links)]
         return self._draws
+
+    def _maker(self, site: int) -> Callable[[Link], Draw]:
+        return self._makers.get(site, direct)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "transform":
             raise AttributeError(name)
         return getattr(self.transform, name)
+
+    def __reduce__(self) -> Any:
+        return itself, (self.transform,)
 
 
 @contextmanager
@@ -111,6 +132,13 @@ def unhidden() -> Iterator[None]:
     yield
     if NotRecordable.raised != before:
         raise NotRecordable("its own code hides that it needs pixels")
+
+
+def with_pixels(link: Link, image: Any) -> Any:
+    """Return the result of a link that runs here and now on the image's pixels, as an image that records again."""
+    with session.idle():
+        made = link(image.tape.pixels())
+    return stood_in(made)
 
 
 def stood_in(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -135,20 +137,32 @@ class Tape:
         return self._first or self
 
 
-class _Session:
-    """State of the recording in this process."""
+class _Session(threading.local):
+    """State of the recording in this thread. A thread without one has the values below."""
 
     active = False  # True during a recording
     site = 0  # index of the running link
     refused: frozenset[str] = frozenset()  # names of functions that are not recorded
     copies = False  # True if sources are copied, because the dataset overwrites them
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
-    number = 0  # number of recordings begun so far
+    number = 0  # identifies the recording in this process
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
     stood = 0  # number of images replaced so far
     settled = 0  # number of images whose pixels were needed so far
     why = ""  # what needed the latest one
+
+    @contextmanager
+    def begun(self, refused: frozenset[str], copies: bool) -> Iterator[None]:
+        """Record inside the context; afterwards go on with the recording around it, if any."""
+        before = dict(vars(self))
+        self.__dict__.update(active=True, site=0, refused=refused, copies=copies, seen=None, dictation=None)
+        self.number = next(_NUMBERS)
+        try:
+            yield
+        finally:
+            self.__dict__.clear()
+            self.__dict__.update(before)
 
     @contextmanager
     def idle(self) -> Iterator[None]:
@@ -181,4 +195,5 @@ class _Session:
         self.why = str(error)
 
 
+_NUMBERS = itertools.count(1)
 session = _Session()

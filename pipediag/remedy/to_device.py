@@ -22,7 +22,7 @@ from .ring import Ring
 from .streams.feed import Feed, Orders, with_settings
 from .streams.handover import Ready, moved
 from .streams.labels import labelled
-from .worker import STALE, AsIs, PackingSide, Plainly, Sent, Unrecorded, handed_on, packing
+from .worker import AsIs, PackingSide, Plainly, Sent, Unrecorded, handed_on, packing
 
 #: Number of a worker's slots for batches that are being copied, in addition to those in transit.
 _HELD = 3
@@ -56,7 +56,7 @@ class ToDevice(Feed):
     def begin(self) -> Iterator[Sent]:
         self.orders.stale = any(link.stale() for link in self._plan.moved.values())
         if self.orders.stale:
-            self.why = STALE
+            self.why = "your own code that was moved has changed since it was proven"
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self._twin = _sending(self._loader, self._plan, self.device)
             if not isinstance(self._loader.dataset, IterableDataset):

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from threading import get_ident
 from typing import Any
 
 import PIL.Image
@@ -100,7 +101,7 @@ def _opened(picture: Any) -> Any:
 
 @contextmanager
 def undecoded_pictures() -> Iterator[None]:
-    """Let ``PIL.Image.open`` return JPEGs undecoded inside the context.
+    """Let ``PIL.Image.open`` return JPEGs undecoded inside the context, in the calling thread.
 
     ``ImageOps.exif_transpose`` leaves those undecoded that it does not turn.
     """
@@ -110,9 +111,12 @@ def undecoded_pictures() -> Iterator[None]:
 
 
 def _opening(original: Callable[..., Any]) -> Callable[..., Any]:
+    thread = get_ident()
+
     def open(*args: Any, **kwargs: Any) -> Any:
         picture = original(*args, **kwargs)
-        if type(picture) is JpegImageFile and picture.mode == "RGB" and picture.fp is not None:
+        usual = get_ident() == thread and type(picture) is JpegImageFile
+        if usual and picture.mode == "RGB" and picture.fp is not None:
             file = picture.fp
             at = file.tell()
             file.seek(0)

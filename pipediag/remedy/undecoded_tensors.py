@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -106,7 +107,7 @@ def decoded(value: Any) -> Any:
 
 @contextmanager
 def undecoded_tensors() -> Iterator[None]:
-    """Let torchvision's decoders return JPEGs undecoded inside the context.
+    """Let torchvision's decoders return JPEGs undecoded inside the context, in the calling thread.
 
     They look up the operators replaced here at each call, so it does not matter how a script has imported them.
     """
@@ -121,9 +122,11 @@ _MODES = (ImageReadMode.UNCHANGED.value, ImageReadMode.RGB.value)
 
 
 def _decoding(original: Callable[..., Any]) -> Callable[..., Any]:
+    thread = get_ident()
+
     def decode(data: Any, mode: int = ImageReadMode.UNCHANGED.value, apply_exif_orientation: bool = False) -> Any:
         usual = type(data) is Tensor and data.is_cpu and data.dtype == torch.uint8 and data.ndim == 1
-        if usual and mode in _MODES and not apply_exif_orientation:
+        if get_ident() == thread and usual and mode in _MODES and not apply_exif_orientation:
             encoded = decodable(data.numpy().tobytes())
             if encoded is not None:
                 file = encoded.data

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness, tree
@@ -59,8 +59,6 @@ class Plainly(NamedTuple):
 
 
 Sent = Packed | Unrecorded | AsIs
-#: Reason for a batch without the remedy.
-STALE = "your own code that was moved has changed since it was proven"
 
 
 def fetched(dataset: Any, indices: Sequence[Any], begin: Callable[[], None] = lambda: None) -> Any:
@@ -135,8 +133,6 @@ class PackingSide:
     def _sent(self, fetch: Callable[[], Any]) -> Sent:
         if not self._plan.pieces:
             return self._packed(fetch())
-        if get_worker_info() is None and any(link.stale() for link in self._plan.moved.values()):  # inside an epoch
-            return Unrecorded(self._real(fetch()), STALE)
         self._begin()
         kept, settled, samples, began = randomness.state(), session.settled, _NONE, False
         try:

@@ -46,6 +46,38 @@ def names_in(code: types.CodeType) -> Iterator[str]:
             yield from names_in(constant)
 
 
+def reads_in(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names that a function's code may look up in its globals and in modules, also by ``getattr``."""
+    found = set(names_in(code))
+    pending = [code]
+    while pending:
+        for constant in pending.pop().co_consts:
+            if isinstance(constant, types.CodeType):
+                pending.append(constant)
+            elif isinstance(constant, str) and constant.isidentifier():
+                found.add(constant)
+    return tuple(sorted(found))
+
+
+def modules_of(fn: types.FunctionType) -> list[types.ModuleType]:
+    """Return the user's own modules that a function can reach by its globals and variables, and by these modules."""
+    names = reads_in(fn.__code__)
+    found: dict[str, types.ModuleType] = {}
+    pending: list[Any] = [*(fn.__globals__.get(name) for name in names), *closed_over(fn).values()]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, types.ModuleType) and value.__name__ not in found and not is_library_module(value):
+            found[value.__name__] = value
+            pending += [vars(value).get(name) for name in names]
+    return [found[name] for name in sorted(found)]
+
+
+def is_library_module(module: types.ModuleType) -> bool:
+    if module.__name__.partition(".")[0] in _LIBRARIES:
+        return True
+    return is_installed(getattr(module, "__file__", None) or "")
+
+
 def globals_of(fn: types.FunctionType) -> dict[str, Any]:
     """Return the globals that a function uses and that exist now."""
     return {name: fn.__globals__[name] for name in sorted(set(names_in(fn.__code__))) if name in fn.__globals__}
@@ -77,10 +109,18 @@ def slot_values(obj: Any) -> dict[str, Any]:
 
 
 def class_values(cls: type) -> dict[str, Any]:
-    """Return a class's own definitions; of Python's special names, ``__call__`` only."""
+    """Return a class's own definitions; of Python's special names, methods that a call may run."""
     hidden = ("_abc_impl",)  # of abstract classes: a cache
     return {
         name: value
         for name, value in vars(cls).items()
-        if name not in hidden and (name == "__call__" or not name.startswith("__"))
+        if name not in hidden and (not name.startswith("__") or _is_run(name, value))
     }
+
+
+#: Methods that make, copy or show an object.
+_NOT_RUN = ("new", "init", "init_subclass", "repr", "str", "reduce", "reduce_ex", "getstate", "setstate", "deepcopy")
+
+
+def _is_run(name: str, value: Any) -> bool:
+    return isinstance(value, types.FunctionType) and name.strip("_") not in _NOT_RUN

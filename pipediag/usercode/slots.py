@@ -24,7 +24,8 @@ _DEPTH = 6
 class Slot:
     """A place that holds a transform: an attribute, an item, a global or a closure variable.
 
-    ``install`` replaces the transform and returns a function that undoes this.
+    ``install`` replaces the transform and returns a function that undoes this, unless user code has put another
+    transform there since.
     """
 
     name: str
@@ -162,12 +163,23 @@ def _item(obj: Any, name: str, index: int) -> Slot:
 
     def install(value: Any) -> Callable[[], None]:
         items = obj.__dict__[name]
+        before = items[index]
         if isinstance(items, list):
-            before, items[index] = items[index], value
-            return lambda: items.__setitem__(index, before)
+            items[index] = value
+
+            def put_back() -> None:
+                items[:] = [before if item is value else item for item in items]  # it may have moved
+
+            return put_back
         changed = [*items[:index], value, *items[index + 1 :]]
-        obj.__dict__[name] = type(items)(*changed) if hasattr(items, "_fields") else type(items)(changed)
-        return lambda: obj.__dict__.__setitem__(name, items)
+        ours = type(items)(*changed) if hasattr(items, "_fields") else type(items)(changed)
+        obj.__dict__[name] = ours
+
+        def undo() -> None:
+            if obj.__dict__.get(name) is ours:
+                obj.__dict__[name] = items
+
+        return undo
 
     return Slot(f"{name}[{index}]", lambda: obj.__dict__[name][index], install)
 
@@ -177,7 +189,12 @@ def _entry(shown: str, mapping: dict[Any, Any], key: Any) -> Slot:
 
     def install(value: Any) -> Callable[[], None]:
         before, mapping[key] = mapping[key], value
-        return lambda: mapping.__setitem__(key, before)
+
+        def undo() -> None:
+            if mapping.get(key) is value:
+                mapping[key] = before
+
+        return undo
 
     return Slot(shown, lambda: mapping[key], install)
 
@@ -185,6 +202,11 @@ def _entry(shown: str, mapping: dict[Any, Any], key: Any) -> Slot:
 def _cell(name: str, cell: types.CellType) -> Slot:
     def install(value: Any) -> Callable[[], None]:
         before, cell.cell_contents = cell.cell_contents, value
-        return lambda: setattr(cell, "cell_contents", before)
+
+        def undo() -> None:
+            if cell != types.CellType() and cell.cell_contents is value:
+                cell.cell_contents = before
+
+        return undo
 
     return Slot(name, lambda: cell.cell_contents, install)

@@ -9,6 +9,7 @@ import enum
 import functools
 import itertools
 import math
+import os
 import pathlib
 import pickle
 import random
@@ -26,6 +27,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils.data import get_worker_info
 
 from pipediag.remedy.custom import Moved, Refused, Shapes, reference_of
 from pipediag.remedy.custom import prove as proven
@@ -33,6 +35,8 @@ from pipediag.remedy.custom.agreement import check_equal, range_of
 from pipediag.remedy.custom.forms import OnDevice, form
 from pipediag.remedy.custom.held import Held
 from pipediag.remedy.custom.reference import Group
+
+from . import settings_of_tests
 
 CPU = torch.device("cpu")
 MEAN = torch.tensor([0.4, 0.5, 0.6])[:, None, None]
@@ -561,7 +565,7 @@ def test_cannot_be_copied() -> None:
         def __init__(self) -> None:
             self.mean = MEAN.clone()
 
-        def __deepcopy__(self, memo: Any) -> Any:
+        def __reduce_ex__(self, protocol: Any) -> Any:
             raise TypeError("there is one of me only")
 
         def __call__(self, x: Tensor) -> Tensor:
@@ -883,6 +887,33 @@ def test_depending_on_the_time() -> None:
     assert "differs from call to call" in reason(lambda x: x * (time.perf_counter_ns() % 1009))
 
 
+def imported_inside() -> float:
+    from . import settings_of_tests as inside
+
+    return float(inside.GAIN)
+
+
+@pytest.mark.parametrize(
+    ("fn", "told"),
+    [
+        (lambda x: x * (get_worker_info() is None), "'get_worker_info'"),
+        (lambda x: x * float(os.environ.get("GAIN", 1)), "'environ'"),
+        (lambda x: x * imported_inside(), "a module of yours that it imports itself"),
+        (lambda x: x * getattr(settings_of_tests, "ga".upper() + "IN"), "by names that it computes"),
+    ],
+    ids=["worker", "environment", "import", "name"],
+)
+def test_reading_what_cannot_be_compared_at_each_call(fn: Callable[[Tensor], Tensor], told: str) -> None:
+    assert told in reason(fn)
+
+
+def test_holding_much_that_others_write_into() -> None:
+    table = torch.from_numpy(np.ones((3, 400, 400), dtype=np.float32))
+    assert "others can write into" in reason(lambda x: x * table[0, 0, 0])
+    own = table.clone()
+    assert isinstance(prove(lambda x: x * own[0, 0, 0], made(), CPU), Moved)
+
+
 def test_writing_into_the_input() -> None:
     def by_numpy(x: Tensor) -> Tensor:
         x.numpy()[0] = 0
@@ -970,7 +1001,7 @@ def test_range(values: list[float], expected: float) -> None:
 
 
 def test_shapes_travel() -> None:
-    shapes = pickle.loads(pickle.dumps(Shapes(gamma)))
+    shapes = pickle.loads(pickle.dumps(Shapes(gamma, "")))
     assert shapes.out((3, 4, 5), torch.float32) == ((3, 4, 5), torch.float32)
     moved = prove(gamma, made(), CPU)
     assert pickle.loads(pickle.dumps(moved.shapes)).known == {((3, 8, 10), torch.float32): ((3, 8, 10), torch.float32)}
@@ -983,17 +1014,17 @@ def test_shapes_without_pixels() -> None:
         seen.append(x.device.type)
         return x[:, 1:].half()
 
-    shapes = Shapes(fn)
+    shapes = Shapes(fn, "")
     for _ in range(2):
         assert shapes.out((3, 400, 500), torch.uint8) == ((3, 399, 500), torch.float16)
     assert seen == ["meta"]
 
 
 def test_shapes_on_zeros() -> None:
-    assert Shapes(minus_global).out((1, 4, 5), torch.uint8) == ((3, 4, 5), torch.float32)
-    assert Shapes(lambda x: x[:, :2] if x.max() == 0 else x).out((1, 4, 5), torch.uint8) == ((1, 2, 5), torch.uint8)
+    assert Shapes(minus_global, "").out((1, 4, 5), torch.uint8) == ((3, 4, 5), torch.float32)
+    assert Shapes(lambda x: x[:, :2] if x.max() == 0 else x, "").out((1, 4, 5), torch.uint8) == ((1, 2, 5), torch.uint8)
     with pytest.raises(ZeroDivisionError):
-        Shapes(lambda x: x * (1 / x.max().item())).out((1, 4, 5), torch.uint8)
+        Shapes(lambda x: x * (1 / x.max().item()), "").out((1, 4, 5), torch.uint8)
 
 
 def test_shapes_of_the_proof_need_no_run() -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,8 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable
 from pipediag.remedy.hooks import recording
-from pipediag.remedy.images import stand_in
+from pipediag.remedy.images import is_recording, stand_in
+from pipediag.remedy.recorder import Recorder
 from pipediag.remedy.tape import session
 
 from .sameness import image, mask, picture, pixels
@@ -210,6 +213,175 @@ def test_other_images_are_treated_as_before() -> None:
     assert [int(one[0, 0, 0]) for one in padded] == [7, 9]
     mixed, _ = v2.CutMix(num_classes=3)(torch.rand(2, 3, 8, 8), torch.tensor([0, 1]))
     assert type(mixed) is Tensor
+
+
+# ---- with patches of the user's own
+
+OWN = F1.hflip  # the library's own
+
+
+def counted(original: Callable[..., Any]) -> tuple[Callable[..., Any], list[int]]:
+    """Return a user's function in place of ``original``, and a list that grows with its calls."""
+    calls: list[int] = []
+
+    def hflip(image: Any) -> Any:
+        calls.append(1)
+        return original(image)
+
+    return hflip, calls
+
+
+def recorded_by(function: Callable[..., Any]) -> list[str]:
+    return [op.name for op in function(stand_in(pixels(0))).tape.ops]
+
+
+@pytest.fixture
+def undone() -> Iterator[None]:
+    """Put torchvision's own function back at the end."""
+    yield
+    F1.hflip = OWN
+
+
+@pytest.mark.usefixtures("undone")
+@pytest.mark.parametrize("back_while_recording", [True, False])
+def test_a_patch_from_before_is_undone_by_the_user_only(back_while_recording: bool) -> None:
+    mine, calls = counted(OWN)
+    F1.hflip = mine
+    with recording():
+        assert F1.hflip is mine and torch.equal(F1.hflip(pixels(0)), pixels(0).flip(-1))
+        with pytest.raises(NotRecordable):  # the user's function may do anything with the pixels
+            F1.hflip(stand_in(pixels(0)))
+        if back_while_recording:
+            F1.hflip = OWN
+    assert len(calls) == 2
+    assert F1.hflip is (OWN if back_while_recording else mine)
+    F1.hflip = OWN
+    with recording():
+        assert recorded_by(F1.hflip) == ["horizontal_flip"]
+    assert F1.hflip is OWN
+
+
+@pytest.mark.usefixtures("undone")
+def test_a_patch_undone_while_recording() -> None:
+    with recording():
+        saved = F1.hflip
+        F1.hflip, calls = counted(saved)
+        assert recorded_by(F1.hflip) == ["horizontal_flip"] and len(calls) == 1
+        F1.hflip = saved
+        assert recorded_by(F1.hflip) == ["horizontal_flip"] and len(calls) == 1
+    assert F1.hflip is OWN
+
+
+@pytest.mark.usefixtures("undone")
+def test_a_patch_undone_after_the_recording() -> None:
+    with recording():
+        saved = F1.hflip
+        mine, calls = counted(saved)
+        F1.hflip = mine
+    for _ in range(2):
+        assert F1.hflip is mine and torch.equal(F1.hflip(pixels(0)), pixels(0).flip(-1))
+        with recording():
+            assert F1.hflip is mine and recorded_by(F1.hflip) == ["horizontal_flip"]
+    assert len(calls) == 4
+    F1.hflip = saved
+    assert torch.equal(F1.hflip(pixels(0)), pixels(0).flip(-1))
+    with recording():
+        assert recorded_by(F1.hflip) == ["horizontal_flip"]
+    assert F1.hflip is OWN
+
+
+@pytest.mark.usefixtures("undone")
+def test_a_patch_from_between_two_recordings_stays_undone_by_them() -> None:
+    with recording():
+        assert recorded_by(F1.hflip) == ["horizontal_flip"]
+    mine, calls = counted(F1.hflip)
+    F1.hflip = mine
+    with recording():
+        assert torch.equal(F1.hflip(pixels(0)), pixels(0).flip(-1))
+    assert F1.hflip is mine and len(calls) == 1
+
+
+@pytest.mark.usefixtures("undone")
+def test_two_patches_of_which_the_first_is_undone_by_its_saved_original() -> None:
+    with recording():
+        mine, _ = counted(F1.hflip)
+        F1.hflip = mine
+        theirs, calls = counted(F1.hflip)
+        F1.hflip = theirs
+        assert recorded_by(F1.hflip) == ["horizontal_flip"]
+    assert F1.hflip is theirs and torch.equal(F1.hflip(pixels(0)), pixels(0).flip(-1)) and len(calls) == 2
+
+
+def test_a_chain_that_changes_from_sample_to_sample_undone() -> None:
+    chain = v2.Compose([v2.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32)])
+    recorder = Recorder(chain, 0)
+    with recording():
+        first = recorder(image(0))
+        chain.transforms[0] = lambda x: x + 1
+        second = recorder(image(0))
+    assert torch.equal(first.pixels(), image(0).flip(-1).float())
+    assert is_recording(second) and torch.equal(second.pixels(), (image(0) + 1).float())
+
+
+def test_an_image_kept_beyond_the_recording_passes_a_saved_function_undone() -> None:
+    with recording():
+        saved, kept = F1.hflip, stand_in(pixels(0))
+        invert = PIL.ImageOps.mirror
+        picture_kept = stand_in(picture(0))
+    assert torch.equal(saved(kept), pixels(0).flip(-1))
+    assert invert(picture_kept) == PIL.ImageOps.mirror(picture(0))
+
+
+# ---- several recordings at once
+
+
+def test_a_recording_inside_another_is_undone_first() -> None:
+    before = _attributes()
+    with recording(refused=frozenset({"rotate"}), copies=True):
+        session.site = 3
+        outer, number = _attributes(), session.number
+        with recording():
+            assert _session() == (frozenset(), False) and session.number != number
+            assert recorded_by(F1.hflip) == ["horizontal_flip"]
+        assert _session() == (frozenset({"rotate"}), True) and (session.site, session.number) == (3, number)
+        assert _attributes() == outer
+        assert recorded_by(F1.hflip) == ["horizontal_flip"]
+        with pytest.raises(ZeroDivisionError), recording():
+            raise ZeroDivisionError
+        assert recorded_by(F1.hflip) == ["horizontal_flip"]
+    assert _attributes() == before and not session.active
+
+
+def test_recordings_of_two_threads_end_in_either_order_undone() -> None:
+    before = _attributes()
+    begun, over = threading.Event(), threading.Event()
+    found: list[Any] = []
+
+    def other() -> None:
+        with recording(refused=frozenset({"rotate"})):
+            begun.set()
+            over.wait(60)
+            found.append((recorded_by(F1.hflip), session.refused))
+
+    thread = threading.Thread(target=other)
+    with recording(copies=True):
+        thread.start()
+        assert begun.wait(60)
+        assert _session() == (frozenset(), True)
+    assert not session.active  # in this thread
+    assert torch.equal(F1.hflip(stand_in(pixels(0))), pixels(0).flip(-1))
+    over.set()
+    thread.join()
+    assert found == [(["horizontal_flip"], frozenset({"rotate"}))]
+    assert _attributes() == before
+
+
+def test_another_thread_gets_pixels_undone() -> None:
+    recorder = Recorder(v1.Compose([v1.RandomHorizontalFlip(1.0), v1.RandomVerticalFlip(1.0)]), 0)
+    with recording(), ThreadPoolExecutor(1) as pool:
+        assert is_recording(recorder(pixels(0)))
+        assert torch.equal(pool.submit(recorder, pixels(0)).result(), pixels(0).flip(-1).flip(-2))
+    assert torch.equal(recorder(pixels(0)), pixels(0).flip(-1).flip(-2))
 
 
 # ---- other processes

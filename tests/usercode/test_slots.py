@@ -326,3 +326,39 @@ class TestUndone:
         transform = dataset.augment
         take_apart(lambda: dataset[1], find_slots(dataset))
         assert dataset.augment is transform
+
+
+# What user code does while a slot is replaced
+
+
+class Switching:
+    """Keeps its transform in an attribute, a list and a tuple."""
+
+    def __init__(self) -> None:
+        self.transform: Any = abs
+        self.several: Any = [abs, abs]
+        self.pair: Any = (abs, abs)
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+    def __len__(self) -> int:
+        return 9
+
+
+@pytest.mark.parametrize("name", ["transform", "several[1]", "pair[0]"])
+def test_a_transform_that_user_code_puts_there_stays(name: str) -> None:
+    dataset, theirs = Switching(), round
+    slot = next(slot for slot in find_slots(dataset) if slot.name == name)
+    with slot.replaced(len):
+        assert slot.get() is len
+        dataset.transform, dataset.several, dataset.pair = theirs, [theirs, theirs], (theirs, theirs)
+    assert (dataset.transform, dataset.several, dataset.pair) == (theirs, [theirs, theirs], (theirs, theirs))
+
+
+def test_a_list_that_grows_meanwhile_keeps_no_replacement() -> None:
+    dataset = Switching()
+    slot = next(slot for slot in find_slots(dataset) if slot.name == "several[1]")
+    with slot.replaced(len):
+        dataset.several.insert(0, round)
+    assert dataset.several == [round, abs, abs]

@@ -5,10 +5,15 @@ instead of in the worker only if two things are proven: its result depends on it
 no state and writes into nothing), and some way to run it for a whole batch on the device gives the CPU's results, for
 the user's own samples and any batching of them. The first proof runs in a process of its own, because a callable that
 keeps state changes during it.
+
+What a callable reads besides its input (attributes, globals, tensors) may change while the script runs. The device runs
+an independent copy (:mod:`.own_copy`), and a worker records a call only while the original reads the same
+(:mod:`.reads`).
 """
 
 from .held import Refused
 from .proof import Moved, Shapes, prove
+from .reads import Watched
 from .reference import Reference, reference_of
 
-__all__ = ["Moved", "Reference", "Refused", "Shapes", "prove", "reference_of"]
+__all__ = ["Moved", "Reference", "Refused", "Shapes", "Watched", "prove", "reference_of"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from ..threads import as_in_a_worker
 from .agreement import check_agreement
 from .forms import How, OnDevice, form
 from .held import Held, Refused
+from .own_copy import own_copy
 from .reference import Kind, Reference
 
 
@@ -22,10 +22,12 @@ from .reference import Kind, Reference
 class Shapes:
     """Result shapes and dtypes of a callable by those of its input, for the workers, which compute no results.
 
-    ``known`` holds those found so far, initially by the proof.
+    ``known`` holds those found so far, initially by the proof. ``proven`` is the digest of what the callable read in
+    the proof: it may move only while it reads the same.
     """
 
     fn: Callable[[Tensor], Tensor]
+    proven: str
     known: dict[Kind, Kind] = field(default_factory=dict)
 
     def out(self, shape: Sequence[int], dtype: torch.dtype) -> Kind:
@@ -65,7 +67,7 @@ class Moved:
 def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.device) -> Moved:
     """Return the first form of ``fn`` that gives the results of ``reference`` on ``device``.
 
-    A copy of ``fn`` runs there, so that the user's own object may change later.
+    A copy of ``fn`` runs there, so that the user's own objects, classes and globals may change later.
 
     Raises:
         Refused: no form does.
@@ -74,12 +76,14 @@ def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.de
         warnings.simplefilter("ignore")
         held = Held(fn)
         try:
-            own = copy.deepcopy(fn)
+            own = own_copy(fn)
         except Exception as error:
             raise Refused(f"what it holds cannot be copied: {error}") from error
         of_own = Held(own)
+        if of_own.digest != held.digest:
+            raise Refused("what it holds cannot be copied: a copy differs")
         on_device = OnDevice(of_own.tensors, device)
-        shapes = Shapes(fn, {group.given: group.made for group in reference.groups})
+        shapes = Shapes(fn, held.digest, {group.given: group.made for group in reference.groups})
         refusals = []
         for how in _forms(not reference.regular or _looks_at_pixels(own, shapes.known)):
             apply = form(how, own, on_device, device)

@@ -1,0 +1,3 @@
+"""A module of settings, as scripts have it."""
+
+GAIN = 1.5
