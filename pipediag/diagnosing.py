@@ -119,7 +119,7 @@ class Diagnosis(analysis.Diagnosis):
         device = self.session.device_type
         transforms = rung != HANDED_OVER
         if rung == LOADED_ONCE:
-            from .sample_cache.loader import cache
+            from .memo.loader import cache
 
             loader = cache(loader)
             kept = remedy_of(self.session, rung)

@@ -24,43 +24,32 @@ from ..errors import PipediagError, PlanRefused, RunOver, UsageError
 from ..frames import in_one_line
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, is_training, training_device
+from ..memo.loader import CachedLoader, cache
 from ..patches import hooked
 from ..remedy.handoff import why_not
 from ..remedy.remedied_run import RemediedRun
 from ..remedy.saved import SavedPlan
 from ..remedy.summary import class_name, why_nothing
-from ..sample_cache.loader import CachedLoader, cache
 from ..usercode.places import caller
 
 
 class _Cache:
-    """The kept samples of a loader, and of the loaders that the script makes in its place later."""
+    """What is kept for a loader, and for the loaders that the script makes in its place later."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
-        self.said, self._anew = False, ""
-        self.loader: CachedLoader | None = None
+        self.said = ""
+        self._loader: CachedLoader | None = None
 
     def __call__(self, loader: DataLoader[Any]) -> CachedLoader:
-        known = self.loader
-        self.loader = cache(loader, folder=self._folder) if known is None else known.followed_by(loader)
-        return self.loader
+        self._loader = cache(loader, folder=self._folder)
+        return self._loader
 
     def news(self) -> str:
-        """Return what happened to the samples since the last call, as text; empty if nothing did."""
-        store = None if self.loader is None else self.loader.store
-        if self.loader is None or store is None or not store.entries:
-            return ""
-        kept = f"{store.entries:,} samples kept, {store.used / 1e6:,.0f} MB"
-        news = [] if self.said else [*filter(None, (kept, self.loader.left_out))]
-        news += [self.loader.made_anew] if self.loader.made_anew not in ("", self._anew) else []
-        self.said, self._anew = True, self.loader.made_anew
-        return "; ".join(news)
-
-    @property
-    def why_not(self) -> str:
-        """Why no samples are kept; empty if they are."""
-        return "" if self.loader is None or self.loader.store is not None else self.loader.plan
+        """Return what is kept, unless that was said before."""
+        plan = "" if self._loader is None else self._loader.plan
+        news, self.said = "" if plan == self.said else plan, plan
+        return news
 
 
 class _Seen:
@@ -238,7 +227,6 @@ class Rerouting:
             hook = self._hook.aside
             made = RemediedRun(loader, device, native, hook, self._warn, transforms, self._approximate, kept)
             if self._plan is not None:
-                self._plan.check_cache(kept.why_not if kept is not None else "")
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused:
             raise
@@ -247,13 +235,13 @@ class Rerouting:
             self._warn(f"nothing was moved from the loader at {seen.where}: {why}")
             return None
         self._say_moved(seen, made, device, transforms)
-        changed = not transforms if kept is None else not kept.why_not
+        changed = kept is not None or not transforms
         return made if made.offloaded.plan.pieces or changed else None
 
     def _say_moved(self, seen: _Seen, made: RemediedRun, device: torch.device, transforms: bool) -> None:
         plan = made.offloaded.plan
-        if seen.kept is not None and seen.kept.loader is not None:
-            self._say(f"samples of the loader at {seen.where}: {seen.kept.loader.plan}")
+        if seen.kept is not None:
+            self._say(f"what library calls read and decode for the loader at {seen.where} is kept")
         if not plan.pieces:
             if transforms:
                 self._say(f"nothing was moved from the loader at {seen.where}: {why_nothing(plan)}")
@@ -271,7 +259,7 @@ class Rerouting:
     def _say_news(self, seen: _Seen) -> None:
         news = "" if seen.kept is None else seen.kept.news()
         if news:
-            self._say(f"samples of the loader at {seen.where}: {news}")
+            self._say(f"the loader at {seen.where}: {news}")
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for seen in self._seen:
