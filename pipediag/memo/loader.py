@@ -107,16 +107,18 @@ def cache(loader: DataLoader[Any], *, folder: Path | str | None = None, nbytes: 
 
 def with_memo(loader: DataLoader[Any], memo: Memo) -> CachedLoader:
     """Return a copy of the loader that uses ``memo``."""
-    twin = copy.copy(loader)
-    twin.__class__ = _cached_class(type(loader))
+    twin: Any = copy.copy(loader)
+    kind: Any = type(loader)
+    twin.__class__ = _cached_class(kind)
     twin.__dict__.update(_iterator=None, memo=memo)  # a loader refuses assignments once it is made
     if loader.num_workers:
         twin.__dict__["worker_init_fn"] = InitWorker(memo, loader.worker_init_fn)
-    return twin  # type: ignore[return-value]
+    cached: CachedLoader = twin
+    return cached
 
 
 @functools.cache
-def _cached_class(kind: type) -> type:
+def _cached_class(kind: Any) -> Any:
     if kind is DataLoader:
         return CachedLoader
     return type(kind.__name__, (CachedLoader, kind), {"__module__": kind.__module__})

@@ -174,6 +174,6 @@ class Memo:
     def _judge(self, family: int) -> None:
         """Stop looking at a family that fills the room with what does not recur."""
         made, stored = self.tally.of(family, MADE), self.tally.of(family, BYTES)
-        if made >= _JUDGED and stored > _UNPROVEN * self.arena.room:
-            if self.tally.of(family, HITS) < _RECURRING * made:
-                self._idle.add(family)
+        fills = made >= _JUDGED and stored > _UNPROVEN * self.arena.room
+        if fills and self.tally.of(family, HITS) < _RECURRING * made:
+            self._idle.add(family)

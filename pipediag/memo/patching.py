@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from ..patches import live
@@ -21,7 +21,7 @@ def layered(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) ->
     have replaced the library's own function already: what theirs does is not known.
     """
     plain = getattr(owner, name, None)
-    if plain is None or not is_the_librarys(plain):
+    if plain is None or not _is_the_librarys(plain, owner):
         yield
         return
     stand_in, active = make(plain), True
@@ -44,10 +44,11 @@ def layered(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) ->
                     setattr(owner, name, own)
 
 
-def is_the_librarys(function: Any) -> bool:
-    """Return whether a function's code is in the package that it says it is from; True for compiled ones."""
+def _is_the_librarys(function: Any, owner: Any) -> bool:
+    """Return whether a function's code is in the package that has it; True for compiled ones."""
     if not isinstance(function, FunctionType):
         return True
-    package = sys.modules.get(function.__module__.partition(".")[0])
-    folder = os.path.dirname(getattr(package, "__file__", None) or "?")
-    return not hasattr(function, "__wrapped__") and function.__code__.co_filename.startswith(folder + os.sep)
+    module = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+    file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None) or "?"
+    own = os.path.dirname(file) + os.sep if os.path.basename(file) == "__init__.py" else file
+    return not hasattr(function, "__wrapped__") and function.__code__.co_filename.startswith(own)

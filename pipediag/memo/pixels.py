@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 #: Bytes of a pixel in memory, by mode.
-_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "LA": 4, "RGB": 4, "RGBA": 4, "RGBX": 4, "CMYK": 4, "I": 4, "F": 4}
+_BYTES = {"L": 1, "P": 1, "I;16": 2, "LA": 4, "RGB": 4, "RGBA": 4, "RGBX": 4, "CMYK": 4, "I": 4, "F": 4}
 
 
 def pixels_of(picture: Any) -> bytearray | None:
@@ -37,4 +37,4 @@ def _mapped(mode: str, size: tuple[int, int], data: Any) -> Any:
 def _core() -> Any:
     from PIL import Image
 
-    return Image.core
+    return vars(Image)["core"]

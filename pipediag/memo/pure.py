@@ -52,7 +52,8 @@ def pure(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 warnings.warn(f"{function.__qualname__} draws random numbers: its results are not kept", stacklevel=5)
             return result
 
-        return _recalled(active.memos[-1], function, made, lambda: drawing, args, kwargs)
+        result: _R = _recalled(active.memos[-1], function, made, lambda: drawing, args, kwargs)
+        return result
 
     return remembered
 

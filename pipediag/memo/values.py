@@ -1,6 +1,7 @@
 """Turn results into bytes and back: arrays, tensors, pictures, simple values, and tuples, lists and dicts of them.
 
-What comes back is new and writable, and equal in type, dtype, shape and strides. What cannot come back equal is refused.
+What comes back is new and writable, and equal in type, dtype, shape and strides. What cannot come back equal is
+refused.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class _Packing:
         if odd or value.layout != torch.strided or not _is_dense(value):
             raise Unfit
         nbytes = value.numel() * value.element_size()
-        where = self._put(_memory(value.data_ptr(), nbytes), value.data_ptr(), nbytes)
+        where = self._put(_memory(value, nbytes), value.data_ptr(), nbytes)
         return "tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape), value.stride(), where
 
     def _picture(self, value: Any) -> Any:
@@ -127,7 +128,7 @@ def _unpacked(head: Any, body: memoryview) -> Any:
 def _array(body: memoryview, dtype: str, shape: tuple[int, ...], order: Any, where: tuple[int, int]) -> Any:
     import numpy as np
 
-    out = np.empty(shape, dtype, order)
+    out: Any = np.empty(shape, dtype, order)
     if out.size:
         out.reshape(-1, order=order).view(np.uint8)[:] = np.frombuffer(_cut(body, where), np.uint8)
     return out
@@ -143,7 +144,7 @@ def _tensor(body: memoryview, dtype: str, shape: Any, strides: Any, where: tuple
     import torch
 
     out = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
-    _memory(out.data_ptr(), where[1])[:] = _cut(body, where)
+    _memory(out, where[1])[:] = _cut(body, where)
     return out
 
 
@@ -171,16 +172,20 @@ def _cut(body: memoryview, where: tuple[int, int]) -> memoryview:
     return body[where[0] : where[0] + where[1]]
 
 
-def _memory(address: int, nbytes: int) -> memoryview:
+def _memory(tensor: Any, nbytes: int) -> memoryview:
+    """Return the memory of a tensor, which lives as long."""
     if not nbytes:
         return memoryview(bytearray())
-    return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
+    memory: Any = (ctypes.c_ubyte * nbytes).from_address(tensor.data_ptr())
+    memory.owner = tensor
+    return memoryview(memory).cast("B")
 
 
 def _is_dense(tensor: Any) -> bool:
     """Return whether the elements fill a block of memory without a hole, in any order of dimensions."""
     expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size != 1):
+    dims = zip(tensor.stride(), tensor.shape, strict=True)
+    for stride, size in sorted((stride, size) for stride, size in dims if size != 1):
         if stride != expected:
             return False
         expected *= size

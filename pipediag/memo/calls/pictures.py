@@ -68,7 +68,7 @@ def _pillow() -> tuple[Any, logging.Logger, tuple[str, ...]]:
     """Return the module whose settings count, the logger, and the versions."""
     from PIL import Image, ImageFile
 
-    core = Image.core
+    core: Any = vars(Image)["core"]
     return ImageFile, logging.getLogger("PIL"), (core.PILLOW_VERSION, core.jpeglib_version, core.zlib_version)
 
 
@@ -83,27 +83,14 @@ def _packed(picture: Any, before: dict[str, Any], place: int | None) -> Packed:
     Raises:
         Unfit: it left what a hit cannot leave.
     """
-    after = vars(picture)
-    info = {name: one for name, one in picture.info.items() if before["info"].get(name, picture) != one}
-    same_palette = before["palette"] is picture.palette
+    after, image = vars(picture), picture.im
     gone = set(before) - set(after) or set(before["info"]) - set(picture.info)
-    image = picture.im
-    if (place is None) != _closes(picture):
+    closed = picture.fp is None and (place is None) == _closes(picture)
+    if gone or not closed or picture.tile or picture.readonly or picture.map is not None:
         raise Unfit
-    if (
-        gone
-        or not same_palette
-        or picture.readonly
-        or picture.map is not None
-        or picture.tile
-        or picture.fp is not None
-    ):
+    if (image.mode, image.size) != (picture.mode, picture.size) or before["palette"] is not picture.palette:
         raise Unfit
-    if (image.mode, image.size) != (picture.mode, picture.size) or (before["_mode"], before["_size"]) != (
-        picture._mode,
-        picture._size,
-    ):
-        raise Unfit
+    info = {name: one for name, one in picture.info.items() if before["info"].get(name, picture) != one}
     changed = {
         name: one
         for name, one in after.items()
