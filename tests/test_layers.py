@@ -26,7 +26,19 @@ LAYERS = (
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 #: Packages that work without torch and numpy.
-PURE = ("arguments", "errors", "frames", "imports", "lifeline", "marker", "patches", "_version", "session", "analysis", "report")
+PURE = (
+    "arguments",
+    "errors",
+    "frames",
+    "imports",
+    "lifeline",
+    "marker",
+    "patches",
+    "_version",
+    "session",
+    "analysis",
+    "report",
+)
 
 
 def modules() -> list[Path]:

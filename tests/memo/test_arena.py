@@ -156,5 +156,5 @@ class TestInAFolder:
 
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(UsageError, match="results cannot be kept in .*; name a folder"):
+        with pytest.raises(UsageError, match=r"results cannot be kept in .*; name a folder"):
             Arena.create(1 << 20, tmp_path / "file")

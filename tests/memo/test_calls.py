@@ -74,7 +74,9 @@ def imdecode(files: Path) -> Any:
 
 def sound(files: Path) -> Any:
     soundfile = pytest.importorskip("soundfile")
-    return soundfile.read(str(files / "a.wav")), soundfile.read(files / "a.wav", frames=5, dtype="int16", always_2d=True)
+    return soundfile.read(str(files / "a.wav")), soundfile.read(
+        files / "a.wav", frames=5, dtype="int16", always_2d=True
+    )
 
 
 READS: list[tuple[Callable[[Path], Any], int]] = [

@@ -173,7 +173,19 @@ class Stream(IterableDataset[Tensor]):
         self.epoch = epoch
 
 
-KINDS = [Pictures, InConfig, Shared, OnTheClass, InAGlobal, OfTheWorker, Late, Counting, Together, Recompressed, InPlace]
+KINDS = [
+    Pictures,
+    InConfig,
+    Shared,
+    OnTheClass,
+    InAGlobal,
+    OfTheWorker,
+    Late,
+    Counting,
+    Together,
+    Recompressed,
+    InPlace,
+]
 
 
 def train(dataset: Any, wrap: Callable[[Any], Any], **settings: Any) -> list[Any]:

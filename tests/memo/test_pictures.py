@@ -176,9 +176,7 @@ def test_other_bytes_of_the_same_size(memo: Memo) -> None:
     assert memo.hits == 2
 
 
-def test_a_file_that_was_just_written_is_not_kept(
-    folder: Path, memo: Memo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_just_written_is_not_kept(folder: Path, memo: Memo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipediag.memo.keys.SETTLED", 60.0)
     path = saved(folder, "a.png", "RGB", {})
     with memo.installed():
@@ -193,13 +191,13 @@ def test_a_truncated_file_fails_each_time(folder: Path, memo: Memo, monkeypatch:
         path.write_bytes(path.read_bytes()[:-400])
         with memo.installed():
             for _ in range(3):
-                with pytest.raises(OSError, match="(?i)truncated"):
+                with pytest.raises(OSError, match=r"(?i)truncated"):
                     Image.open(path).load()
             monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
             lenient = [opened(path) for _ in range(3)]
             assert lenient[0] == lenient[1] == lenient[2]
             monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", False)
-            with pytest.raises(OSError, match="(?i)truncated"):
+            with pytest.raises(OSError, match=r"(?i)truncated"):
                 Image.open(path).load()
 
 
@@ -219,7 +217,7 @@ def test_frames_closing_and_verifying_are_pillows(folder: Path, memo: Memo) -> N
             Image.open(path).verify()
             verified = Image.open(path)
             verified.verify()
-            with pytest.raises(Exception):  # noqa: B017
+            with pytest.raises(Exception):
                 verified.load()
             with Image.open(moving) as picture:
                 found = []
