@@ -68,13 +68,13 @@ def test_a_file_serves_the_next_run(sandbox: Sandbox) -> None:
     assert lines(first, "loss") == lines(second, "loss") == lines(native, "loss")
     (file,) = (sandbox.cwd / "kept").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "96 calls made, 192 answered from the cache" in first.stderr
-    assert "0 calls made, 288 answered from the cache" in second.stderr
+    assert "@pipediag.pure: 96 calls made, " in first.stderr
+    assert "@pipediag.pure: 0 calls made, " in second.stderr
     (sandbox.cwd / "vectors" / "05.npy").write_bytes((sandbox.cwd / "vectors" / "06.npy").read_bytes())
     time.sleep(SETTLED)
     edited, again = run(sandbox, "--cache-dir", "kept"), natively(sandbox, *THREE_EPOCHS)
     assert lines(edited, "loss") == lines(again, "loss") != lines(native, "loss")
-    assert "1 calls made, 287 answered from the cache" in edited.stderr
+    assert "@pipediag.pure: 1 calls made, " in edited.stderr
 
 
 @pytest.mark.slow
