@@ -12,20 +12,33 @@ from .marker import stage
 
 if TYPE_CHECKING:
     from .diagnosing import Diagnosis, diagnose
+    from .memo.loader import cache
+    from .memo.pure import pure
     from .remedy import offload
     from .remedy.streams.branches import fork_join
     from .remedy.streams.pipeline import StagePipeline
-    from .sample_cache.loader import cache
     from .session import Session
 
-__all__ = ["Diagnosis", "Session", "StagePipeline", "__version__", "cache", "diagnose", "fork_join", "offload", "stage"]
+__all__ = [
+    "Diagnosis",
+    "Session",
+    "StagePipeline",
+    "__version__",
+    "cache",
+    "diagnose",
+    "fork_join",
+    "offload",
+    "pure",
+    "stage",
+]
 
 _WHERE = {
     "diagnose": ".diagnosing",
     "Diagnosis": ".diagnosing",
     "Session": ".session",
     "offload": ".remedy",
-    "cache": ".sample_cache.loader",
+    "cache": ".memo.loader",
+    "pure": ".memo.pure",
     "StagePipeline": ".remedy.streams.pipeline",
     "fork_join": ".remedy.streams.branches",
 }

@@ -285,7 +285,7 @@ def sweep(request: Request, varied: tuple[str, ...], results: Results) -> int:
 @cli.command(context_settings=_SCRIPT)
 @_file("--plan", "The plan written by analyze --apply --plan FILE.")
 @click.option("--approximate", is_flag=True, help=f"Without a plan: {_DECODES}")
-@_file("--cache-dir", "Keep the deterministic part of each sample in files in DIR.", "DIR")
+@_file("--cache-dir", "Keep what library calls read and decode in a file in DIR, for later runs too.", "DIR")
 @_script
 def run(
     script: str, args: tuple[str, ...], module: bool, plan: str | None, approximate: bool, cache_dir: str | None

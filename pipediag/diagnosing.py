@@ -122,7 +122,7 @@ class Diagnosis(analysis.Diagnosis):
         rung = REMEDIED if came is None else came.rung
         transforms = rung != HANDED_OVER
         if rung == LOADED_ONCE:
-            from .sample_cache.loader import cache
+            from .memo.loader import cache
 
             loader = cache(loader)
             kept = remedy_of(self.session, rung)

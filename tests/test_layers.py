@@ -11,14 +11,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "pipediag"
 #: Packages and single modules, lowest first; those in one line do not import from each other.
 LAYERS = (
-    ("errors", "frames", "lifeline", "marker", "patches", "_version"),
+    ("errors", "frames", "imports", "lifeline", "marker", "patches", "_version"),
     ("arguments", "session"),
     ("analysis",),
     ("usercode", "report"),
     ("measure",),
-    ("loop",),
+    ("loop", "memo"),
     ("remedy",),
-    ("sample_cache",),
     ("ladder",),
     ("diagnosing", "host"),
     ("commands", "demo"),
@@ -27,7 +26,19 @@ LAYERS = (
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 #: Packages that work without torch and numpy.
-PURE = ("arguments", "errors", "frames", "lifeline", "marker", "patches", "_version", "session", "analysis", "report")
+PURE = (
+    "arguments",
+    "errors",
+    "frames",
+    "imports",
+    "lifeline",
+    "marker",
+    "patches",
+    "_version",
+    "session",
+    "analysis",
+    "report",
+)
 
 
 def modules() -> list[Path]:

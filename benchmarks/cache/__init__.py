@@ -1,1 +1,1 @@
-"""What ``pipediag.cache`` gains on six kinds of data, beside samples that are in memory already."""
+"""What ``pipediag.cache`` gains on five kinds of data, beside samples that are in memory already."""

@@ -1,12 +1,10 @@
-"""Six kinds of data as users load them: files, datasets, transforms and collate functions."""
+"""Five kinds of data as users load them: files, datasets, transforms and collate functions."""
 
 from __future__ import annotations
 
 import csv
-import itertools
-import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +13,16 @@ import numpy as np
 import torch
 from scipy.io import wavfile
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, default_collate
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
+import pipediag
+
 from ..decode import photo, write_photos
 
 CLASSES = 16
-#: Files with content of their own; the others are links to them, since writing takes longer than reading.
+#: Files with content of their own; the others are copies of them.
 _DISTINCT = 64
 
 Transform = Callable[[Any], Any]
@@ -38,8 +37,7 @@ class Kind:
         batch: samples a batch.
         write: writes so many samples to an empty folder.
         dataset: opens the folder; as in torchvision, ``dataset(folder, transform)[index]`` is (sample, label).
-        fixed: the first transforms, which draw nothing at random.
-        random: the transforms after them.
+        transforms: what is done with a sample that is loaded.
         collate: makes a batch of samples.
     """
 
@@ -47,16 +45,15 @@ class Kind:
     batch: int
     write: Callable[[Path, int], None]
     dataset: Callable[[Path, Transform], Dataset[Any]]
-    fixed: Sequence[Transform]
-    random: Sequence[Transform]
+    transforms: Sequence[Transform]
     collate: Callable[[list[Any]], Any] = default_collate
 
 
-def _link(files: Sequence[Path], number: int) -> None:
-    """Add links to the ``files`` until there are ``number`` of them."""
+def _copy(files: Sequence[Path], number: int) -> None:
+    """Add copies of the ``files`` until there are ``number`` of them."""
     for i in range(len(files), number):
         file = files[i % len(files)]
-        os.link(file, file.with_name(f"{i:06}{file.suffix}"))
+        shutil.copyfile(file, file.with_name(f"{i:06}{file.suffix}"))
 
 
 # ---- images
@@ -69,12 +66,12 @@ def _write_pngs(folder: Path, number: int) -> None:
         path.parent.mkdir(exist_ok=True)
         photo(np.random.default_rng(i), 400, 300).save(path)
         files.append(path)
-    _link(files, number)
+    _copy(files, number)
 
 
 def _write_jpegs(folder: Path, number: int) -> None:
     write_photos(folder, min(number, _DISTINCT))
-    _link(sorted(folder.glob("*/*.jpg")), number)
+    _copy(sorted(folder.glob("*/*.jpg")), number)
 
 
 def _images(folder: Path, transform: Transform) -> Dataset[Any]:
@@ -115,7 +112,7 @@ def _write_volumes(folder: Path, number: int) -> None:
     for i, path in enumerate(files):
         volume = ramp[:, None, None] + ramp[:, None] / 2 + np.random.default_rng(i).normal(0, 20, (64, 64, 64))
         np.savez_compressed(path, volume=volume.astype(np.int16), label=i % CLASSES)
-    _link(files, number)
+    _copy(files, number)
 
 
 # ---- audio
@@ -169,73 +166,7 @@ def _write_clips(folder: Path, number: int) -> None:
     for i, path in enumerate(files):
         tone = np.sin(2 * np.pi * 110 * (1 + i) * seconds) + np.random.default_rng(i).normal(0, 0.2, len(seconds))
         wavfile.write(path, _HERTZ, (8000 * tone).clip(-32768, 32767).astype(np.int16))
-    _link(files, number)
-
-
-# ---- text
-
-_SYLLABLES = [first + second for first in "bcdfghjklmnpqrstvwxyz" for second in "aeiou"]
-
-
-class Lines(Dataset):  # type: ignore[type-arg]
-    """Lines of a text file, each with its label before a tab; all are read at the beginning."""
-
-    def __init__(self, folder: Path, transform: Transform) -> None:
-        self.lines = (folder / "lines.txt").read_text().splitlines()
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        label, text = self.lines[index].split("\t", 1)
-        return self.transform(text), int(label)
-
-
-class Tokenise:
-    """Byte-pair encoding in Python: in each word, the neighbours with the lowest rank are merged first."""
-
-    def __init__(self, merges: Mapping[tuple[str, str], int]) -> None:
-        self.merges = dict(merges)
-        self.ids = {"": 0, **{first + second: rank + 1 for (first, second), rank in merges.items()}}
-        self.words = re.compile(r"\w+|[^\w\s]")
-
-    def __call__(self, text: str) -> Tensor:
-        """Return the numbers of the tokens, int64; unknown ones are 0."""
-        tokens = itertools.chain.from_iterable(map(self.split, self.words.findall(text.lower())))
-        return torch.tensor([self.ids.get(token, 0) for token in tokens])
-
-    def split(self, word: str) -> list[str]:
-        """Return the word's tokens."""
-        tokens = list(word)
-        while len(tokens) > 1:
-            ranks = [self.merges.get(pair, len(self.merges)) for pair in itertools.pairwise(tokens)]
-            lowest = min(ranks)
-            if lowest == len(self.merges):
-                break
-            at = ranks.index(lowest)
-            tokens[at : at + 2] = [tokens[at] + tokens[at + 1]]
-        return tokens
-
-
-def _merges() -> dict[tuple[str, str], int]:
-    """Return ranks: letters merge to syllables, and pairs of these to longer tokens."""
-    pairs = [(syllable[0], syllable[1]) for syllable in _SYLLABLES]
-    return {pair: rank for rank, pair in enumerate([*pairs, *itertools.product(_SYLLABLES, _SYLLABLES)])}
-
-
-def _padded(samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    """Collate token numbers to (batch, longest)."""
-    tokens, labels = zip(*samples, strict=True)
-    return pad_sequence(tokens, batch_first=True), torch.tensor(labels)
-
-
-def _write_lines(folder: Path, number: int) -> None:
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice(_SYLLABLES, rng.integers(1, 5))) for _ in range(2000)]
-    with (folder / "lines.txt").open("w") as file:
-        for i in range(number):
-            file.write(f"{i % CLASSES}\t{' '.join(rng.choice(words, rng.integers(60, 140)))}.\n")
+    _copy(files, number)
 
 
 # ---- tables
@@ -256,10 +187,17 @@ class Rows(Dataset):  # type: ignore[type-arg]
         return len(self.begins)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        with self.path.open("rb") as file:
-            file.seek(self.begins[index])
-            *values, label = next(csv.reader([file.readline().decode()]))
-        return self.transform(torch.tensor([float(value) for value in values])), int(label)
+        values, label = parsed(self.path, int(self.begins[index]))
+        return self.transform(values), label
+
+
+@pipediag.pure
+def parsed(path: Path, begin: int) -> tuple[Tensor, int]:
+    """Return the values and the label of the row that begins there."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        *values, label = next(csv.reader([file.readline().decode()]))
+    return torch.tensor([float(value) for value in values]), int(label)
 
 
 class Standardise:
@@ -288,10 +226,9 @@ def _write_rows(folder: Path, number: int) -> None:
 _CROPPED = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor()]
 
 KINDS = {
-    "png": Kind(1200, 32, _write_pngs, _images, [], _CROPPED),
-    "jpeg": Kind(1600, 32, _write_jpegs, _images, [], _CROPPED),
-    "npz": Kind(1600, 32, _write_volumes, Volumes, [], [RandomCrop3D(48)]),
-    "wav": Kind(1600, 32, _write_clips, Clips, [LogSpectrogram(400, 160)], [TimeMask(40)]),
-    "text": Kind(10_000, 64, _write_lines, Lines, [Tokenise(_merges())], [], _padded),
-    "csv": Kind(14_000, 256, _write_rows, Rows, [Standardise(100, 15)], [Noise(0.1)]),
+    "png": Kind(1200, 32, _write_pngs, _images, _CROPPED),
+    "jpeg": Kind(1600, 32, _write_jpegs, _images, _CROPPED),
+    "npz": Kind(1600, 32, _write_volumes, Volumes, [RandomCrop3D(48)]),
+    "wav": Kind(1600, 32, _write_clips, Clips, [LogSpectrogram(400, 160), TimeMask(40)]),
+    "csv": Kind(14_000, 256, _write_rows, Rows, [Standardise(100, 15), Noise(0.1)]),
 }

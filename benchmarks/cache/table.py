@@ -19,13 +19,12 @@ def summary(repetitions: Sequence[Row]) -> Row:
         ``first_epoch``: the first epoch with the cache over the plain one;
         ``gain``: the second epoch, plain over cached;
         ``share_of_ceiling``: the second epoch, ceiling over cached; 1 if reading back costs nothing;
-        ``cache_call_s``, ``predicted_bytes``, ``kept_bytes``: as in the repetitions; None if one has none;
+        ``cache_call_s``, ``kept_bytes``: as in the repetitions;
         ``losses_equal``: True if they are in all repetitions.
     """
 
-    def median(name: str) -> float | None:
-        values = [one[name] for one in repetitions]
-        return None if None in values else statistics.median(values)
+    def median(name: str) -> float:
+        return statistics.median(one[name] for one in repetitions)
 
     def ratio(of: str, over: str, epoch: int) -> float:
         return statistics.median(one["epochs_s"][of][epoch] / one["epochs_s"][over][epoch] for one in repetitions)
@@ -38,7 +37,7 @@ def summary(repetitions: Sequence[Row]) -> Row:
         "first_epoch": ratio("cached", "plain", 0),
         "gain": ratio("plain", "cached", 1),
         "share_of_ceiling": ratio("ceiling", "cached", 1),
-        **{name: median(name) for name in ("cache_call_s", "predicted_bytes", "kept_bytes")},
+        **{name: median(name) for name in ("cache_call_s", "kept_bytes")},
         "losses_equal": all(one["losses_equal"] for one in repetitions),
     }
 
@@ -61,11 +60,6 @@ def _cells(row: Row) -> dict[str, str]:
         "epoch 1: cached / plain": f"{medians['first_epoch']:.2f}",
         "epoch 2: plain / cached": f"{medians['gain']:.2f}",
         "epoch 2: in memory / cached": f"{medians['share_of_ceiling']:.2f}",
-        "predicted MB": _megabytes(medians["predicted_bytes"]),
-        "kept MB": _megabytes(medians["kept_bytes"]),
+        "kept MB": f"{medians['kept_bytes'] / 1e6:.1f}",
         "losses": "equal" if medians["losses_equal"] else "DIFFER",
     }
-
-
-def _megabytes(nbytes: float | None) -> str:
-    return "-" if nbytes is None else f"{nbytes / 1e6:.1f}"

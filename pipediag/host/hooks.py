@@ -7,17 +7,16 @@ one hook there. The measurement is set up when the first loader is iterated.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from ..imports import when_imported
 from ..loop.iterator_makers import get_iterator_replaced
 from ..patches import hooked, replaced
 
@@ -90,61 +89,6 @@ def _patched(name: str, patch: Callable[[ModuleType], AbstractContextManager[Non
     """Enter ``patch(module)`` once the module is imported; leave it with this context, or by closing the stack."""
     with ExitStack() as stack, when_imported(name, lambda module: stack.enter_context(patch(module))):
         yield stack
-
-
-@contextmanager
-def when_imported(name: str, action: Callable[[ModuleType], None]) -> Iterator[None]:
-    """Call ``action`` with the module right after its first import, or now if it is already imported."""
-    if name in sys.modules:
-        action(sys.modules[name])
-        yield
-        return
-    finder = _Finder(name, action)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        if finder in sys.meta_path:
-            sys.meta_path.remove(finder)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
-        self._name, self._action = name, action
-        self._pid = os.getpid()
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name or os.getpid() != self._pid:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self._action)
-                return spec
-        return None
-
-
-class _Loader(importlib.abc.Loader):
-    """A loader that runs the module through its own loader, restores that loader, and calls ``action``."""
-
-    def __init__(self, own: Any, action: Callable[[ModuleType], None]) -> None:
-        self._own, self._action = own, action
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._own.create_module(spec)  # type: ignore[no-any-return]
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._own
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._own
-        self._own.exec_module(module)
-        self._action(module)
 
 
 #: Beginnings and parts of the paths of files that are not results of the script.

@@ -27,6 +27,8 @@ from ..frames import in_one_line
 from ..loop.identity import Place, Places
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, is_training, training_device
+from ..memo.loader import CachedLoader, cache, told
+from ..memo.memo import Memo
 from ..patches import hooked
 from ..remedy.handoff import why_not
 from ..remedy.known import Known
@@ -34,38 +36,27 @@ from ..remedy.remedied_run import Course, RemediedRun
 from ..remedy.saved import SavedPlan
 from ..remedy.summary import class_name, why_nothing
 from ..remedy.unmeasured import why_not_moved
-from ..sample_cache.loader import CachedLoader, cache
 from ..usercode.places import caller
 
 
 class _Cache:
-    """The kept samples of a loader, and of the loaders that the script makes in its place later."""
+    """What is kept for a loader, and for the loaders that the script makes in its place later."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
-        self.said, self._anew = False, ""
-        self.loader: CachedLoader | None = None
+        self.said = ""
+        self._memo: Memo | None = None
 
     def __call__(self, loader: DataLoader[Any]) -> CachedLoader:
-        known = self.loader
-        self.loader = cache(loader, folder=self._folder) if known is None else known.followed_by(loader)
-        return self.loader
+        cached = cache(loader, folder=self._folder)
+        self._memo = cached.memo
+        return cached
 
     def news(self) -> str:
-        """Return what happened to the samples since the last call, as text; empty if nothing did."""
-        store = None if self.loader is None else self.loader.store
-        if self.loader is None or store is None or not store.entries:
-            return ""
-        kept = f"{store.entries:,} samples kept, {store.used / 1e6:,.0f} MB"
-        news = [] if self.said else [*filter(None, (kept, self.loader.left_out))]
-        news += [self.loader.made_anew] if self.loader.made_anew not in ("", self._anew) else []
-        self.said, self._anew = True, self.loader.made_anew
-        return "; ".join(news)
-
-    @property
-    def why_not(self) -> str:
-        """Why no samples are kept; empty if they are."""
-        return "" if self.loader is None or self.loader.store is not None else self.loader.plan
+        """Return what is kept, unless that was said before."""
+        plan = "" if self._memo is None else told(self._memo)
+        news, self.said = "" if plan == self.said else plan, plan
+        return news
 
 
 class _Site:
@@ -297,7 +288,6 @@ class Rerouting:
                 course,
             )
             if self._plan is not None:
-                self._plan.check_cache(kept.why_not if kept is not None else "")
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused:
             raise
@@ -306,8 +296,7 @@ class Rerouting:
             self._warn_once(site, f"nothing was moved from the loader at {site.where}: {why}")
             return None
         self._say_moved(site, made, device, transforms)
-        changed = not transforms if kept is None else not kept.why_not
-        if not (made.offloaded.plan.pieces or changed):
+        if transforms and kept is None and not made.offloaded.plan.pieces:
             return None
         site.course = course
         return made
@@ -322,8 +311,8 @@ class Rerouting:
 
     def _say_moved(self, site: _Site, made: RemediedRun, device: torch.device, transforms: bool) -> None:
         plan = made.offloaded.plan
-        if site.kept is not None and site.kept.loader is not None:
-            self._say_once(site, f"samples of the loader at {site.where}: {site.kept.loader.plan}")
+        if site.kept is not None:
+            self._say_once(site, f"what library calls read and decode for the loader at {site.where} is kept")
         if not plan.pieces:
             if transforms:
                 self._say_once(site, f"nothing was moved from the loader at {site.where}: {why_nothing(plan)}")
@@ -343,7 +332,7 @@ class Rerouting:
     def _say_news(self, site: _Site) -> None:
         news = "" if site.kept is None else site.kept.news()
         if news:
-            self._say(f"samples of the loader at {site.where}: {news}")
+            self._say(f"the loader at {site.where}: {news}")
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for site in self._sites.values():

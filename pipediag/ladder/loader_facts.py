@@ -12,9 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
 from ..loop.copies import require_no_state
-from ..sample_cache.suitable import fetches_together, why_unsuitable
 from ..session import Loader, Place
-from ..usercode.chain import draws_at_random
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
 from ..usercode.places import place_of, placed
@@ -41,20 +39,16 @@ def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
         transform=_transform_place(loader.dataset, dataset_code),
         collate=place_of(loader.collate_fn),
         uncached=_why_uncached(loader),
-        together=fetches_together(loader.dataset),
     )
 
 
 def _why_uncached(loader: DataLoader[Any]) -> str:
-    """Return why a cache would keep none of its samples, as far as the loader and the dataset's own code show it."""
+    """Return why ``run`` would keep nothing of what this loader reads."""
     try:
         require_no_state(loader)
     except UsageError as reason:
         return str(reason)
-    _, method = _item_method(loader.dataset)
-    if why := why_unsuitable(loader):
-        return why
-    return "its samples draw from a random generator outside its transforms" if draws_at_random(method) else ""
+    return ""
 
 
 def _dataset_place(dataset: Any) -> Place:

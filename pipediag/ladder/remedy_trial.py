@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.remedy import outcome, remedy_of
 from ..analysis.thresholds import GATE
@@ -30,8 +30,8 @@ from .delivery import NO_COST, Delivery
 from .loop_side import LoopSide
 
 if TYPE_CHECKING:
+    from ..memo.loader import CachedLoader
     from ..remedy import OffloadedLoader
-    from ..sample_cache.loader import CachedLoader
 
 #: Returns a context within which an analysis ignores iterated loaders.
 Aside = Callable[[], AbstractContextManager[None]]
@@ -44,7 +44,7 @@ _CERTIFYING, _CERTIFYING_SHARE = 30.0, 0.25
 _READY = 4
 #: A batch that arrives within this many seconds was already queued.
 _AT_ONCE = 2e-3
-#: Maximum bytes of samples that are kept for a trial; one batch for each worker is always kept.
+#: Maximum bytes that are kept for a trial; one batch for each worker is always kept.
 _KEPT_BYTES = 1 << 30
 
 
@@ -224,23 +224,26 @@ def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, deco
 
 
 def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool) -> _Made:
-    """Return the loader with its first batches kept.
+    """Return the loader with what its first batches read kept.
 
     ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
     """
+    from ..memo.loader import cache
+    from ..memo.room import free_memory
     from ..remedy import handoff, offload
     from ..remedy.summary import told, told_without_moves
-    from ..sample_cache.loader import cache
-    from ..sample_cache.room import free_memory
 
+    if isinstance(twin.dataset, IterableDataset):
+        raise _NotTried("the samples of an iterable dataset have no index, so a trial cannot repeat the first ones")
     why = handoff.why_not(twin, device) if not moves and device.type == "cuda" and twin.num_workers else ""
     if why:
         raise _NotTried(why)
     free, cached = free_memory(), cache(twin)
-    if cached.store is None:
-        raise _NotTried(cached.plan)
     kept.number = _fill(cached, kept.number)
-    keeping = Keeping(cached.plan, cached.store.needed, free)
+    if not cached.memo.kept:
+        raise _NotTried(cached.plan)
+    samples = len(twin.dataset) / (kept.number * (twin.batch_size or 1))
+    keeping = Keeping(cached.memo.kept_as, int(cached.memo.kept * max(1.0, samples)), free)
     if keeping.fits < GATE:
         raise _NotTried(f"only {keeping.fits:.1%} of the samples fit into memory")
     offloaded = offload(cached, device, samples=_AGAIN, transforms=moves)
@@ -250,13 +253,13 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
 
 
 def _fill(cached: CachedLoader, most: int) -> int:
-    """Keep the samples of the first batches; return the number of batches, at most ``most``."""
+    """Keep what the first batches read; return the number of batches, at most ``most``."""
     from ..remedy.streams.feed import with_settings
 
     number = 0
     batches = iter(with_settings(cached, persistent_workers=False))
     for number, _ in enumerate(itertools.islice(batches, most), 1):
-        if cached.store.used > _KEPT_BYTES and number >= cached.num_workers:
+        if cached.memo.kept > _KEPT_BYTES and number >= cached.num_workers:
             break
     return max(1, number)
 

@@ -60,7 +60,7 @@ class RemediedRun:
         aside: context that keeps loaders iterated inside it apart from the script's.
         say: prints one line to the user.
         transforms, approximate: as for :func:`pipediag.offload`.
-        cached: wraps a loader so that the deterministic part of its samples is made once; None keeps nothing.
+        cached: wraps a loader so that what library calls read and decode is kept; None keeps nothing.
         known: what was found out about datasets with the same transforms, which is not tried again.
         course: continues an earlier loader's.
         every: minimum number of batches between two spot checks.

@@ -41,7 +41,7 @@ class SavedPlan:
         moved: name and digest (:mod:`pipediag.remedy.fingerprint`) of every link that moves; empty for the hand-off
             alone, or a cache alone.
         decodes: True if JPEGs are decoded on the device.
-        caches: True if the deterministic part of each sample is made once.
+        caches: True if what library calls read and decode is kept.
         versions: of pipediag and of the packages whose functions are replayed.
         speedup: as measured, with its interval.
     """
@@ -116,11 +116,6 @@ class SavedPlan:
         """Raise PlanRefused if the hand-off alone is impossible now, for the reason ``why_not``."""
         if why_not:
             raise _refusal(f"the plan hands batches over, and this loader cannot: {why_not}")
-
-    def check_cache(self, why_not: str) -> None:
-        """Raise PlanRefused if samples cannot be kept now, for the reason ``why_not``."""
-        if why_not:
-            raise _refusal(f"the plan keeps samples, and of this loader {why_not}")
 
     def check_moved(self, moved: Sequence[tuple[str, str]], undecoded: str = "") -> None:
         """Raise PlanRefused if other links move now, or a transform's code or the values it holds have changed.

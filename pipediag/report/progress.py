@@ -27,7 +27,7 @@ from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Tryi
 _TRYING = {
     DECODED: "testing on samples what can move to the device, with JPEGs decoded there too",
     REMEDIED: "testing on samples which transforms can move to the device",
-    LOADED_ONCE: "testing on samples what is the same in every epoch",
+    LOADED_ONCE: "keeping what the first batches read and decode",
     HANDED_OVER: "trying the hand-off alone",
 }
 #: What the loop is measured with, in a few words; beside the stages, see :func:`_named`.

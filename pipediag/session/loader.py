@@ -27,8 +27,7 @@ class Loader:
     ``iterated`` is the user's line that runs at that moment, in the latter case the call of the library; a saved plan
     knows the loader by it and by ``order``, its number among the loaders that are iterated there.
 
-    ``uncached`` says why :func:`pipediag.cache` keeps none of its samples, as far as that is known before it tries;
-    ``together`` is true if the dataset makes the samples of a batch together.
+    ``uncached`` says why ``run`` keeps nothing of what it reads, as far as that is known before it tries.
     """
 
     dataset: str = ""
@@ -48,7 +47,6 @@ class Loader:
     transform: Place | None = None
     collate: Place | None = None
     uncached: str = ""
-    together: bool = False
 
 
 @dataclass

@@ -81,7 +81,7 @@ class Edit:
 
 @dataclass
 class Keeping:
-    """A cache of samples: ``what`` it keeps, in words, the bytes that all samples need, and those that are free."""
+    """A cache: ``what`` it keeps, in words, the bytes that all samples need, and those that are free."""
 
     what: str = ""
     nbytes: int = 0
@@ -97,7 +97,7 @@ class Keeping:
 class Remedy:
     """A change that ``--apply`` tried on the training loader; its gain follows from the windows.
 
-    It moves transforms, makes the deterministic part of each sample once (``keeping``), does both, or is the hand-off
+    It moves transforms, keeps what library calls read and decode (``keeping``), does both, or is the hand-off
     alone (:attr:`.Session.handoff`). ``proof`` is None if nothing moves. ``why_not`` says why nothing could be tried.
     ``memory_bytes`` is the increase of the loop's peak device memory. ``plan`` is the input of
     ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the file it was written to.

@@ -97,8 +97,8 @@ LADDER = (
 )
 #: Controls, measured in addition to the ladder.
 _CONTROLS = (RungKind("supply", "", "", "the loader alone, without the training step"),)
-#: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; the deterministic part of each
-#: sample is made once; or only the hand-off of the batches changes. Each is measured after the ladder, in rounds that
+#: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; what library calls read and
+#: decode is kept; or only the hand-off of the batches changes. Each is measured after the ladder, in rounds that
 #: include a baseline of their own. The same holds for the rungs ``settings:k``: the loop fed by copies of its loader
 #: with other settings.
 REMEDIED, DECODED, LOADED_ONCE, HANDED_OVER = "remedied", "decoded", "loaded-once", "hand-off"

@@ -381,16 +381,16 @@ class TestCache:
             link.bytes_in = link.bytes_out = 1e5
         return starved(found, **more)
 
-    def test_what_is_the_same_in_every_epoch(self) -> None:
+    def test_what_is_loaded(self) -> None:
         one = advice(self.session("Resize", "RandomCrop", environment={"cores": 16, "memory_gib": 64}))["cache"]
-        assert one.title == "Keep loaded samples in memory after the first epoch"
+        assert one.title == "Keep what library calls load in memory after the first epoch"
         assert one.evidence == [
-            "loading and Resize take 8.93 ms a sample, 71 % of a worker's time, and may give the same in every epoch",
-            "100 kB a sample are kept, 3.2 GB for an epoch",
+            "loading takes 5.36 ms a sample, 43 % of a worker's time",
+            "loaded samples have 100 kB, 3.2 GB for an epoch",
         ]
         assert one.how.startswith("loader = pipediag.cache(loader)  # before train.py:10")
-        assert one.predicted is not None
-        assert one.predicted.value == pytest.approx(120 / 51)
+        assert "@pipediag.pure" in one.how and one.at_most
+        assert one.predicted is not None and 1 < one.predicted.value < 2
 
     def test_in_files_where_memory_is_short(self) -> None:
         one = advice(self.session("RandomCrop", environment={"cores": 16, "memory_gib": 4}))["cache"]
@@ -399,20 +399,12 @@ class TestCache:
     def test_not_where_nothing_can_be_kept(self) -> None:
         session = self.session("Resize", "RandomCrop")
         assert session.loader is not None
-        session.loader.uncached = "the dataset has no length"
+        session.loader.uncached = "StatefulDataLoader saves its place in the epoch"
         assert "cache" not in advice(session)
-
-    @pytest.mark.parametrize(("names", "advised"), [(("Resize", "RandomCrop"), False), (("Resize", "ToTensor"), True)])
-    def test_samples_that_are_made_together(self, names: tuple[str, ...], advised: bool) -> None:
-        """They are kept whole or not at all."""
-        session = self.session(*names)
-        assert session.loader is not None
-        session.loader.together = True
-        assert ("cache" in advice(session)) is advised
 
     def test_not_where_a_trial_kept_nothing(self) -> None:
         session = self.session("RandomCrop")
-        session.loaded_once = Remedy(why_not="nothing is kept: its samples draw from torch's generator")
+        session.loaded_once = Remedy(why_not="no known call that takes long was made")
         assert "cache" not in advice(session)
 
     @pytest.mark.parametrize(("ratio", "advised"), [(1.5, True), (1.0, False)])

@@ -57,9 +57,8 @@ def rows() -> Iterator[Fault]:
         yield program(command, "dataset-raises", "training", "ended: LookupError")
         yield program(command, "worker-killed", "training", _OF_DEAD_WORKER)
         yield program(command, "killed", "training", "", code=-9)
-    for command in ("offload", "cache"):
-        yield program(command, "dataset-raises", "certification", "batches: 40")
-        yield program(command, "worker-killed", "certification", "batches: 40")
+    yield program("offload", "dataset-raises", "certification", "batches: 40")
+    yield program("offload", "worker-killed", "certification", "batches: 40")
     for moment in ("first-stage", "stage"):
         yield program("StagePipeline", "raises", moment, raised[0][1])
     yield program("cache", "cache-removed", "second-epoch", "batches: 40")
@@ -76,16 +75,16 @@ def rows() -> Iterator[Fault]:
         "pipeline-depth": "UsageError: depth",
         "pipeline-statistics": "UsageError: .*train mode",
         "cache-list": "UsageError: cache.. takes a torch DataLoader, not list",
-        "cache-samples": "UsageError: samples",
-        "cache-file": "UsageError: samples cannot be kept in",
-        "cache-proc": "UsageError: samples cannot be kept in /proc/none",
+        "cache-nbytes": "UsageError: nbytes",
+        "cache-file": "UsageError: results cannot be kept in",
+        "cache-proc": "UsageError: results cannot be kept in /proc/none",
     }.items():
         command = {"pipeline": "StagePipeline"}.get(name := wrong.partition("-")[0], name)
         argv = (sys.executable, PROGRAMS, command, f"--wrong={wrong}")
         yield Fault(f"argument {wrong.partition('-')[2]}", command, "start", argv, 1, says)
     for kind, lays, within, says in (
-        ("cache folder of somebody else", denied_folder, AS_ANYBODY, "samples cannot be kept|moved"),
-        ("cache folder is a file", at("model.pt"), (), "samples cannot be kept|moved"),
+        ("cache folder of somebody else", denied_folder, AS_ANYBODY, "results cannot be kept|moved"),
+        ("cache folder is a file", at("model.pt"), (), "results cannot be kept|moved"),
     ):
         argv = pipediag("run", "--cache-dir", GIVEN, TRAINS, "--vision", "--steps=20")
         yield Fault(kind, "run", "start", argv, 0, says, lays=lays, within=within)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+import pipediag
 from pipediag.ladder.remedy_trial import RemediedFeed, Trial
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
-from pipediag.sample_cache import room
+from pipediag.memo import room
 from pipediag.session import (
     HANDED_OVER,
     LOADED_ONCE,
@@ -190,12 +192,28 @@ def test_slow_samples_are_certified_on_fewer(monkeypatch: pytest.MonkeyPatch, ms
     assert made.remedy.why_not == "trying it failed with RuntimeError: enough"
 
 
+@pipediag.pure
+def loaded(index: int) -> Tensor:
+    time.sleep(0.002)
+    return torch.full((3, 6, 6), index, dtype=torch.uint8)
+
+
+class Loading(Images):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.transform(loaded(index)), index
+
+
+def loading(workers: int = 0) -> DataLoader[Any]:
+    chain = v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32)])
+    return DataLoader(Loading(chain), batch_size=4, shuffle=True, num_workers=workers)
+
+
 class TestLoadedOnce:
     @pytest.mark.parametrize("workers", [0, 1])
     def test_its_first_batches_are_kept_and_served_again(self, workers: int) -> None:
-        made = trial(make(workers), rung=LOADED_ONCE)
+        made = trial(loading(workers), rung=LOADED_ONCE)
         keeping, feed = made.remedy.keeping, feed_of(made)
-        assert keeping is not None and keeping.what.startswith("kept before RandomHorizontalFlip")
+        assert keeping is not None and keeping.what == "kept as @pipediag.pure gives them"
         assert keeping.nbytes >= 12 * 108 and keeping.fits == 1
         seen = [feed.take() for _ in range(8)]
         labels = [tuple(delivery.batch[1].tolist()) for delivery in seen if delivery is not None]
@@ -205,21 +223,23 @@ class TestLoadedOnce:
             images, numbers = delivery.batch
             assert torch.equal(images[:, 0, 0, 0], numbers.float())
         assert made.remedy.plan["caches"] and not made.remedy.plan["moved"]
-        assert made.remedy.plan["dataset"].endswith("Images")
+        assert made.remedy.plan["dataset"].endswith("Loading")
         feed.close()
 
     def test_together_with_the_offload_if_that_pays(self) -> None:
         session = Session(remedy=Remedy(device="cpu"))
         for round_ in range(1, 5):
             session.windows += [Window("baseline", round_, 10, 1.0), Window(REMEDIED, round_, 10, 0.3)]
-        made = trial(make(), session=session, rung=LOADED_ONCE)
+        made = trial(loading(), session=session, rung=LOADED_ONCE)
         feed_of(made)
         assert [place.name for place in made.remedy.moved] == ["RandomHorizontalFlip", "ToDtype"]
         assert made.remedy.plan["caches"] and len(made.remedy.plan["moved"]) == 2
 
     def test_why_it_is_not_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(room, "free_memory", lambda: 40)
         made = trial(make(), rung=LOADED_ONCE)
+        assert made.feed is None and "mark functions of your own with @pipediag.pure" in made.remedy.why_not
+        monkeypatch.setattr(room, "free_memory", lambda: 40)
+        made = trial(loading(), rung=LOADED_ONCE)
         assert made.feed is None and "of the samples fit into memory" in made.remedy.why_not
 
     def test_samples_of_an_iterable_dataset_are_not_kept(self) -> None:

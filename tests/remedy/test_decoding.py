@@ -106,7 +106,7 @@ def test_a_folder_of_every_kind_of_file_gives_the_plain_batches(
 
 
 def test_a_folder_that_is_loaded_once_gives_the_plain_batches(folder: Path, device: torch.device) -> None:
-    """The cache keeps pictures, so the device could only decode files in the first epoch."""
+    """The device decodes its files in every epoch, so the cache has no picture to keep."""
     data = ImageFolder(str(folder), CHAIN)
     expected = batches(DataLoader(data, 8, shuffle=True, num_workers=2))
     made = offload(cache(DataLoader(data, 8, shuffle=True, num_workers=2)), device, approximate=True, samples=16)
@@ -116,7 +116,6 @@ def test_a_folder_that_is_loaded_once_gives_the_plain_batches(folder: Path, devi
             assert torch.equal(labels, real_labels)
             assert torch.equal(images, real)
     assert made.unrecorded == 0
-    assert made.loader.store.entries == len(data)
 
 
 def test_only_files_that_the_device_decodes_are_sent(folder: Path) -> None:

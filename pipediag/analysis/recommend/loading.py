@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 from ...session import LOADED_ONCE, Files, Place
 from ..diagnosis import Recommendation
 from ..intervals import least
 from ..remedy import outcome
-from ..sentences import counted, listed, number, percent
+from ..sentences import counted, number, percent
 from ..thresholds import GATE, WORTH
 from ..trials import READ_BACK_MS
 from ..whatif import Change
 from ..work import saving
-from . import known, stock
+from . import stock
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text
 
@@ -134,43 +133,36 @@ def decode(view: View) -> Recommendation | None:
 
 
 def cache(view: View) -> Recommendation | None:
-    """Recommend keeping what is the same in every epoch: loading, and the transforms before the first random one.
+    """Recommend keeping what library calls read and decode.
 
-    Not if it is known that nothing can be kept: :attr:`pipediag.session.Loader.uncached`, or a trial that kept nothing.
+    Not if a trial kept nothing. How much of the loading is such calls is not known without one.
     """
     work, session, loader = view.work, view.session, view.loader
     tried = outcome(session, LOADED_ONCE)
-    if work is None or loader.uncached or view.inside.unsplit:
+    if work is None or loader.uncached or view.inside.unsplit or not session.links:
         return None
     if tried is not None and (tried.why_not or tried.speedup is None or tried.speedup.low <= 1):
         return None
-    first = [*itertools.takewhile(known.is_deterministic, session.links)]
-    if loader.together and len(first) < len(session.links):
-        return None  # its samples are made together, so none can be kept before a random transform
-    took = work.load + sum(work.links[: len(first)])
-    saved = took - READ_BACK_MS * (view.whatif.batch or 1)
-    if saved <= 0 or not session.links:
+    saved = work.load - READ_BACK_MS * (view.whatif.batch or 1)
+    if saved <= 0:
         return None
-    after = session.links[len(first)] if len(first) < len(session.links) else None
-    nbytes = after.bytes_in if after is not None else session.links[-1].bytes_out
-    evidence = [
-        f"{listed(['loading', *(link.name for link in first)])} take{'' if first else 's'} {view.per_sample(took)}, "
-        f"{share_text(took, work.run)} of a worker's time, and may give the same in every epoch"
-    ]
+    nbytes = session.links[0].bytes_in
+    evidence = [f"loading takes {view.per_sample(work.load)}, {share_text(work.load, work.run)} of a worker's time"]
     folder = ""
     if loader.length and loader.batch_size and nbytes > 0:
         whole, memory = loader.length * loader.batch_size * nbytes, float(session.environment.get("memory_gib") or 0.0)
-        evidence.append(f"{bytes_text(nbytes)} a sample are kept, {bytes_text(whole)} for an epoch")
+        evidence.append(f"loaded samples have {bytes_text(nbytes)}, {bytes_text(whole)} for an epoch")
         folder = ', folder="..."' if memory and whole > _OF_MEMORY * memory * 2**30 else ""
     where = f"  # before {loader.where}" if loader.where else ""
     return view.made(
         "cache",
-        f"Keep loaded samples {'in files' if folder else 'in memory'} after the first epoch",
+        f"Keep what library calls load {'in files' if folder else 'in memory'} after the first epoch",
         "load",
         Change(work=saving(saved)),
         evidence,
-        f"loader = pipediag.cache(loader{folder}){where}{measured_first(session)}",
-        f"takes {'disk space' if folder else 'memory'}, and gains nothing in the first epoch; keeps nothing if samples "
-        "draw at random outside their transforms",
+        f"loader = pipediag.cache(loader{folder}){where}; it keeps what Pillow, torchvision.io, OpenCV, numpy.load and "
+        f"sound libraries return: put @pipediag.pure on functions that parse files themselves{measured_first(session)}",
+        f"takes {'disk space' if folder else 'memory'}, and gains nothing in the first epoch",
         tried.speedup if tried is not None else None,
+        at_most=tried is None,
     )

@@ -57,8 +57,13 @@ class Images(Dataset):
     def __getitem__(self, index):
         if planted.sample() == "none":
             return None
-        time.sleep(0.001)
-        return self.transform(torch.full((3, 32, 32), index % 251, dtype=torch.uint8)), index % 4
+        return self.transform(loaded(index)), index % 4
+
+
+@pipediag.pure
+def loaded(index):
+    time.sleep(0.001)
+    return torch.full((3, 32, 32), index % 251, dtype=torch.uint8)
 
 
 class Training:
@@ -105,7 +110,7 @@ def made():
     if args.command == "offload":
         return pipediag.offload(loader, DEVICE, samples=16)
     if args.command == "cache":
-        return pipediag.cache(loader, folder="samples" if args.fault.startswith("cache") else None, samples=8)
+        return pipediag.cache(loader, folder="samples" if args.fault.startswith("cache") else None)
     return pipediag.StagePipeline(loader, [encode], DEVICE)
 
 
@@ -163,7 +168,7 @@ def wrong_call():
         "pipeline-depth": lambda: pipediag.StagePipeline(loader, [encode], "cpu", depth=0),
         "pipeline-statistics": lambda: next(iter(pipediag.StagePipeline(loader, [Learns()], "cpu"))),
         "cache-list": lambda: pipediag.cache([1, 2]),
-        "cache-samples": lambda: pipediag.cache(loader, samples=1.5),
+        "cache-nbytes": lambda: pipediag.cache(loader, nbytes=1.5),
         "cache-file": lambda: pipediag.cache(loader, folder=__file__),
         "cache-proc": lambda: pipediag.cache(loader, folder="/proc/none"),
     }

@@ -12,22 +12,28 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+import pipediag
+
 
 class Files(Dataset):
     """Vectors of 64 numbers. Each is the mean of the rows of its file, turned by the transform."""
 
-    def __init__(self, root: Path, ms: float, clock: bool) -> None:
-        self.paths, self.ms, self.clock = sorted(root.glob("*.npy")), ms, clock
+    def __init__(self, root: Path, ms: float) -> None:
+        self.paths, self.ms = sorted(root.glob("*.npy")), ms
         self.transform = turned
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        rows = np.load(self.paths[index])
-        time.sleep(self.ms / 1000)
-        vector = torch.from_numpy(rows.mean(0)) + (time.time() % 1 if self.clock else 0)
-        return self.transform(vector), index % 4
+        return self.transform(read(self.paths[index], self.ms)), index % 4
+
+
+@pipediag.pure
+def read(path: Path, ms: float) -> Tensor:
+    rows = np.load(path)
+    time.sleep(ms / 1000)
+    return torch.from_numpy(rows.mean(0))
 
 
 def turned(vector: Tensor) -> Tensor:
@@ -39,7 +45,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--ms", type=float, default=10.0)
-    parser.add_argument("--clock", action="store_true", help="add the time of day")
     args = parser.parse_args()
     root = Path("vectors")
     if not root.exists():
@@ -48,7 +53,7 @@ def main() -> None:
             np.save(root / f"{k:02}.npy", np.random.default_rng(k).random((32, 64), dtype=np.float32))
     torch.manual_seed(0)
     random.seed(0)
-    data = Files(root, args.ms, args.clock)
+    data = Files(root, args.ms)
     loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=args.workers)
     model = nn.Linear(64, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
