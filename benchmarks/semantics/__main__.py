@@ -1,9 +1,9 @@
 """Invent training scripts, and check that pipediag leaves what their loops see as it is.
 
-    python -m benchmarks.semantics --scripts 1000 --seed 0        # about 3 s a script and core
-    python -m benchmarks.semantics --first --seed 0               # stop at a difference, and make its script plainer
-    python -m benchmarks.semantics --only 17 --seed 0             # one script, with all that pipediag said
-    python -m benchmarks.semantics --kept tests/semantics/kept    # scripts from files
+python -m benchmarks.semantics --scripts 1000 --seed 0        # about 3 s a script and core
+python -m benchmarks.semantics --first --seed 0               # stop at a difference, and make its script plainer
+python -m benchmarks.semantics --only 17 --seed 0             # one script, with all that pipediag said
+python -m benchmarks.semantics --kept tests/semantics/kept    # scripts from files
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from .ways import WAYS, Result, compared, takes_part
 
 #: Share of the scripts that are analysed too: that takes 15 s.
 _PLANNED = 0.03
+#: What a kept script says of itself if it needs a fresh interpreter.
+_BY_COMMAND = "(by the command line)"
 
 
 class Suite:
@@ -40,14 +42,15 @@ class Suite:
 
     def runs(self, name: str, text: str, number: int | None = None) -> Any:
         """Return the runs of a script, which :func:`scheduled` carries out."""
-        args, ways, shell = self._args, self._args.ways, False
+        args, ways, shell = self._args, self._args.ways, _BY_COMMAND in text
         if number is not None:
             shell = takes_part(args.seed, number, args.shell, "shell")
             if not takes_part(args.seed, number, args.planned, "plan"):
                 ways = [way for way in ways if way != "plan"]
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
-        return compared(name, text, folder, self._data, ways, shell, args.patience * (2 if shell else 1))
+        patience = args.patience * (2 if shell else 1)
+        return compared(name, text, folder, self._data, ways, shell, patience, args.ignore)
 
     def one(self, name: str, text: str) -> Result:
         """Run one script to its end."""
@@ -70,7 +73,8 @@ def main() -> int:
 
     def waiting() -> Iterator[Any]:
         if args.kept:
-            yield from (suite.runs(path.stem, path.read_text()) for path in sorted(args.kept.glob("*.py")))
+            chosen = [path for path in sorted(args.kept.glob("*.py")) if not args.names or path.stem in args.names]
+            yield from (suite.runs(path.stem, path.read_text()) for path in chosen)
             return
         for name, chosen in parts.items():
             if time.monotonic() - began > args.time or (args.first and any(one.difference for one in results)):
@@ -88,7 +92,9 @@ def main() -> int:
         if args.first and result.difference and not args.kept:
             _show_shrunk(suite, parts[result.name], out)
     if args.json:
-        args.json.write_text(json.dumps({one.name: {"difference": one.difference, "acted": sorted(one.acted)} for one in results}))
+        args.json.write_text(
+            json.dumps({one.name: {"difference": one.difference, "acted": sorted(one.acted)} for one in results})
+        )
     print(_summary(results, time.monotonic() - began))
     return int(any(one.difference for one in results))
 
@@ -111,7 +117,9 @@ def _summary(results: list[Result], seconds: float) -> str:
     differ = sum(bool(one.difference) for one in results)
     words = ", ".join(f"{acted[what]} {what}" for what in ("moved", "kept", "planned"))
     each = sum(one.seconds for one in results) / max(1, len(results))
-    return f"{len(results)} scripts in {seconds:.0f} s ({each:.1f} s each), of which {words}: {differ} with a difference"
+    return (
+        f"{len(results)} scripts in {seconds:.0f} s ({each:.1f} s each), of which {words}: {differ} with a difference"
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -124,11 +132,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", action="store_true", help="stop at the first difference, and shrink its script")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the scripts to run")
     parser.add_argument("--kept", type=Path, help="a folder with scripts, in place of invented ones")
+    parser.add_argument("--names", nargs="+", help="with --kept: only these scripts")
     parser.add_argument("--shell", type=float, default=0.0, help="share that runs by the real command line")
     parser.add_argument("--planned", type=float, default=_PLANNED, help="share that is analysed for a plan")
     parser.add_argument("--without", action="append", default=[], help="leave out an option of the parts; repeatable")
     parser.add_argument("--time", type=float, default=float("inf"), help="begin no script after these seconds")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds after which a run hangs")
+    parser.add_argument("--ignore", action="append", default=[], choices=["calls", "alive", "generators", "weights"],
+                        help="do not compare these lines; repeatable")  # fmt: skip
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("-o", "--output", help="folder for scripts that differ")
     args = parser.parse_args()

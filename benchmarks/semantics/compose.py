@@ -56,7 +56,9 @@ def _plainer(parts: Parts) -> list[Parts]:
 
 def size(parts: Parts) -> int:
     """Return how far parts are from the plainest ones."""
-    return sum(len(parts[name]) for name in SEVERAL) + sum(parts[name] != options[0] for name, options in CHOICES.items())
+    return sum(len(parts[name]) for name in SEVERAL) + sum(
+        parts[name] != options[0] for name, options in CHOICES.items()
+    )
 
 
 def settled(parts: Parts) -> Parts:
@@ -65,9 +67,7 @@ def settled(parts: Parts) -> Parts:
     state = set(p["state"])
     if p["source"] == "iterable":
         p.update(fetch="item", sampler="none", call="compose" if p["call"] in ("joint", "wrapped") else p["call"])
-    if p["source"] not in _FILES:
-        p["opened"] = "open"
-    elif p["opened"] == "torchvision" and p["source"] in ("gifs", "npz"):
+    if p["source"] not in _FILES or (p["opened"] == "torchvision" and p["source"] in ("gifs", "npz")):
         p["opened"] = "open"
     if kind_of(p) != "pil":
         p["pil"] = ()
@@ -306,7 +306,11 @@ def compose(parts: Parts) -> str:
     """Return the script's text."""
     p = parts
     states = [STATES[name] for name in p["state"]]
-    library = "from torchvision import transforms as T" if p["library"] == "v1" else "from torchvision.transforms import v2 as T"
+    library = (
+        "from torchvision import transforms as T"
+        if p["library"] == "v1"
+        else "from torchvision.transforms import v2 as T"
+    )
     body = _body(p)
     stored = ["LEVEL"] * ("global" in p["state"]) + ["FACTOR"] * ("level" in p["curriculum"])
     if p["form"] == "main":
@@ -338,7 +342,9 @@ def _classes(p: Parts) -> str:
     needed += [_OWN_SAMPLER] if p["sampler"] == "own" else []
     needed += ["\nSample = namedtuple('Sample', 'x y')\n"] if p["sample"] == "named" else []
     if p["opened"] == "cached":
-        needed.append("\n@lru_cache(maxsize=None)\ndef opened(path):\n    called()\n    return Image.open(path).convert('RGB')\n")
+        needed.append(
+            "\n@lru_cache(maxsize=None)\ndef opened(path):\n    called()\n    return Image.open(path).convert('RGB')\n"
+        )
     if p["init"] == "seeded":
         needed.append("\ndef seed_worker(number):\n    np.random.seed(torch.initial_seed() % 2**31 + number)\n")
     needed.append(_transform(p))
@@ -355,15 +361,30 @@ def _transform(p: Parts) -> str:
         return f"\n{made}\n\ndef transform(x):\n{steps}    return x\n"
     if p["call"] == "two":
         half = len(stages) // 2
-        first, second = ("T.Compose([" + ", ".join(some) + "])" if some else "None" for some in (stages[:half], stages[half:]))
+        first, second = (
+            "T.Compose([" + ", ".join(some) + "])" if some else "None" for some in (stages[:half], stages[half:])
+        )
         return f"\ndef make_transform():\n    return {first}, {second}\n"
     made = {"own": f"Chain({listed})", "joint": f"Joint({listed})"}.get(str(p["call"]))
-    if p["call"] == "sequential" and p["library"] == "v2" and stages and all(stage.startswith("T.") for stage in stages):
+    if (
+        p["call"] == "sequential"
+        and p["library"] == "v2"
+        and stages
+        and all(stage.startswith("T.") for stage in stages)
+    ):
         made = f"torch.nn.Sequential({', '.join(stages)})"
     if made is None:
         made = f"T.Compose({listed})" if stages else "T.Lambda(str.strip)" if False else "Identity()"
-    identity = "\nclass Identity:\n    transforms = ()\n\n    def __call__(self, x):\n        return x\n" if made == "Identity()" else ""
-    return f"{identity}\n\ndef make_transform():\n    return {made}\n" if identity else f"\ndef make_transform():\n    return {made}\n"
+    identity = (
+        "\nclass Identity:\n    transforms = ()\n\n    def __call__(self, x):\n        return x\n"
+        if made == "Identity()"
+        else ""
+    )
+    return (
+        f"{identity}\n\ndef make_transform():\n    return {made}\n"
+        if identity
+        else f"\ndef make_transform():\n    return {made}\n"
+    )
 
 
 def _collate(p: Parts) -> str:
@@ -393,7 +414,13 @@ def _dataset(p: Parts) -> str:
     states = [STATES[name] for name in p["state"]]
     source, call = str(p["source"]), str(p["call"])
     made = f"self.paths = files('{source}')" if source in _FILES else _MADE[source]
-    init = ["self.n = n", "self.transform = transform", "self.labels = [i % 3 for i in range(n)]", "alive.add(self)", made]
+    init = [
+        "self.n = n",
+        "self.transform = transform",
+        "self.labels = [i % 3 for i in range(n)]",
+        "alive.add(self)",
+        made,
+    ]
     init += [state.init for state in states]
     if call == "two":
         init.append("self.first, self.second = transform")
@@ -417,7 +444,9 @@ def _dataset(p: Parts) -> str:
     }.get(call, "x = self.transform(x)")
     item += [*shift, change] if p["where"] == "before" else [change, *shift]
     item.append(f"return {_SAMPLES[str(p['sample'])][0]}")
-    methods = [f"def __init__(self, n, transform, args=None, {_handed(p)}):\n{indent(chr(10).join(filter(None, init)), '    ')}"]
+    methods = [
+        f"def __init__(self, n, transform, args=None, {_handed(p)}):\n{indent(chr(10).join(filter(None, init)), '    ')}"
+    ]
     methods += [state.method for state in states if state.method]
     if source == "iterable":
         methods.append(
@@ -479,7 +508,9 @@ def _loader(p: Parts, dataset: str, sampler: str) -> str:
     words += ["worker_init_fn=seed_worker"] if p["init"] else []
     words += ["drop_last=True"] if p["last"] == "drop" and words[:1] == ["batch_size=4"] else []
     words += ["generator=generator"] if p["generator"] == "own" else []
-    collate = {"function": "collate", "inplace": "collate", "lists": "collate", "object": "Collate()"}.get(str(p["collate"]))
+    collate = {"function": "collate", "inplace": "collate", "lists": "collate", "object": "Collate()"}.get(
+        str(p["collate"])
+    )
     collate = "Transformed(transform)" if p["call"] == "collate" else collate
     words += [f"collate_fn={collate}"] if collate else []
     return f"DataLoader({dataset}, {', '.join(words)})"
@@ -521,9 +552,15 @@ def _body(p: Parts) -> str:
             lines.append("train, val = random_split(dataset, [12, 4])")
             over = "train"
             sampler = sampler.replace("dataset", "train")
-        make_other.append(f"val_loader = {_loader({**p, 'sampler': 'none', 'generator': 'none'}, 'val' if beside != 'validation' else 'dataset', '')}")
+        make_other.append(
+            f"val_loader = {_loader({**p, 'sampler': 'none', 'generator': 'none'}, 'val' if beside != 'validation' else 'dataset', '')}"
+        )
     if beside in ("samplers", "after", "three"):
-        other = "" if p["source"] == "iterable" or p["sampler"] == "unbatched" else "sampler=SubsetRandomSampler(list(range(1, 12, 2)))"
+        other = (
+            ""
+            if p["source"] == "iterable" or p["sampler"] == "unbatched"
+            else "sampler=SubsetRandomSampler(list(range(1, 12, 2)))"
+        )
         other = "batch_size=None" if p["sampler"] == "unbatched" else other
         make_other.append(f"other = {_loader({**p, 'generator': 'none'}, over, other)}")
     make = [f"loader = {_loader(p, over, sampler)}", *make_other]
@@ -538,7 +575,10 @@ def _body(p: Parts) -> str:
         "",
     ]
     if beside in ("splits", "three", "validation"):
-        lines += ["def evaluate():\n    with torch.no_grad():\n        for batch in val_loader:\n            saw('val', batch, loss_of(batch).item())", ""]
+        lines += [
+            "def evaluate():\n    with torch.no_grad():\n        for batch in val_loader:\n            saw('val', batch, loss_of(batch).item())",
+            "",
+        ]
     if p["loop"] == "kept":
         lines.append("kept = []")
     if p["loop"] == "peek":
@@ -551,7 +591,19 @@ def _body(p: Parts) -> str:
     if beside in ("splits", "three"):
         epoch.append("evaluate()")
     if p["loop"] == "resume":
-        epoch.append(_RESUME + indent("\n".join([*make_data, *(["train, val = random_split(dataset, [12, 4])"] if over == "train" else []), *(make if not p["rebuilt"] else [])]), "    "))
+        epoch.append(
+            _RESUME
+            + indent(
+                "\n".join(
+                    [
+                        *make_data,
+                        *(["train, val = random_split(dataset, [12, 4])"] if over == "train" else []),
+                        *(make if not p["rebuilt"] else []),
+                    ]
+                ),
+                "    ",
+            )
+        )
     lines.append(f"for epoch in range(EPOCHS):\n{indent(chr(10).join(epoch), '    ')}")
     if p["loop"] == "kept":
         lines.append("for batch in kept:\n    saw('kept', batch)")
@@ -600,7 +652,9 @@ def _loop(p: Parts) -> list[str]:
     inside = _edits(p) if p["edits"] == "inside" else []
     work = ["saw('batch', str(epoch), str(step), batch)", "step_on(batch)"]
     if loop == "accumulate":
-        work[1] = "loss = loss_of(batch)\nloss.backward()\nsaw('loss', loss.item())\nif step % 2:\n    optimizer.step()\n    optimizer.zero_grad()"
+        work[1] = (
+            "loss = loss_of(batch)\nloss.backward()\nsaw('loss', loss.item())\nif step % 2:\n    optimizer.step()\n    optimizer.zero_grad()"
+        )
     if loop == "kept":
         work.append("kept.append(batch)")
     if inside:
@@ -620,10 +674,14 @@ def _loop(p: Parts) -> list[str]:
         return [
             "batches, step = iter(loader), -1",
             "while True:\n    step += 1\n    try:\n        batch = next(batches)\n    except StopIteration:\n        break\n"
-            "    except ValueError as error:\n        saw('skipped', str(error).splitlines()[-1])\n        continue\n" + work_text,
+            "    except ValueError as error:\n        saw('skipped', str(error).splitlines()[-1])\n        continue\n"
+            + work_text,
         ]
     if loop == "next":
-        return ["batches = iter(loader)", f"for step in range({'4' if p['source'] == 'iterable' else 'len(loader)'}):\n    batch = next(batches)\n{work_text}"]
+        return [
+            "batches = iter(loader)",
+            f"for step in range({'4' if p['source'] == 'iterable' else 'len(loader)'}):\n    batch = next(batches)\n{work_text}",
+        ]
     if loop == "lookahead":
         return [
             "batches = iter(loader)\nahead, step = next(batches, None), -1",
@@ -634,7 +692,9 @@ def _loop(p: Parts) -> list[str]:
     if loop == "finally":
         return [f"try:\n{indent(each, '    ')}\nfinally:\n    saw('finally')"]
     if loop == "try":
-        return [f"try:\n{indent(each, '    ')}\nexcept ValueError as error:\n    saw('failed', str(error).splitlines()[-1])"]
+        return [
+            f"try:\n{indent(each, '    ')}\nexcept ValueError as error:\n    saw('failed', str(error).splitlines()[-1])"
+        ]
     return [each]
 
 

@@ -216,7 +216,14 @@ class State:
     """
 
     def __init__(
-        self, reads: str, edit: str = "", top: str = "", init: str = "", before: str = "", method: str = "", shared: bool = False
+        self,
+        reads: str,
+        edit: str = "",
+        top: str = "",
+        init: str = "",
+        before: str = "",
+        method: str = "",
+        shared: bool = False,
     ) -> None:
         self.reads, self.edit, self.top, self.init, self.before = reads, edit, top, init, before
         self.method, self.shared = method, shared

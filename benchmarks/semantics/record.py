@@ -32,7 +32,7 @@ def saw(*values: Any) -> None:
     print(*(value if isinstance(value, str) else describe(value) for value in values), flush=True)
 
 
-def finish(calls: bool) -> None:
+def finish(calls: bool = True) -> None:
     """Print the generators' states, the number of calls if it is fixed, and how many datasets live."""
     gc.collect()
     states = (random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes())
@@ -78,3 +78,25 @@ def files(kind: str, folder: str = "data") -> list[str]:
         else:
             Image.fromarray(pixels).save(path)
     return [str(path) for path in paths]
+
+
+def trainer() -> Any:
+    """Return a function that trains a small model on a batch of pictures and labels, and prints both with the loss."""
+    torch.manual_seed(3)
+    random.seed(4)
+    np.random.seed(5)
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(48, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(batch: Any) -> None:
+        pixels = batch[0].reshape(-1, *batch[0].shape[-3:]).float()
+        labels = torch.as_tensor(batch[1], dtype=torch.float32).reshape(-1)
+        guess = model(torch.nn.functional.adaptive_avg_pool2d(pixels, 4).flatten(1)).squeeze(1)
+        loss = ((guess - labels) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        saw("step", batch, loss.item())
+
+    return step

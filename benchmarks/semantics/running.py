@@ -32,7 +32,6 @@ import torchvision.transforms.v2  # noqa: F401
 from pipediag.host import rerouting, runner  # noqa: F401
 from pipediag.host.script import Target, run
 
-gc.freeze()  # a collection in a fork would else copy every page of torch's objects
 _HERE = Path(__file__).parent
 #: What a forked run does instead of a fresh interpreter: returns the exit code.
 Main = Callable[[], int]
@@ -103,6 +102,7 @@ def edit(folder: Path) -> None:
 
 def scheduled(scripts: Iterator[Any], jobs: int) -> Iterator[Any]:
     """Run the scripts, ``jobs`` runs at a time; yield what each of these generators of jobs returns in the end."""
+    gc.freeze()  # a collection in a fork would else copy every page of torch's objects
     active: list[tuple[Any, Job]] = []
     waiting = iter(scripts)
     while True:

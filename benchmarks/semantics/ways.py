@@ -41,9 +41,24 @@ class Result:
 
 
 def compared(
-    name: str, text: str, folder: Path, data: Path, ways: Sequence[str], shell: bool = False, patience: float = 60.0
+    name: str,
+    text: str,
+    folder: Path,
+    data: Path,
+    ways: Sequence[str],
+    shell: bool = False,
+    patience: float = 60.0,
+    ignored: Sequence[str] = (),
 ) -> Generator[Job, Ran, Result]:
-    """Yield the runs of a script; return the result after the last of them, or after the first that differs."""
+    """Yield the runs of a script; return the result after the last of them, or after the first that differs.
+
+    Args:
+        folder: for the runs; it does not exist yet.
+        data: folder of the files that scripts read.
+        shell: start fresh interpreters, by the real command line.
+        patience: seconds after which a run hangs.
+        ignored: first words of lines that are not compared.
+    """
     result = Result(name, text)
 
     def job(way: str, command: Sequence[str], main: object = plainly, again: bool = False, edited: bool = False) -> Job:
@@ -58,7 +73,7 @@ def compared(
         result.said = ran.said
         result.acted |= {"moved"} if any(map(_MOVED.search, ran.said)) else set()
         result.acted |= {"kept"} if any(map(_KEPT.search, ran.said)) else set()
-        found = difference(plain, ran)
+        found = difference(plain, ran, ignored)
         result.difference = f"{way}: {found}" if found else ""
         return bool(found)
 
@@ -89,12 +104,13 @@ def compared(
     return result
 
 
-def difference(plain: Ran, ran: Ran) -> str:
+def difference(plain: Ran, ran: Ran, ignored: Sequence[str] = ()) -> str:
     """Return the first difference between a plain run and another one, as short text; empty if there is none."""
     if ran.code is None:
         after = f" after {ran.lines[-1][:60]}" if ran.lines else ""
         return f"it hangs{after}"
-    for number, (line, other) in enumerate(zip_longest(plain.lines, ran.lines)):
+    lines, others = ([line for line in one.lines if not line.startswith(tuple(ignored))] for one in (plain, ran))
+    for number, (line, other) in enumerate(zip_longest(lines, others)):
         if line != other:
             return f"line {number + 1}: {_first_difference(line, other)}" + (f" ({ran.error})" if other is None else "")
     if plain.code != ran.code:
