@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .compose import Parts, compose, invent, shrunk, size
+from .choosing import invent, shrunk, size
+from .compose import Parts, compose
 from .record import files
 from .running import scheduled
 from .ways import WAYS, Result, compared, takes_part

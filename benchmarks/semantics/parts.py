@@ -31,30 +31,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "error": ("", "", "", "corrupt"),
 }  # fmt: skip
 
-#: Some of each are chosen, at most as many as stand here.
-SEVERAL: dict[str, tuple[int, tuple[str, ...]]] = {
-    "state": (
-        2,
-        ("namespace", "config", "helper", "value", "class", "global", "worker", "written", "buffer", "late", "own", "seen",
-         "seeded", "env", "closure", "shared", "file", "function", "listed", "default", "descriptor", "late-own"),
-    ),
-    "pil": (
-        3,
-        ("resize", "crop", "sized", "flip", "jitter", "rotate", "gray", "affine", "posterize", "autocontrast", "trivial",
-         "randaugment", "blur", "apply", "choice", "mirror", "enhance", "tilt", "paste", "thumbnail", "turn", "solarize"),
-    ),
-    "ten": (
-        3,
-        ("normalize", "normalize-inplace", "erase", "flip", "crop", "sized", "blur", "scale", "centre", "noise", "numpy",
-         "roll", "cutout", "counted", "level", "generator", "turn", "vertical"),
-    ),
-    "curriculum": (
-        2,
-        ("probability", "factor", "method", "level", "statistics", "note", "transform", "labels", "indices", "grow",
-         "epoch"),
-    ),
-}  # fmt: skip
-
+#: Sources that read files.
+FILES = ("png", "jpeg", "gifs", "npz")
 #: Transforms of torchvision and of the script on Pillow pictures; T is either version of torchvision's transforms.
 PIL = {
     "resize": "T.Resize((10, 11))",
@@ -101,107 +79,6 @@ TENSORS = {
     "generator": "OwnGenerator()",
     "turn": "Turn()",
 }
-#: The script's own transforms, by the call that makes them.
-OWN = {
-    "Mirror()": """
-class Mirror:
-    def __call__(self, image):
-        return ImageOps.mirror(image) if random.random() < 0.5 else image
-""",
-    "Enhance()": """
-class Enhance:
-    def __call__(self, image):
-        image = ImageEnhance.Brightness(image).enhance(random.uniform(0.5, 1.5))
-        return ImageEnhance.Contrast(image).enhance(random.uniform(0.5, 1.5))
-""",
-    "Tilt()": """
-class Tilt:
-    def __call__(self, image):
-        return image.rotate(np.random.uniform(-15, 15), Image.Resampling.BILINEAR)
-""",
-    "Paste()": """
-class Paste:
-    def __call__(self, image):
-        image = image.copy()
-        image.paste((random.randint(0, 255), 0, 0), (2, 2, 5, 5))
-        image.putpixel((0, 0), (1, 2, 3))
-        return image
-""",
-    "Thumbnail()": """
-class Thumbnail:
-    def __call__(self, image):
-        image.thumbnail((9, 9))
-        return image
-""",
-    "Turn()": """
-class Turn:
-    def __call__(self, x):
-        if random.random() < 0.5:
-            x = TF.hflip(x)
-        return TF.rotate(x, random.uniform(-20, 20))
-""",
-    "Scale()": """
-class Scale:
-    def __init__(self, factor=0.5):
-        self.factor = factor
-
-    def __call__(self, x):
-        return x * self.factor
-""",
-    "Centre()": """
-class Centre:
-    def __call__(self, x):
-        x -= x.mean()
-        return x
-""",
-    "Noise()": """
-class Noise:
-    def __call__(self, x):
-        return x + 0.1 * torch.randn_like(x)
-""",
-    "NumpyNoise()": """
-class NumpyNoise:
-    def __call__(self, x):
-        return x + torch.from_numpy(np.random.normal(0, 0.1, x.shape).astype(np.float32))
-""",
-    "Roll()": """
-class Roll:
-    def __call__(self, x):
-        return torch.roll(x, random.randint(0, 3), -1)
-""",
-    "Cutout()": """
-class Cutout:
-    def __call__(self, x):
-        top = int(torch.randint(0, 5, (1,)))
-        x[:, top : top + 3] = 0
-        return x
-""",
-    "Counted()": """
-class Counted:
-    seen = 0
-
-    def __call__(self, x):
-        called()
-        self.seen += 1
-        return x + self.seen / 64
-""",
-    "Level()": """
-FACTOR = 1.0
-
-
-class Level:
-    def __call__(self, x):
-        return x * FACTOR
-""",
-    "OwnGenerator()": """
-class OwnGenerator:
-    def __init__(self):
-        self.random, self.torch = random.Random(3), torch.Generator().manual_seed(4)
-
-    def __call__(self, x):
-        return x * self.random.random() + torch.rand(1, generator=self.torch)
-""",
-}
 
 
 class State:
@@ -229,6 +106,13 @@ class State:
         self.method, self.shared = method, shared
 
 
+_NUMBER = """def number(self):
+    with self.seen.get_lock():
+        self.seen.value += 1
+        return self.seen.value % 5"""
+_WRITE_LEVEL = """def write_level(level):
+    with open('level.txt', 'w') as file:
+        file.write(str(level))"""
 STATES = {
     "namespace": State("self.args.epoch", "args.epoch = epoch", init="self.args = args"),
     "config": State("self.cfg.aug['strength']", "cfg.aug['strength'] = epoch", init="self.cfg = cfg",
@@ -245,19 +129,21 @@ STATES = {
     "late-own": State("int(self.late.integers(0, 5)) if i >= 12 else 0", init="self.late = np.random.default_rng(9)"),
     "own": State("int(self.rng.integers(0, 5))", init="self.rng = np.random.default_rng(7)"),
     "seen": State("self.number()", init="self.seen = mp.Value('i', 0)", shared=True,
-                  method="def number(self):\n    with self.seen.get_lock():\n        self.seen.value += 1\n        return self.seen.value % 5"),
+                  method=_NUMBER),
     "seeded": State("int(np.random.default_rng([self.args.epoch, i]).integers(0, 9))", "args.epoch = epoch",
                     init="self.args = args"),
     "env": State("int(os.environ['LEVEL'])", "os.environ['LEVEL'] = str(epoch)", before="os.environ['LEVEL'] = '0'"),
-    "closure": State("self.reads()", "box[0] = epoch", init="self.reads = reads", before="box = [0]\nreads = lambda: box[0]"),
+    "closure": State("self.reads()", "box[0] = epoch", init="self.reads = reads",
+                     before="box = [0]\nreads = lambda: box[0]"),
     "shared": State("int(self.tensor[0])", "level.fill_(epoch)", init="self.tensor = level",
                     before="level = torch.zeros(1).share_memory_()", shared=True),
     "file": State("int(open('level.txt').read())", "write_level(epoch)", before="write_level(0)", shared=True,
-                  top="def write_level(level):\n    with open('level.txt', 'w') as file:\n        file.write(str(level))"),
+                  top=_WRITE_LEVEL),
     "function": State("strength.level", "strength.level = epoch",
                       top="def strength():\n    pass\n\n\nstrength.level = 0"),
     "listed": State("self.levels_of[i % 4]", "data.levels_of[1] = epoch", init="self.levels_of = [0, 0, 1, 1]"),
-    "default": State("level_of()", "level_of.__defaults__[0][0] = epoch", top="def level_of(box=[0]):\n    return box[0]"),
+    "default": State("level_of()", "level_of.__defaults__[0][0] = epoch",
+                     top="def level_of(box=[0]):\n    return box[0]"),
     "descriptor": State("self.strength", "data._strength = epoch", init="self._strength = 0",
                         method="@property\ndef strength(self):\n    called()\n    return self._strength"),
 }  # fmt: skip
@@ -275,3 +161,5 @@ CURRICULUM = {
     "grow": ("", "data.n = min(N, N - 6 + 2 * epoch)"),
     "epoch": ("", "sampler.set_epoch(epoch)"),
 }
+#: Some of each are chosen, at most as many as stand here.
+SEVERAL = {"state": (2, (*STATES,)), "pil": (3, (*PIL,)), "ten": (3, (*TENSORS,)), "curriculum": (2, (*CURRICULUM,))}

@@ -1,4 +1,4 @@
-"""Print what a training loop sees. A copy lies beside every invented script, which imports it as a module of its own."""
+"""Print what a training loop sees. A copy lies beside every script, which imports it as a module of its own."""
 
 from __future__ import annotations
 

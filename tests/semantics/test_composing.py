@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.semantics.compose import Parts, compose, invent, settled, shrunk, size
+from benchmarks.semantics.choosing import invent, settled, shrunk, size
+from benchmarks.semantics.compose import Parts, compose
 from benchmarks.semantics.parts import CHOICES, SEVERAL
 
 numbers = st.integers(0, 10_000)

@@ -1,6 +1,5 @@
 """A class attribute that the loop edits."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

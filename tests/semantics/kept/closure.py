@@ -1,6 +1,5 @@
 """A variable of a closure that the loop edits."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,6 +1,5 @@
 """A collate object that counts its calls."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate

@@ -1,6 +1,5 @@
 """A file that the loop rewrites between epochs."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

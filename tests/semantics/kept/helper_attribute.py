@@ -1,6 +1,5 @@
 """An attribute of a helper module that the loop edits."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,6 +1,5 @@
 """Noise for some late indices only."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,6 +1,5 @@
 """Datasets that the script makes and drops: none lives longer."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,6 +1,5 @@
 """A list of labels that the loop corrects between epochs."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

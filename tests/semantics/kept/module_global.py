@@ -1,6 +1,5 @@
 """A global of the script that the loop edits."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,6 +1,5 @@
 """A branch that a process takes at its ninth sample only."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

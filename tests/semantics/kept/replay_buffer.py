@@ -1,6 +1,5 @@
 """A replay buffer that grows with every step."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

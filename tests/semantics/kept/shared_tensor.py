@@ -1,6 +1,5 @@
 """A tensor in shared memory that persistent workers see change."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,6 +1,5 @@
 """Two loaders over one dataset, alike but for their samplers, with persistent workers."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler

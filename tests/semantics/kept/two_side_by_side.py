@@ -27,7 +27,7 @@ def main():
     loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=1)
     other = DataLoader(dataset, batch_size=4, num_workers=1)
     for epoch in range(3):
-        for batch, extra in zip(loader, other):
+        for batch, extra in zip(loader, other, strict=True):
             step(batch)
             step(extra)
 

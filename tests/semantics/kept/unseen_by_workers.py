@@ -1,6 +1,5 @@
 """A value that the loop changes, which persistent workers must not see."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,6 +1,5 @@
 """The number of the worker, in a sample."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info

@@ -1,6 +1,5 @@
 """An array that the loop writes inside an epoch."""
 
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
