@@ -78,7 +78,7 @@ def main() -> int:
             yield from (suite.runs(path.stem, path.read_text()) for path in chosen)
             return
         for name, chosen in parts.items():
-            if time.monotonic() - began > args.time or (args.first and any(one.difference for one in results)):
+            if time.monotonic() - began > args.time:
                 return
             yield suite.runs(name, compose(chosen), int(name))
 
@@ -92,6 +92,7 @@ def main() -> int:
             print("\n".join(result.said), flush=True)
         if args.first and result.difference and not args.kept:
             _show_shrunk(suite, parts[result.name], out)
+            break
     if args.json:
         args.json.write_text(
             json.dumps({one.name: {"difference": one.difference, "acted": sorted(one.acted)} for one in results})

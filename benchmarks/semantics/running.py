@@ -7,6 +7,7 @@ helper module and the recorder.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import os
 import shutil
@@ -31,12 +32,13 @@ import torchvision.transforms.v2  # noqa: F401
 
 from pipediag.host import rerouting, runner  # noqa: F401
 from pipediag.host.script import Target, run
+from pipediag.lifeline import end_with
 
 _HERE = Path(__file__).parent
 #: What a forked run does instead of a fresh interpreter: returns the exit code.
 Main = Callable[[], int]
-#: Lets the remedy move transforms in a training on the CPU, unmeasured, for tests.
-_MOVES = {"PIPEDIAG_TEST_MOVES_ON_CPU": "1"}
+#: Of every run. The first one lets the remedy move transforms in a training on the CPU, unmeasured, for tests.
+_ENVIRONMENT = {"PIPEDIAG_TEST_ENVIRONMENT_ON_CPU": "1", "PYTHONPATH": str(_HERE.parents[1])}
 #: How a helper module is edited between two runs.
 _EDITS = (("FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM"), ('["x"]', '["x"] * 0.5'), ("LEVEL = 1", "LEVEL = 2"))
 
@@ -52,7 +54,7 @@ class Ran:
     seconds: float
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """One run: in which folder, and how. ``command`` starts a fresh interpreter; else ``main`` runs in a fork."""
 
@@ -105,24 +107,24 @@ def scheduled(scripts: Iterator[Any], jobs: int) -> Iterator[Any]:
     gc.freeze()  # a collection in a fork would else copy every page of torch's objects
     active: list[tuple[Any, Job]] = []
     waiting = iter(scripts)
-    while True:
-        while len(active) < jobs:
-            runs = next(waiting, None)
-            if runs is None:
-                break
-            active.append((runs, _begun(next(runs))))
-        if not active:
-            return
-        time.sleep(0.01)
-        for entry in list(active):
-            runs, job = entry
-            if _is_running(job):
-                continue
-            active.remove(entry)
-            try:
-                active.append((runs, _begun(runs.send(job.ran))))
-            except StopIteration as over:
-                yield over.value
+    try:
+        while True:
+            while len(active) < jobs and (runs := next(waiting, None)) is not None:
+                active.append((runs, _begun(next(runs))))
+            if not active:
+                return
+            time.sleep(0.01)
+            for runs, job in list(active):
+                if _is_running(job):
+                    continue
+                active.remove((runs, job))
+                try:
+                    active.append((runs, _begun(runs.send(job.ran))))
+                except StopIteration as over:
+                    yield over.value
+    finally:
+        for _, job in active:
+            _end(job)
 
 
 def _begun(job: Job) -> Job:
@@ -132,7 +134,7 @@ def _begun(job: Job) -> Job:
     if job.command is not None:
         with open(job.folder / "stdout", "wb") as out, open(job.folder / "stderr", "wb") as err:
             job.pid = subprocess.Popen(job.command, cwd=job.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                       start_new_session=True, env={**os.environ, **_MOVES}).pid  # fmt: skip
+                                       start_new_session=True, env={**os.environ, **_ENVIRONMENT}).pid  # fmt: skip
         return job
     job.pid = os.fork()
     if job.pid == 0:
@@ -145,14 +147,16 @@ def _become(job: Job) -> NoReturn:
     code = 1
     try:
         os.setsid()
+        end_with(os.getppid())
         os.chdir(job.folder)
         for number, name in ((1, "stdout"), (2, "stderr")):
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(file, number)
             os.close(file)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.environ.update(_MOVES)
+        os.environ.update(_ENVIRONMENT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1)
         torch.set_num_threads(1)
         sys.path.insert(0, "")  # the script's folder replaces it
         code = _code_of(job.main)
@@ -184,14 +188,12 @@ def _is_running(job: Job) -> bool:
     if not pid and seconds < job.patience:
         return True
     code = os.waitstatus_to_exitcode(status) if pid else None
-    try:
-        if not pid:
-            _show_stacks(job.pid)
-        os.killpg(job.pid, signal.SIGKILL)  # workers that outlive it, too
-    except ProcessLookupError:
-        pass
-    if not pid:
-        os.waitpid(job.pid, 0)
+    if pid:
+        _end(job, waits=False)  # workers that outlive it
+    else:
+        os.killpg(job.pid, signal.SIGUSR1)
+        time.sleep(1)  # until all of its processes have written their stacks
+        _end(job)
     out, err = (_read(job.folder / name) for name in ("stdout", "stderr"))
     said = [line for line in err if line.startswith("pipediag")]
     others = [line for line in err if line and not line.startswith("pipediag")]
@@ -199,10 +201,13 @@ def _is_running(job: Job) -> bool:
     return False
 
 
-def _show_stacks(pid: int) -> None:
-    """Write the stacks of a hanging run to its error output, if py-spy is there."""
-    if spy := shutil.which("py-spy"):
-        subprocess.run([spy, "dump", "--pid", str(pid)], timeout=20, check=False)
+def _end(job: Job, waits: bool = True) -> None:
+    try:
+        os.killpg(job.pid, signal.SIGKILL)
+    except ProcessLookupError:  # nothing is left of it
+        pass
+    if waits:
+        os.waitpid(job.pid, 0)
 
 
 def _read(path: Path) -> list[str]:
