@@ -38,6 +38,7 @@ KNOWN: dict[str, str] = {
     "nested": CALLS,
     "note_on_transform": CALLS,
     "own_chain": CALLS,
+    "own_chain_centred": CALLS,
     "own_generator": CALLS,
     "own_memory": CALLS,
     "patched_open": CALLS,
