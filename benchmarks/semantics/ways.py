@@ -18,7 +18,7 @@ _PIPEDIAG = (sys.executable, "-m", "pipediag")
 _ANALYZE = ("analyze", "--apply", "--budget", "4", "--apply-budget", "8", "--no-knobs", "-q", "--plan", "plan.json")
 #: What pipediag says where something moved, and where something is kept or comes from a cache.
 _MOVED = re.compile(r"(?<!nothing was )moved from the loader|gives its batches on")
-_KEPT = re.compile(r"samples kept|kept (whole|after|before)|from the cache|\bhits\b|calls kept|results kept")
+_KEPT = re.compile(r"[1-9][\d,]* (answered from the cache|samples kept)")
 
 
 @dataclass
