@@ -37,8 +37,10 @@ from pipediag.lifeline import end_with
 _HERE = Path(__file__).parent
 #: What a forked run does instead of a fresh interpreter: returns the exit code.
 Main = Callable[[], int]
-#: Of every run. The first one lets the remedy move transforms in a training on the CPU, unmeasured, for tests.
-_ENVIRONMENT = {"PIPEDIAG_TEST_MOVES_ON_CPU": "1", "PYTHONPATH": str(_HERE.parents[1])}
+#: Lets the remedy move transforms in a training on the CPU, unmeasured, for tests. "0" in the environment forbids it.
+_MOVES = "PIPEDIAG_TEST_MOVES_ON_CPU"
+#: Of every run.
+_ENVIRONMENT = {_MOVES: os.environ.get(_MOVES, "1"), "PYTHONPATH": str(_HERE.parents[1])}
 #: How a helper module is edited between two runs.
 _EDITS = (("FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM"), ('["x"]', '["x"] * 0.5'), ("LEVEL = 1", "LEVEL = 2"))
 
