@@ -46,7 +46,10 @@ def describe(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, torch.Tensor):
         pixels = value.detach().cpu().contiguous().as_subclass(torch.Tensor).numpy()
-        return f"{kind}({value.dtype} {tuple(value.shape)} {value.stride()} {_digest(pixels.tobytes())})"
+        mean = (
+            f" ~{value.detach().double().mean():.4f}" if value.is_floating_point() or value.dtype == torch.uint8 else ""
+        )
+        return f"{kind}({value.dtype} {tuple(value.shape)} {value.stride()} {_digest(pixels.tobytes())}{mean})"
     if isinstance(value, np.ndarray):
         return f"{kind}({value.dtype} {value.shape} {value.strides} {_digest(value.tobytes())})"
     if isinstance(value, Image.Image):

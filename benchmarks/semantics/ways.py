@@ -19,6 +19,10 @@ _ANALYZE = ("analyze", "--apply", "--budget", "4", "--apply-budget", "8", "--no-
 #: What pipediag says where something moved, and where something is kept or comes from a cache.
 _MOVED = re.compile(r"(?<!nothing was )moved from the loader|gives its batches on")
 _KEPT = re.compile(r"[1-9][\d,]* (answered from the cache|samples kept)")
+#: What pipediag says where pixels may be off within its tolerances; then a tensor is compared by its mean.
+_INEXACT = re.compile(r"may differ|within the tolerances|may be off")
+#: Largest difference of such means and losses, relative to those above 1.
+_TOLERANCE = 0.02
 
 
 @dataclass
@@ -110,14 +114,31 @@ def difference(plain: Ran, ran: Ran, ignored: Sequence[str] = ()) -> str:
         after = f" after {ran.lines[-1][:60]}" if ran.lines else ""
         return f"it hangs{after}"
     lines, others = ([line for line in one.lines if not line.startswith(tuple(ignored))] for one in (plain, ran))
+    alike = _alike if any(map(_INEXACT.search, ran.said)) else str.__eq__
     for number, (line, other) in enumerate(zip_longest(lines, others)):
-        if line != other:
+        if line is None or other is None or not alike(line, other):
             return f"line {number + 1}: {_first_difference(line, other)}" + (f" ({ran.error})" if other is None else "")
     if plain.code != ran.code:
         return f"exit code {ran.code} instead of {plain.code} ({ran.error})"
     if _kind(plain.error) != _kind(ran.error):
         return f"error {ran.error!r} instead of {plain.error!r}"
     return ""
+
+
+def _alike(line: str, other: str) -> bool:
+    """Return whether lines are equal but for pixels and losses that are nearly equal."""
+    both = [re.sub(r"\b[0-9a-f]{10} ~", "~", one).split() for one in (line, other)]
+    return len(both[0]) == len(both[1]) and all(a == b or _near(a, b) for a, b in zip(*both, strict=True))
+
+
+def _near(word: str, other: str) -> bool:
+    try:
+        a, b = (
+            float.fromhex(one) if "0x" in one else float(one) for one in (text.strip("~(),") for text in (word, other))
+        )
+    except ValueError:
+        return False
+    return abs(a - b) <= _TOLERANCE * max(1.0, abs(a))
 
 
 def _kind(error: str) -> str:
