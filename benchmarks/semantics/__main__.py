@@ -117,7 +117,7 @@ def _show_shrunk(suite: Suite, parts: Parts, out: Path) -> None:
 def _summary(results: list[Result], seconds: float) -> str:
     acted = Counter(what for one in results for what in one.acted)
     differ = sum(bool(one.difference) for one in results)
-    words = ", ".join(f"{acted[what]} {what}" for what in ("moved", "kept", "planned"))
+    words = ", ".join(f"{acted[what]} {what}" for what in ("moved", "kept", "planned", "nearly"))
     each = sum(one.seconds for one in results) / max(1, len(results))
     return (
         f"{len(results)} scripts in {seconds:.0f} s ({each:.1f} s each), of which {words}: {differ} with a difference"

@@ -58,7 +58,6 @@ def size(parts: Parts) -> int:
 def settled(parts: Parts) -> Parts:
     """Return the parts with what does not go together, or would not be deterministic, replaced by what does."""
     p = dict(parts)
-    state = set(p["state"])
     if p["source"] == "iterable":
         p.update(fetch="item", sampler="none", call="compose" if p["call"] in ("joint", "wrapped") else p["call"])
     if p["source"] not in FILES or (p["opened"] == "torchvision" and p["source"] in ("gifs", "npz")):
@@ -69,24 +68,22 @@ def settled(parts: Parts) -> Parts:
         p["opened"] = p["opened"] if p["opened"] in ("helper", "imported") else "open"
     if p["call"] in ("collate", "wrapped"):
         p["sample"] = "pair"
-    if p["call"] == "collate" or p["collate"] == "lists":
-        p.update(collate="lists" if p["collate"] == "lists" else "default", sample="pair")
-    if p["call"] == "collate" and p["collate"] == "lists":
+    if p["collate"] == "lists":
+        p["sample"] = "pair"
+    if p["call"] == "collate":
         p["collate"] = "default"
     if p["sampler"] == "unbatched":
         p.update(collate="default", last="keep", call="compose" if p["call"] == "collate" else p["call"])
     if p["generator"] == "own" and p["sampler"] not in ("shuffle", "none"):
         p["generator"] = "none"
     # Which worker has got how far is a matter of time.
-    if state & {"seen"} and p["workers"] not in "01":
-        p["workers"] = "1"
-    if state & {"seen"} and p["loop"] in (*OPEN_ENDED, "skip"):
-        p["loop"] = "plain"
-    if state & {"seen"} and p["beside"] != "one":
+    if "seen" in p["state"]:
+        p["workers"] = p["workers"] if p["workers"] in "01" else "1"
+        p["loop"] = "plain" if p["loop"] in (*OPEN_ENDED, "skip") else p["loop"]
         p["beside"] = "one"
     if p["beside"] in ("samplers", "three") and p["loop"] not in ("plain", "accumulate", "kept", "inplace"):
         p["beside"] = "after"
-    if p["beside"] == "splits" or p["beside"] == "three":
+    if p["beside"] in ("splits", "three"):
         p["curriculum"] = tuple(one for one in p["curriculum"] if one != "grow")
     if p["source"] == "iterable" and p["beside"] in ("splits", "three"):
         p["beside"] = "after"
@@ -103,10 +100,7 @@ def settled(parts: Parts) -> Parts:
         p["lasting"] = ""
     if p["loop"] == "twice" and p["lasting"]:
         p["loop"] = "plain"
-    if p["loop"] in ("skip", "error", "try"):
-        p["error"] = "corrupt"
-    elif p["error"]:
-        p["error"] = ""
+    p["error"] = "corrupt" if p["loop"] in ("skip", "error", "try") else ""
     if p["loop"] != "patch":
         p["patched"] = CHOICES["patched"][0]
     stages = stages_of(p)

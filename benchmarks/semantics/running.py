@@ -61,7 +61,7 @@ class Job:
     """One run: in which folder, and how. ``command`` starts a fresh interpreter; else ``main`` runs in a fork."""
 
     folder: Path
-    main: Main
+    main: Main | None
     command: Sequence[str] | None = None
     patience: float = 60.0
     began: float = 0.0
@@ -173,9 +173,9 @@ def _become(job: Job) -> NoReturn:
         os._exit(code)
 
 
-def _code_of(main: Main) -> int:
+def _code_of(main: Main | None) -> int:
     try:
-        return main()
+        return main() if main is not None else 0
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from .running import Job, Ran, edit, plainly, prepare, remedied
+from .running import Job, Main, Ran, edit, plainly, prepare, remedied
 
 #: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; with the plan of an analysis.
 WAYS = ("plain", "run", "cache", "plan")
@@ -32,7 +32,7 @@ class Result:
     Attributes:
         name: of the script.
         difference: the way and the first difference; empty if there is none.
-        acted: in which ways pipediag really did something: ``moved`` and ``kept``, ``planned``.
+        acted: what pipediag really did: ``moved``, ``kept``, ``planned``; ``nearly`` if some pixels are not equal.
         seconds: of all runs.
     """
 
@@ -65,12 +65,14 @@ def compared(
     """
     result = Result(name, text)
 
-    def job(way: str, command: Sequence[str], main: object = plainly, again: bool = False, edited: bool = False) -> Job:
+    def job(
+        way: str, command: Sequence[str], main: Main | None = plainly, again: bool = False, edited: bool = False
+    ) -> Job:
         where = folder / way
         if not again:
             prepare(where, text, data, edited)
         words = [sys.executable, "train.py"] if not command else [*_PIPEDIAG, *command, "train.py"]
-        return Job(where, main, words if shell or main is None else None, patience)  # type: ignore[arg-type]
+        return Job(where, main, words if shell or main is None else None, patience * (3 if main is None else 1))
 
     def saw(way: str, plain: Ran, ran: Ran) -> bool:
         result.seconds += ran.seconds
@@ -78,6 +80,7 @@ def compared(
         result.acted |= {"moved"} if any(map(_MOVED.search, ran.said)) else set()
         result.acted |= {"kept"} if any(map(_KEPT.search, ran.said)) else set()
         found = difference(plain, ran, ignored)
+        result.acted |= {"nearly"} if not found and _lines(plain, ignored) != _lines(ran, ignored) else set()
         result.difference = f"{way}: {found}" if found else ""
         return bool(found)
 
@@ -113,7 +116,7 @@ def difference(plain: Ran, ran: Ran, ignored: Sequence[str] = ()) -> str:
     if ran.code is None:
         after = f" after {ran.lines[-1][:60]}" if ran.lines else ""
         return f"it hangs{after}"
-    lines, others = ([line for line in one.lines if not line.startswith(tuple(ignored))] for one in (plain, ran))
+    lines, others = _lines(plain, ignored), _lines(ran, ignored)
     alike = _alike if any(map(_INEXACT.search, ran.said)) else str.__eq__
     for number, (line, other) in enumerate(zip_longest(lines, others)):
         if line is None or other is None or not alike(line, other):
@@ -123,6 +126,10 @@ def difference(plain: Ran, ran: Ran, ignored: Sequence[str] = ()) -> str:
     if _kind(plain.error) != _kind(ran.error):
         return f"error {ran.error!r} instead of {plain.error!r}"
     return ""
+
+
+def _lines(ran: Ran, ignored: Sequence[str]) -> list[str]:
+    return [line for line in ran.lines if not line.startswith(tuple(ignored))]
 
 
 def _alike(line: str, other: str) -> bool:
