@@ -153,7 +153,8 @@ def _plan(
     while True:
         try:
             tried = found(loader, plan, _TRIED)
-            place = next((place for place in tried.own_code if place not in stay), None)
+            # A proven link may stay all the same: after another transform, it gets an image that is recorded already.
+            place = next((place for place in tried.own_code if place not in stay and place not in plan.own), None)
             if place is None:
                 reasons = (*tried.plan.reasons, *stay.values())
                 return replace(tried.plan, own=plan.own, moved=plan.moved, reasons=reasons)

@@ -483,6 +483,28 @@ def test_a_dataset_that_keeps_an_image_that_no_trial_sees(
 # ---- code that hides what happens
 
 
+class OwnChain:
+    """Calls its links one after another, and is no Compose of torchvision's."""
+
+    def __init__(self, *links: Any) -> None:
+        self.links = list(links)
+
+    def __call__(self, sample: Any) -> Any:
+        for link in self.links:
+            sample = link(sample)
+        return sample
+
+
+def without_mean(sample: Tensor) -> Tensor:
+    return sample - sample.mean()
+
+
+def test_the_search_for_a_plan_ends_where_a_proven_link_cannot_be_used(device: torch.device) -> None:
+    """It is proven by itself, but gets an image that the link before it has recorded."""
+    offloaded = check_against_plain(lambda: Images(OwnChain(v2.RandomVerticalFlip(), without_mean), floats), device)
+    assert "without_mean: mean would need the pixels of an image" in offloaded.plan.reasons
+
+
 class ForgivingChain:
     """Returns the sample unchanged if its transform fails."""
 

@@ -1,0 +1,155 @@
+"""Invent training scripts, and check that pipediag leaves what their loops see as it is.
+
+python -m benchmarks.semantics --scripts 1000 --seed 0        # about 3 s a script and core
+python -m benchmarks.semantics --first --seed 0               # stop at a difference, and make its script plainer
+python -m benchmarks.semantics --only 17 --seed 0             # one script, with all that pipediag said
+python -m benchmarks.semantics --kept tests/semantics/kept    # scripts from files
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .choosing import invent, shrunk, size
+from .compose import Parts, compose
+from .record import files
+from .running import scheduled
+from .ways import WAYS, Result, compared, takes_part
+
+#: Share of the scripts that are analysed too: that takes 15 s.
+_PLANNED = 0.03
+#: What a kept script says of itself if it needs a fresh interpreter.
+_BY_COMMAND = "(by the command line)"
+
+
+class Suite:
+    """The scripts of one call, their folders, and how they are run."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._args, self._folder = args, folder
+        self._data = folder / "data"
+        for kind in ("png", "jpeg", "gifs", "npz"):
+            files(kind, str(self._data))
+
+    def runs(self, name: str, text: str, number: int | None = None) -> Any:
+        """Return the runs of a script, which :func:`scheduled` carries out."""
+        args, ways, shell = self._args, self._args.ways, _BY_COMMAND in text
+        if number is not None:
+            shell = takes_part(args.seed, number, args.shell, "shell")
+            if not takes_part(args.seed, number, args.planned, "plan"):
+                ways = [way for way in ways if way != "plan"]
+        folder = self._folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        patience = args.patience * (2 if shell else 1)
+        return compared(name, text, folder, self._data, ways, shell, patience, args.ignore)
+
+    def one(self, name: str, text: str) -> Result:
+        """Run one script to its end."""
+        result: Result = next(scheduled(iter([self.runs(name, text)]), 1))
+        return result
+
+    def clear(self, result: Result) -> None:
+        if not result.difference and not self._args.only:
+            shutil.rmtree(self._folder / result.name, ignore_errors=True)
+
+
+def main() -> int:
+    args = _arguments()
+    out = Path(args.output or tempfile.mkdtemp(prefix="semantics-"))
+    out.mkdir(parents=True, exist_ok=True)
+    suite, began = Suite(args, out / "runs"), time.monotonic()
+    results: list[Result] = []
+    parts = {f"{n:04d}": invent(args.seed, n, args.without) for n in args.only or range(args.scripts)}
+    print(f"seed {args.seed}, {', '.join(args.ways)}; differing scripts go to {out}", flush=True)
+
+    def waiting() -> Iterator[Any]:
+        if args.kept:
+            chosen = [path for path in sorted(args.kept.glob("*.py")) if not args.names or path.stem in args.names]
+            yield from (suite.runs(path.stem, path.read_text()) for path in chosen)
+            return
+        for name, chosen in parts.items():
+            if time.monotonic() - began > args.time:
+                return
+            yield suite.runs(name, compose(chosen), int(name))
+
+    for result in scheduled(waiting(), args.jobs):
+        results.append(result)
+        suite.clear(result)
+        if result.difference:
+            (out / f"{result.name}.py").write_text(result.text)
+            print(f"{result.name}  {result.difference}", flush=True)
+        if args.only:
+            print("\n".join(result.said), flush=True)
+        if args.first and result.difference and not args.kept:
+            _show_shrunk(suite, parts[result.name], out)
+            break
+    if args.json:
+        args.json.write_text(
+            json.dumps({one.name: {"difference": one.difference, "acted": sorted(one.acted)} for one in results})
+        )
+    print(_summary(results, time.monotonic() - began))
+    return int(any(one.difference for one in results))
+
+
+def _show_shrunk(suite: Suite, parts: Parts, out: Path) -> None:
+    """Make a script plainer as long as it differs, and show it."""
+
+    def fails(plainer: Parts) -> bool:
+        result = suite.one("shrunk", compose(plainer))
+        print(f"  size {size(plainer)}: {result.difference or 'no difference'}", flush=True)
+        return bool(result.difference)
+
+    plainest = shrunk(parts, fails)
+    (out / "shrunk.py").write_text(compose(plainest))
+    print(f"shrunk to {plainest}\n{compose(plainest)}", flush=True)
+
+
+def _summary(results: list[Result], seconds: float) -> str:
+    acted = Counter(what for one in results for what in one.acted)
+    differ = sum(bool(one.difference) for one in results)
+    words = ", ".join(f"{acted[what]} {what}" for what in ("moved", "kept", "planned", "nearly"))
+    each = sum(one.seconds for one in results) / max(1, len(results))
+    return (
+        f"{len(results)} scripts in {seconds:.0f} s ({each:.1f} s each), of which {words}: {differ} with a difference"
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scripts", type=int, default=100, help="how many are invented")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at the same time")
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=["run", "cache", "plan"],
+                        help=f"of {', '.join(WAYS)}; plain checks the suite: a second plain run")  # fmt: skip
+    parser.add_argument("--first", action="store_true", help="stop at the first difference, and shrink its script")
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of the scripts to run")
+    parser.add_argument("--kept", type=Path, help="a folder with scripts, in place of invented ones")
+    parser.add_argument("--names", nargs="+", help="with --kept: only these scripts")
+    parser.add_argument("--shell", type=float, default=0.0, help="share that runs by the real command line")
+    parser.add_argument("--planned", type=float, default=_PLANNED, help="share that is analysed for a plan")
+    parser.add_argument("--without", action="append", default=[], help="leave out an option of the parts; repeatable")
+    parser.add_argument("--time", type=float, default=float("inf"), help="begin no script after these seconds")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds after which a run hangs")
+    parser.add_argument("--ignore", action="append", default=[], choices=["calls", "alive", "generators", "weights"],
+                        help="do not compare these lines; repeatable")  # fmt: skip
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("-o", "--output", help="folder for scripts that differ")
+    args = parser.parse_args()
+    args.without = frozenset(args.without)
+    if unknown := set(args.ways) - set(WAYS):
+        parser.error(f"no such way: {', '.join(unknown)}")
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Run scripts in processes forked from this one, which holds torch and pipediag already, or by the real command line.
+
+This process has one thread and no user code. Each run is a process group of its own, in a folder with the script, its
+helper module and the recorder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import util
+from pathlib import Path
+from typing import Any, NoReturn
+
+#: Before torch is imported: the cores are for processes.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy  # noqa: F401
+import torch
+import torchvision.transforms.v2  # noqa: F401
+
+from pipediag.host import rerouting, runner  # noqa: F401
+from pipediag.host.script import Target, run
+from pipediag.lifeline import end_with
+
+_HERE = Path(__file__).parent
+#: What a forked run does instead of a fresh interpreter: returns the exit code.
+Main = Callable[[], int]
+#: Lets the remedy move transforms in a training on the CPU, unmeasured, for tests. "0" in the environment forbids it.
+_MOVES = "PIPEDIAG_TEST_MOVES_ON_CPU"
+#: Of every run.
+_ENVIRONMENT = {_MOVES: os.environ.get(_MOVES, "1"), "PYTHONPATH": str(_HERE.parents[1])}
+#: How a helper module is edited between two runs.
+_EDITS = (("FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM"), ('["x"]', '["x"] * 0.5'), ("LEVEL = 1", "LEVEL = 2"))
+
+
+@dataclass
+class Ran:
+    """How a run ended: its exit code, None if it hung, its lines, what pipediag said, and the last line of an error."""
+
+    code: int | None
+    lines: list[str]
+    said: list[str]
+    error: str
+    seconds: float
+
+
+@dataclass(eq=False)
+class Job:
+    """One run: in which folder, and how. ``command`` starts a fresh interpreter; else ``main`` runs in a fork."""
+
+    folder: Path
+    main: Main | None
+    command: Sequence[str] | None = None
+    patience: float = 60.0
+    began: float = 0.0
+    pid: int = 0
+    ran: Ran | None = field(default=None, repr=False)
+
+
+#: The runs of one script, one after the other: sent the result of a job, it yields the next one.
+Runs = Iterator[Job]
+
+
+def plainly() -> int:
+    run(Target("train.py"))
+    return 0
+
+
+def remedied(plan: str = runner.NO_PLAN, folder: str = runner.NO_PLAN) -> Main:
+    """Return what ``pipediag run`` does, with this plan and this folder for samples."""
+    return lambda: runner.main([plan, folder, "train.py"])
+
+
+def prepare(folder: Path, text: str, data: Path, edited: bool = False) -> Path:
+    """Fill a fresh folder with all that a script needs; ``edited`` edits its helper module."""
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text(text)
+    shutil.copy(_HERE / "record.py", folder)
+    shutil.copy(_HERE / "helper.py", folder)
+    (folder / "data").symlink_to(data)
+    if edited:
+        edit(folder)
+    return folder
+
+
+def edit(folder: Path) -> None:
+    """Edit the helper module, as a user does between two runs."""
+    helper = folder / "helper.py"
+    text = helper.read_text()
+    for before, after in _EDITS:
+        text = text.replace(before, after)
+    helper.write_text(text)
+
+
+def scheduled(scripts: Iterator[Any], jobs: int) -> Iterator[Any]:
+    """Run the scripts, ``jobs`` runs at a time; yield what each of these generators of jobs returns in the end."""
+    gc.freeze()  # a collection in a fork would else copy every page of torch's objects
+    active: list[tuple[Any, Job]] = []
+    waiting = iter(scripts)
+    try:
+        while True:
+            while len(active) < jobs and (runs := next(waiting, None)) is not None:
+                active.append((runs, _begun(next(runs))))
+            if not active:
+                return
+            time.sleep(0.01)
+            for runs, job in list(active):
+                if _is_running(job):
+                    continue
+                active.remove((runs, job))
+                try:
+                    active.append((runs, _begun(runs.send(job.ran))))
+                except StopIteration as over:
+                    yield over.value
+    finally:
+        for _, job in active:
+            _end(job)
+
+
+def _begun(job: Job) -> Job:
+    job.began = time.monotonic()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if job.command is not None:
+        with open(job.folder / "stdout", "wb") as out, open(job.folder / "stderr", "wb") as err:
+            job.pid = subprocess.Popen(job.command, cwd=job.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                       start_new_session=True, env={**os.environ, **_ENVIRONMENT}).pid  # fmt: skip
+        return job
+    job.pid = os.fork()
+    if job.pid == 0:
+        _become(job)
+    return job
+
+
+def _become(job: Job) -> NoReturn:
+    """Be the run's process: like a fresh interpreter in the folder, up to its end."""
+    code = 1
+    try:
+        os.setsid()
+        end_with(os.getppid())
+        os.chdir(job.folder)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(file, number)
+            os.close(file)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.update(_ENVIRONMENT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1)
+        torch.set_num_threads(1)
+        sys.path.insert(0, "")  # the script's folder replaces it
+        code = _code_of(job.main)
+        threading._shutdown()  # type: ignore[attr-defined]
+        util._exit_function()
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _code_of(main: Main | None) -> int:
+    try:
+        return main() if main is not None else 0
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+
+
+def _is_running(job: Job) -> bool:
+    """Return whether a run goes on. One that hangs is ended; what it left is read."""
+    pid, status, _ = os.wait4(job.pid, os.WNOHANG)
+    seconds = time.monotonic() - job.began
+    if not pid and seconds < job.patience:
+        return True
+    code = os.waitstatus_to_exitcode(status) if pid else None
+    if pid:
+        _end(job, waits=False)  # workers that outlive it
+    else:
+        os.killpg(job.pid, signal.SIGUSR1)
+        time.sleep(1)  # until all of its processes have written their stacks
+        _end(job)
+    out, err = (_read(job.folder / name) for name in ("stdout", "stderr"))
+    said = [line for line in err if line.startswith("pipediag")]
+    others = [line for line in err if line and not line.startswith("pipediag")]
+    job.ran = Ran(code, out, said, others[-1] if code and others else "", seconds)
+    return False
+
+
+def _end(job: Job, waits: bool = True) -> None:
+    try:
+        os.killpg(job.pid, signal.SIGKILL)
+    except ProcessLookupError:  # nothing is left of it
+        pass
+    if waits:
+        os.waitpid(job.pid, 0)
+
+
+def _read(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines() if path.exists() else []

@@ -1,0 +1,42 @@
+"""A dictionary inside a config object that the loop edits."""
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from record import alive, called, finish, trainer
+
+
+class Config:
+    def __init__(self):
+        self.augment = {"strength": 1}
+
+
+class Data(Dataset):
+    def __init__(self, config):
+        self.config = config
+        alive.add(self)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        called()
+        x = torch.from_numpy(np.random.default_rng(i).random((3, 8, 8), dtype=np.float32))
+        x = x * self.config.augment["strength"]
+        return x, i % 2
+
+
+def main():
+    step = trainer()
+    config = Config()
+    loader = DataLoader(Data(config), batch_size=4, num_workers=2)
+    for epoch in range(3):
+        config.augment["strength"] = epoch
+        for batch in loader:
+            step(batch)
+
+
+if __name__ == "__main__":
+    main()
+    finish()

@@ -1,0 +1,37 @@
+"""An environment variable that the loop sets."""
+
+import os
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from record import alive, called, finish, trainer
+
+
+class Data(Dataset):
+    def __init__(self):
+        alive.add(self)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        called()
+        x = torch.from_numpy(np.random.default_rng(i).random((3, 8, 8), dtype=np.float32))
+        x = x + int(os.environ.get("LEVEL", 0))
+        return x, i % 2
+
+
+def main():
+    step = trainer()
+    loader = DataLoader(Data(), batch_size=4, num_workers=2)
+    for epoch in range(3):
+        os.environ["LEVEL"] = str(epoch)
+        for batch in loader:
+            step(batch)
+
+
+if __name__ == "__main__":
+    main()
+    finish()

@@ -1,0 +1,38 @@
+"""A global of the script that the loop edits."""
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from record import alive, called, finish, trainer
+
+LEVEL = 0
+
+
+class Data(Dataset):
+    def __init__(self):
+        alive.add(self)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        called()
+        x = torch.from_numpy(np.random.default_rng(i).random((3, 8, 8), dtype=np.float32))
+        x = x + LEVEL
+        return x, i % 2
+
+
+def main():
+    step = trainer()
+    loader = DataLoader(Data(), batch_size=4, num_workers=2)
+    global LEVEL
+    for epoch in range(3):
+        LEVEL = epoch
+        for batch in loader:
+            step(batch)
+
+
+if __name__ == "__main__":
+    main()
+    finish()

@@ -1,0 +1,38 @@
+"""A loader with a generator of its own, whose state goes on from epoch to epoch."""
+
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as T
+
+from record import alive, called, files, finish, saw, trainer
+
+
+class Data(Dataset):
+    def __init__(self, transform):
+        self.paths, self.transform = files("png"), transform
+        alive.add(self)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        called()
+        x = self.transform(Image.open(self.paths[i]).convert("RGB"))
+        return x, i % 2
+
+
+def main():
+    step = trainer()
+    dataset = Data(T.Compose([T.RandomHorizontalFlip(), T.ToTensor()]))
+    generator = torch.Generator().manual_seed(11)
+    loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=1, generator=generator)
+    for epoch in range(3):
+        for batch in loader:
+            step(batch)
+        saw(generator.get_state())
+
+
+if __name__ == "__main__":
+    main()
+    finish()

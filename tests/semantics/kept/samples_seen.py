@@ -1,0 +1,39 @@
+"""A counter of samples that all processes share, and that samples depend on."""
+
+import multiprocessing as mp
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from record import alive, called, finish, trainer
+
+
+class Data(Dataset):
+    def __init__(self):
+        self.seen = mp.Value("i", 0)
+        alive.add(self)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        called()
+        x = torch.from_numpy(np.random.default_rng(i).random((3, 8, 8), dtype=np.float32))
+        with self.seen.get_lock():
+            self.seen.value += 1
+            x = x + self.seen.value
+        return x, i % 2
+
+
+def main():
+    step = trainer()
+    loader = DataLoader(Data(), batch_size=4, num_workers=1)
+    for epoch in range(3):
+        for batch in loader:
+            step(batch)
+
+
+if __name__ == "__main__":
+    main()
+    finish()

@@ -1,0 +1,71 @@
+"""Invented and kept scripts: under pipediag their loops see what they see without it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .known import INVENTED, KNOWN
+
+pytest.importorskip("torchvision")
+
+REPO = Path(__file__).resolve().parents[2]
+KEPT = Path(__file__).with_name("kept")
+NAMES = sorted(path.stem for path in KEPT.glob("*.py"))
+#: Seconds for one call of the suite, on a machine with other work.
+PATIENCE = 900
+Results = dict[str, dict[str, Any]]
+
+
+def results_of(folder: Path, *arguments: str) -> Results:
+    """Run the suite in a process of its own, from which scripts are forked."""
+    file = folder / "results.json"
+    command = [sys.executable, "-m", "benchmarks.semantics", "--jobs", "2", "--json", str(file), "-o", str(folder)]
+    ran = subprocess.run([*command, *arguments], cwd=REPO, timeout=PATIENCE, capture_output=True, text=True)
+    assert file.exists(), ran.stderr
+    found: Results = json.loads(file.read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return results_of(tmp_path_factory.mktemp("kept"), "--kept", str(KEPT), "--ways", "run,cache")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.xfail(reason=KNOWN[n], strict=False) if n in KNOWN else ()) for n in NAMES],
+)
+def test_kept(kept: Results, name: str) -> None:
+    assert kept[name]["difference"] == ""
+
+
+def test_known_names_are_kept_ones() -> None:
+    assert {*KNOWN} <= {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kept_script_says_what_it_guards(name: str) -> None:
+    said = ast.get_docstring(ast.parse((KEPT / f"{name}.py").read_text()))
+    assert said and said.endswith(".") and "\n" not in said
+
+
+def test_invented_scripts_are_deterministic(tmp_path: Path) -> None:
+    """Twice plainly, they print the same."""
+    found = results_of(tmp_path, "--scripts", "15", "--seed", "7", "--ways", "plain")
+    assert [one["difference"] for one in found.values()] == [""] * 15
+
+
+@pytest.mark.xfail(condition=bool(INVENTED), reason=INVENTED, strict=False)
+def test_invented(tmp_path: Path) -> None:
+    found = results_of(tmp_path, "--scripts", "60", "--seed", "0", "--ways", "run,cache", "--time", "75")
+    assert len(found) > 10
+    assert {name: one["difference"] for name, one in found.items() if one["difference"]} == {}
+    acted = [one["acted"] for one in found.values()]
+    assert any("moved" in one for one in acted) and any("kept" in one for one in acted)
