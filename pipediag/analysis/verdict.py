@@ -9,7 +9,7 @@ from . import sentences
 from .amortised import amortised, described
 from .certainty import ENOUGH, rungs_beside, why_uncertain
 from .diagnosis import Stage, Verdict
-from .intervals import Interval, exactly, largest
+from .intervals import Interval, exactly, largest, least
 from .ladder import LadderView
 from .sentences import percent
 from .sides import OF_THE_WORKERS, sides
@@ -165,7 +165,7 @@ def starved_share(ladder: LadderView) -> Interval | None:
     if share is None:
         return None
     part = min(1.0, max(0.0, share.value))
-    return share.blurred(RUN_TO_RUN * part * (1 - part))
+    return least(share.blurred(RUN_TO_RUN * part * (1 - part)).not_negative(), exactly(1.0))
 
 
 def measured_share(ladder: LadderView) -> Interval | None:
