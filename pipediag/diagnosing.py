@@ -100,23 +100,26 @@ class Diagnosis(analysis.Diagnosis):
     def apply(self, loader: DataLoader[Any]) -> DataLoader[Any] | OffloadedLoader:
         """Return :func:`pipediag.offload` of the loader, for the device that the diagnosed loop trains on.
 
-        Return the loader itself, with a warning that says why, if ``pipediag analyze --apply`` measured no gain or if
-        no transform can move. If it measured a gain of the hand-off alone, no transform is moved. If samples that are
-        loaded once gain most, the loader is given to :func:`pipediag.cache` first. If nothing was measured, the movable
-        transforms are moved.
+        Return the loader itself, with a warning that says why, if ``pipediag analyze --apply`` measured no gain, if it
+        measured nothing and the loop trains on the CPU, or if no transform can move. If it measured a gain of the
+        hand-off alone, no transform is moved. If samples that are loaded once gain most, the loader is given to
+        :func:`pipediag.cache` first. If nothing was measured, the movable transforms are moved to the GPU.
 
         Raises:
             UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this
                 machine.
         """
+        from .remedy.unmeasured import why_not_moved
+
+        came, device = best(self.session), self.session.device_type
+        if came is not None and not came.applied:
+            return _as_it_is(loader, why_none(self.session))
+        if came is None and (why := why_not_moved(device)):
+            return _as_it_is(_checked(loader), why)
         from .remedy import offload
         from .remedy.summary import why_nothing
 
-        came = best(self.session)
-        if came is not None and not came.applied:
-            return _as_it_is(loader, why_none(self.session))
         rung = REMEDIED if came is None else came.rung
-        device = self.session.device_type
         transforms = rung != HANDED_OVER
         if rung == LOADED_ONCE:
             from .sample_cache.loader import cache
@@ -278,6 +281,15 @@ def _stage_name(piece: analysis.diagnosis.Stage) -> str:
     """Return the name of a piece of the step, with the other stages and the transforms in it."""
     name = f"{piece.stage} (with {', '.join(piece.others)})" if piece.others else piece.stage
     return f"{name}: {', '.join(piece.links)}" if piece.links else name
+
+
+def _checked(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return the loader. Raises UsageError if it is none."""
+    from torch.utils.data import DataLoader
+
+    if not isinstance(loader, DataLoader):
+        raise UsageError(f"apply() takes a torch DataLoader, not {type(loader).__name__}")
+    return loader
 
 
 def _as_it_is(loader: DataLoader[Any], why: str) -> DataLoader[Any]:

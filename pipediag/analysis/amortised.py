@@ -11,7 +11,7 @@ from .diagnosis import Stage
 from .intervals import Interval, total
 from .ladder import LadderView
 from .other_loaders import other_loaders
-from .thresholds import GATE
+from .thresholds import GATE, RUN_TO_RUN
 from .waterfall import culprit, ranked
 
 #: The stages, which are no part of the baseline step.
@@ -21,7 +21,8 @@ STARTUP, OTHER_LOADERS = "startup", "other loaders"
 def amortised(ladder: LadderView) -> list[Stage]:
     """Return the worthwhile costs between the steps, costliest first, in milliseconds a step.
 
-    ``share`` is that of a step with all of them. A cost of which only a bound is known is left out.
+    ``share`` is that of a step with all of them. A cost of which only a bound is known is left out. The intervals hold
+    for another run: see :data:`.thresholds.RUN_TO_RUN`.
     """
     if not ladder.has("baseline"):
         return []
@@ -29,6 +30,7 @@ def amortised(ladder: LadderView) -> list[Stage]:
     start = startup.startup_ms(ladder)
     found = [Stage(STARTUP, start, 0.0, culprit(session, STARTUP))] if start is not None else []
     found += [Stage(OTHER_LOADERS, one.per_step, 0.0, Place("DataLoader", one.where)) for one in other_loaders(ladder)]
+    found = [replace(stage, ms=stage.ms.blurred(RUN_TO_RUN * stage.ms.value)) for stage in found]
     found = [stage for stage in found if stage.ms.low > 0 and stage.ms.beside(step).value >= GATE]
     whole = step + sum(stage.ms.value for stage in found)
     return ranked([replace(stage, share=stage.ms.value / whole) for stage in found])
@@ -44,7 +46,16 @@ def described(ladder: LadderView, cost: Stage) -> str:
 
 def with_amortised(share: Interval, step: float, costs: Sequence[Stage]) -> Interval:
     """Return a share of a step of ``step`` milliseconds, as the share of a step with its amortised costs."""
-    if not costs:
-        return share
-    cost = total([share.times(step), *(stage.ms for stage in costs)])
-    return Interval(*(ms / (step + max(0.0, ms - share.value * step)) for ms in (cost.value, cost.low, cost.high)))
+    cost = share.value * step + sum(stage.ms.value for stage in costs)
+    rest = step * (1 - share.value)
+    whole = cost + rest
+    of_the_step = share.shifted(-share.value).times(step / whole)  # the step was measured: only its division is open
+    between = [
+        Interval(*((cost + more) / (whole + more) - cost / whole for more in _ends(stage.ms))) for stage in costs
+    ]
+    return total([of_the_step, *between]).shifted(cost / whole)
+
+
+def _ends(ms: Interval) -> tuple[float, float, float]:
+    """Return how far an interval reaches from its value: 0, to its low end, to its high end."""
+    return 0.0, ms.low - ms.value, ms.high - ms.value

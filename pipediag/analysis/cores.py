@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
-from ..session import Session
+from ..session import Inside, Session
+from .chain import grains_of
 from .ladder import LadderView
 
 #: Share of the cores in use above which the machine counts as full.
 FULL = 0.9
+#: Lines that call OpenCV, and libraries whose transforms do.
+_OPENCV = re.compile(r"\bcv2\b|\b(cvtColor|imdecode|warpAffine|warpPerspective)\(")
+_ON_OPENCV = ("albumentations.", "imgaug.")
 _LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
 
 
@@ -61,7 +66,17 @@ class Threads:
 
 
 def threads(session: Session) -> Threads:
-    each_of = session.inside.threads if session.inside else {}
+    """Return the threads that want to run; those of OpenCV only if the samples call it."""
+    each_of = dict(session.inside.threads) if session.inside else {}
+    if session.inside is not None and not _calls_opencv(session.inside):
+        each_of.pop("opencv", None)
     library, each = max(each_of.items(), key=lambda item: item[1], default=("", 1))
     own = int(session.environment.get("threads", {}).get("torch", 1))
     return Threads(session.workers, each, library, own, float(session.cores or math.inf))
+
+
+def _calls_opencv(inside: Inside) -> bool:
+    """Return whether a call of OpenCV was seen while samples were made: its threads run nowhere else."""
+    if any(_OPENCV.search(f"{line.where} {line.text}") for line in inside.lines):
+        return True
+    return any(module.startswith(_ON_OPENCV) for link in inside.links for module, _ in grains_of(link))

@@ -34,6 +34,11 @@ class Interval:
         """Return the interval with both ends ``share`` of the value farther away."""
         return Interval(self.value, self.low - share * self.value, self.high + share * self.value)
 
+    def blurred(self, half_width: float) -> Interval:
+        """Return the interval with a further, independent uncertainty; half-widths add in quadrature."""
+        below, above = math.hypot(self.value - self.low, half_width), math.hypot(self.high - self.value, half_width)
+        return Interval(self.value, self.value - below, self.value + above)
+
     def times(self, factor: float) -> Interval:
         """Return the interval multiplied by ``factor``, which is positive."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)

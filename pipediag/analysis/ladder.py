@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from typing import NamedTuple
 
 from ..session import (
     CACHED,
@@ -49,6 +50,17 @@ _FEW = 4
 _WARM_UP = 1.3
 #: The same for steps fed from a cache.
 _COLD = 1.1
+
+
+class Grown(NamedTuple):
+    """Milliseconds per step that the training thread is longer at work: on a CPU, without a core, blocked elsewhere.
+
+    ``queued`` is its waiting for a core because of the own processes, ``blocked`` its blocking outside ``next()``.
+    """
+
+    cpu: float
+    queued: float
+    blocked: float
 
 
 class LadderView:
@@ -247,17 +259,16 @@ class LadderView:
         pairs = self.paired(slow, fast)
         return max((abs(self._foreign_ms(one, other, fast)) / one.ms_per_step for one, other in pairs), default=0.0)
 
-    def grown(self, rung: str) -> float | None:
+    def grown(self, rung: str) -> Grown | None:
         """Return how much longer the training thread works in a baseline step than under ``rung``; None if unknown.
 
-        That is CPU time, waiting for a core because of the own processes, and blocking outside ``next()``, in
-        milliseconds per step. Whatever the workers take from the training process shows there.
+        Whatever the workers take from the training process shows there.
         """
         now, then = (mean_account(self.windows_used(name)) for name in ("baseline", rung))
         if now is None or then is None:
             return None
         queued = now.queued_ms - then.queued_ms - self._moved("baseline", rung)
-        return sum(max(0.0, more) for more in (now.cpu_ms - then.cpu_ms, now.other_ms - then.other_ms, queued))
+        return Grown(*(max(0.0, more) for more in (now.cpu_ms - then.cpu_ms, queued, now.other_ms - then.other_ms)))
 
     def share(self, slow: str, fast: str) -> Interval:
         """Return the share of a step under ``slow`` that a step under ``fast`` saves."""

@@ -9,9 +9,10 @@ from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, 
 from .certainty import DISTURBED, rungs_beside
 from .chain import why_unsplit
 from .ladder import LadderView
+from .sides import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
-from .verdict import disagreements, judge, starved_share, starves
-from .waterfall import OF_THE_WORKERS, by_stage, sides, waterfall
+from .verdict import disagreements, judge, measured_share, starved_share, starves
+from .waterfall import by_stage, waterfall
 
 #: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.
 _DOMINANT = 0.5
@@ -75,9 +76,11 @@ def next_round(session: Session) -> list[str]:
 def _headline(ladder: LadderView) -> set[str]:
     """Return the rungs that decide whether the loop starves, unless that is known."""
     pair = {"baseline", ladder.ceiling}
-    starved = starved_share(ladder)
+    starved, measured = starved_share(ladder), measured_share(ladder)
     drifts = not ladder.steady and ladder.windows("baseline") <= _ENOUGH
-    if starved is None or starves(ladder, starved) is None or starved.high - starved.low > _WIDE or drifts:
+    if starved is None or measured is None or starves(ladder, starved) is None or drifts:
+        return pair
+    if measured.high - measured.low > _WIDE:
         return pair
     if ladder.disturbed("baseline", ladder.ceiling) > DISTURBED and ladder.windows("baseline") <= _ENOUGH:
         return pair

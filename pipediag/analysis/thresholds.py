@@ -5,6 +5,11 @@
 GATE = 0.05
 #: Least worthwhile speedup in steps per second: a change that saves less than the gate of a step is not worth it.
 WORTH = 1.0 / (1.0 - GATE)
+#: Part of its cost by which the input of another run of the same script may cost more or less: half of the 95 %
+#: interval that is added to the run's own. Caches, memory and clocks differ from run to run. In native turns of
+#: 5 s, ln(cached / plain) has a standard deviation of 0.21 of the share (quiet cells that lose more than a tenth, in
+#: benchmarks/results/word-cpu-slots-16c.json); analyses are longer, and their own interval is added.
+RUN_TO_RUN = 0.25
 #: Share of the step below which the instrument cannot separate costs, however often it measures: switching, tagging and
 #: timing disturb a step by about this much (benchmarks/overhead.py).
 RESOLUTION = 0.01

@@ -9,11 +9,13 @@ from . import sentences
 from .amortised import amortised, described
 from .certainty import ENOUGH, rungs_beside, why_uncertain
 from .diagnosis import Stage, Verdict
-from .intervals import Interval, largest
+from .intervals import Interval, exactly, largest
 from .ladder import LadderView
+from .sentences import percent
+from .sides import OF_THE_WORKERS, sides
 from .startup import seen_once
-from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION
-from .waterfall import OF_THE_WORKERS, input_stages, sides
+from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
+from .waterfall import input_stages
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 #: Rounding error, relative.
@@ -31,11 +33,13 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     level = INTERVENED if ladder.intervened else OBSERVED
     verdict = partial(Verdict, level=level, starved=starved, uncertain=why_uncertain(ladder, ""))
     start = next(iter(amortised(ladder)), None)
-    if start is not None and start.ms.value > (top.ms.value if top else 0.0) and decided(start.ms.beside(base.value)):
+    starting = start.ms.beside(base.value) if start is not None else exactly(0.0)
+    if start is not None and start.ms.value > (top.ms.value if top else 0.0) and decided(starting):
         beside = [top.stage] if top is not None and starving else []
         return verdict(
             "startup",
             described(ladder, start),
+            uncertain=why_uncertain(ladder, "") or _at_the_gate(starting),
             culprit=start.culprit,
             co_bottlenecks=beside,
             next_ceiling=([*beside, "compute"][0], now),
@@ -44,7 +48,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         return verdict("inconclusive", sentences.undecided(ladder, starved, top))
     if not starving or top is None:
         found = verdict("none", sentences.not_starved(ladder, starved), next_ceiling=("compute", now))
-        uncertain = found.uncertain or seen_once(ladder)
+        uncertain = found.uncertain or _at_the_gate(starved) or seen_once(ladder)
         return replace(found, uncertain=uncertain, level=level if uncertain else PROVEN)
     others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
     best = now / max(1e-3, 1 - starved.value) if ladder.intervened else 0.0
@@ -57,7 +61,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence = sentences.starved(ladder, starved, top, others, following, after, best)
         sentence += sentences.within(session, top, pieces)
         sentence += "" if best else sentences.only_observed(ladder)
-    uncertain = why_uncertain(ladder, top.stage) or seen_once(ladder, top.ms.value)
+    uncertain = why_uncertain(ladder, top.stage) or _at_the_gate(starved) or seen_once(ladder, top.ms.value)
     return verdict(
         top.stage,
         sentence,
@@ -75,6 +79,13 @@ def starves(ladder: LadderView, starved: Interval) -> bool | None:
     if known is None and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
     return known
+
+
+def _at_the_gate(starved: Interval) -> str:
+    """Return, as a clause, that another run may fall on the other side of the gate; empty if none certainly does."""
+    if starved.low > GATE or starved.high < GATE:
+        return ""
+    return f"another run may find {'less' if starved.value > GATE else 'more'} than {percent(GATE)}"
 
 
 def decided(starved: Interval) -> bool | None:
@@ -145,7 +156,20 @@ def disagreements(ladder: LadderView) -> list[tuple[str, float, float]]:
 
 
 def starved_share(ladder: LadderView) -> Interval | None:
-    """Return the share of the baseline step that the input pipeline costs, or None if unknown.
+    """Return the share of a step that the input pipeline costs, or None if unknown.
+
+    The interval holds for another run of the same script: its input may cost :data:`.thresholds.RUN_TO_RUN` of its cost
+    more or less. That matters little for shares near 0 or 1.
+    """
+    share = measured_share(ladder)
+    if share is None:
+        return None
+    part = min(1.0, max(0.0, share.value))
+    return share.blurred(RUN_TO_RUN * part * (1 - part))
+
+
+def measured_share(ladder: LadderView) -> Interval | None:
+    """Return the share of the baseline step that the input pipeline cost in this run, or None if unknown.
 
     This is ``1 - ceiling / baseline``, but at least the share in which the loop waited. Only the waiting counts if the
     loop was not fed from a cache, or if the CPU makes batches and trains in turn (:attr:`.LadderView.serial`).

@@ -1,15 +1,13 @@
-"""Split a baseline step into the training process's own time and its waiting for the workers.
+"""Divide a baseline step into pieces: the stages of both sides (:mod:`.sides`).
 
-Rungs measure the time that the training process needs for a step with batches ready: ``device`` (compute), ``host``
-(transfer), ``worker`` (hand-off). The rest of the step that is not waiting is the slowdown that the workers cause
-(contention). If a rung is missing, it counts as that rung's stage, unless it is longer than moving the batch's bytes
-can take. The waiting time belongs to the workers. It is divided in
-proportion to a worker's time for each of its stages, not by the marginal costs of neighbouring rungs: those give
-everything to the first stage that the loop cannot hide. The rungs divide it only if no worker times are known.
+The training process's own time is divided by its rungs. What it loses while workers run is contention; if a rung is
+missing, it counts as that rung's stage, unless it is longer than moving the batch's bytes can take. The waiting time
+belongs to the workers. It is divided in proportion to a worker's time for each of its stages, not by the marginal costs
+of neighbouring rungs: those give everything to the first stage that the loop cannot hide. The rungs divide it only if
+no worker times are known.
 
 No piece is negative, and the pieces sum to the step. Each piece also says how fast the loop would be without it
-(:class:`~.diagnosis.Without`). That is not the same as its size: a stage that another stage hides costs nothing until
-the other is gone.
+(:mod:`.without`).
 """
 
 from __future__ import annotations
@@ -18,18 +16,19 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from ..session import RUNGS, STAGE_OF_RUNG, Inside, Place, Session
+from ..session import STAGE_OF_RUNG, Inside, Place, Session
 from .chain import dominant, grains, heaviest, joined
-from .diagnosis import Stage, Without
+from .diagnosis import Stage
 from .estimate import WORKERS
 from .hot_lines import of_loading
-from .intervals import Interval, exactly, least, total
+from .intervals import Interval, total
 from .ladder import OWN_SIDE, LadderView
+from .sides import Sides, sides
 from .thresholds import CO_BOTTLENECK, RESOLUTION
+from .whatif import what_if
+from .without import without
 from .work import collating_apart, divided
 
-#: Stages that the workers run.
-OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_SIDE)
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
 _SHARE_ARM = 0.05
@@ -38,69 +37,6 @@ _SHARE_ARM = 0.05
 _MOVED_MS, _MOVED_MS_PER_MB = 10.0, 2.5
 #: Rounding error left by differences that cancel out.
 _DUST = 1e-9
-
-
-@dataclass(frozen=True)
-class Sides:
-    """The two sides of the baseline step, in milliseconds.
-
-    Attributes:
-        step: the whole step.
-        compute: the step without input cost (:attr:`.LadderView.best`), at most ``ready``; if no cache was measured,
-            the step without waiting.
-        ready: the step with batches ready for the training process, hand-off included.
-        waits: waiting for the workers, beyond the hand-off.
-        lost: additional time that the training process needs per step while workers run; at most what its thread is
-            longer at work (:meth:`.LadderView.grown`).
-        handed: additional waiting for batches that are already made, compared with the rung ``worker``.
-    """
-
-    step: Interval
-    compute: float
-    ready: float
-    waits: Interval
-    lost: Interval
-    handed: float = 0.0
-
-
-def sides(ladder: LadderView) -> Sides:
-    """Separate the training process's own time in a step from its waiting for the workers."""
-    step = ladder.ms("baseline")
-    own = [rung for rung in reversed(OWN_SIDE) if ladder.has(rung)]
-    share = ladder.waited("baseline")
-    if not own:  # no rung excludes the workers' work
-        fastest = ladder.ms(ladder.rungs[0]).value
-        if share is not None:
-            ready, waits = step.value * (1 - share.value), share.times(step.value)
-        else:
-            ready, waits = min(step.value, fastest), ladder.cost("baseline", ladder.rungs[0]).not_negative()
-        return Sides(step, min(ready, fastest), ready, waits, exactly(0.0))
-    slowest = max(own, key=lambda rung: ladder.beside(rung).value)
-    measured = ladder.beside(slowest).value
-    loader = ladder.session.loader
-    if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
-        beyond = ladder.cost("baseline", slowest).not_negative()
-        part = beyond if share is None else share.times(step.value)
-        waits = part if ladder.serial else max(beyond, part, key=lambda cost: cost.value)
-        ready = step.value - waits.value
-        return Sides(step, min(ready, ladder.best.value), ready, waits, exactly(0.0))
-    sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
-    waits = share.times(step.value)
-    if sends is not None:
-        waits = waits.minus(sends.times(ladder.beside(own[0]).value)).not_negative()
-    if made is not None and "worker" in own:
-        # Workers begin a batch before the loop asks for it, so a wait beyond the time to make it is for its delivery.
-        late = max(0.0, waits.value - made)
-        waits = least(waits, exactly(made))
-    # The training process cannot need more than the step took, even if a rung measured on a busier machine says so.
-    ready = min(measured + late, step.value - waits.value)
-    lost = step.value - waits.value - ready
-    if (grown := ladder.grown(slowest)) is not None:
-        lost = min(lost, grown)
-    # The wait is the noisiest term; the part beyond the rungs is known as precisely as they are.
-    arm = math.hypot(2 * RESOLUTION * step.value, measured - min(measured, ladder.beside(slowest).low), waits.arm)
-    compute = min(ready, ladder.best.value)
-    return Sides(step, compute, ready, waits, Interval(lost, lost - arm, lost + arm), late)
 
 
 def waterfall(ladder: LadderView) -> list[Stage]:
@@ -116,23 +52,23 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     at, before = found.compute, "device" if ladder.has("device") else ""
     for rung in OWN_SIDE[1:]:
         if ladder.has(rung) and before:
-            more = found.handed if rung == "worker" else 0.0
+            more = found.handed + found.locked if rung == "worker" else 0.0
             here = min(found.ready, max(at, ladder.beside(rung).value + more))
             cost = ladder.cost(rung, before).shifted(more)
             arms = Interval(here - at, min(here - at, max(0.0, cost.low)), max(here - at, cost.high))
             pieces.append(_stage(ladder, ladder.stage(rung), arms, rung, ladder.covered(rung)))
             at = here
         before = rung if ladder.has(rung) else before
-    if found.lost.value > _DUST * found.step.value:
-        pieces.append(_lost(ladder, found.lost.not_negative()))
+    pieces += _lost(ladder, found)
     pieces += _of_the_workers(ladder, found)
     left = found.step.value - sum(piece.ms.value for piece in pieces)
     apart = {piece.stage for piece in pieces[1:]}
     covers = [stage for stage in ladder.covered(ladder.rungs[0]) if ladder.intervened and stage not in apart]
     pieces[0] = _stage(ladder, "compute", pieces[0].ms.shifted(left).not_negative(), ladder.rungs[0], covers)
+    numbers = what_if(ladder)
     together = _stored(pieces) or [piece.stage for piece in pieces].count("load") > 1
     for piece in pieces[1:]:
-        piece.without = _without(ladder, found, piece.stage, piece.ms.value, together)
+        piece.without = without(ladder, numbers, piece, together)
     return pieces
 
 
@@ -155,13 +91,22 @@ def _stage(
     return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], added_by, links or [])
 
 
-def _lost(ladder: LadderView, lost: Interval) -> Stage:
-    """Return the additional time of the training process while workers run, as the stage that may explain it."""
+def _lost(ladder: LadderView, found: Sides) -> list[Stage]:
+    """Return the additional time of the training process while workers run, as the stages that may explain it.
+
+    What a thread that hands batches over takes from it is part of the hand-off where that was measured.
+    """
     hidden = [STAGE_OF_RUNG[rung] for rung in OWN_SIDE[1:] if ladder.lacks(rung)]
-    size = ladder.session.batch_bytes
+    locked = 0.0 if ladder.has("worker") else found.locked
+    lost, size, dust = found.lost.not_negative(), ladder.session.batch_bytes, _DUST * found.step.value
     if hidden and not (size and lost.low > _MOVED_MS + _MOVED_MS_PER_MB * size / 1e6):
-        return _stage(ladder, hidden[-1], lost, covers=hidden)
-    return _stage(ladder, "contention", lost, covers=[*hidden, "contention"])
+        handed = lost.shifted(locked)
+        return [_stage(ladder, hidden[-1], handed, covers=hidden)] if handed.value > dust else []
+    pieces = [_stage(ladder, "ipc", lost.shifted(locked - lost.value), covers=hidden)] if locked > dust else []
+    if lost.value > dust:
+        covers = ["contention"] if pieces else [*hidden, "contention"]
+        pieces.append(_stage(ladder, "contention", lost, covers=covers))
+    return pieces
 
 
 def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
@@ -286,24 +231,6 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
     return parts or [_Part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
 
 
-def _without(ladder: LadderView, found: Sides, stage: str, ms: float, together: bool) -> Without:
-    """Return how fast the loop would be without ``ms`` of a stage.
-
-    A loop with workers is as fast as the slower of the two sides; without workers the two sides run one after the
-    other. Without loading the loop runs as under the rung ``raw``, which is a measurement, unless that removes more
-    than this piece: it is ``together`` with storage or with other lines of loading.
-    """
-    step = found.step.value
-    own, waits = step - found.waits.value, found.waits.value
-    if stage == "load" and ladder.has("raw") and not together:
-        return Without(1000.0 / min(step, ladder.ms("raw").value), True)
-    left = step - ms
-    if ladder.session.workers and waits > RESOLUTION * step and not found.handed:  # the workers hold the loop up
-        left = max(own, step * (1 - ms / waits)) if stage in OF_THE_WORKERS else step
-    least = min(step, ladder.ms(ladder.rungs[0]).value) if ladder.intervened else 1e-6
-    return Without(1000.0 / max(left, least), False)
-
-
 def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
     """Return the pieces with neighbours of the same stage joined: the links of the transforms become one stage.
 
@@ -318,7 +245,7 @@ def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
         links = [name for part in reversed(parts) for name in part.links]
         ms, share = total([part.ms for part in parts]), sum(part.share for part in parts)
         joint = Stage(stage, ms, share, ranked(parts)[0].culprit, parts[-1].covers, parts[-1].rung, links)
-        joint.without = _without(ladder, sides(ladder), stage, ms.value, _stored(pieces))
+        joint.without = without(ladder, what_if(ladder), joint, _stored(pieces))
         stages.append(joint)
     return stages
 

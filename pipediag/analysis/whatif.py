@@ -10,7 +10,7 @@ This is the bound of a two-stage pipeline, and the reason why the ladder's stage
 the work of the other. The ladder measures both sides:
 
 ``loop``    the rung ``worker`` (or ``host``, or the fastest measured): compute, transfer, hand-off; plus the time that
-            the loop loses to running workers, if that is certain (:class:`.waterfall.Sides`)
+            the loop loses to running workers, if that is certain (:class:`.sides.Sides`)
 ``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; otherwise the
             loader alone (the rung ``supply``)
 
@@ -37,8 +37,8 @@ from dataclasses import dataclass, replace
 from ..session import Session
 from .intervals import Interval, exactly, largest, least, log_ratio, total
 from .ladder import LadderView
+from .sides import Sides, sides
 from .thresholds import RESOLUTION
-from .waterfall import sides
 from .work import Work, saving, work_of
 
 #: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.
@@ -57,6 +57,8 @@ IN_A_SLOT = 0.3
 #: Maximum number of workers to ask for, in all and for each core: those that are blocked for most of their time share
 #: cores, but each takes memory.
 MOST_WORKERS, PER_CORE = 64, 2
+#: Resolutions by which a step must be longer than its known parts until the loop is taken to wait for its workers.
+_UNSURE = 3
 #: Minimum number of cores assumed free for the workers.
 _LEAST_FREE = 0.5
 
@@ -322,10 +324,14 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     loader, workers = session.loader, session.workers
     loop_rung = next((r for r in ("worker", "host") if r in rungs), rungs[0])
     base = ladder.ms("baseline").value
+    found, besides = sides(ladder), 0.0
     loop = ladder.best.value if ladder.serial else ladder.ms(loop_rung).value
+    if workers:  # hand-off beyond that of the rung
+        besides = min(found.handed + found.locked, max(0.0, base - loop))
+    loop += besides
     waiting = base - loop
-    lost = _lost(ladder, waiting) if workers else NOTHING
-    waits = _waits(ladder, loop_rung, waiting, lost.value, workers)
+    lost = _lost(found, waiting) if workers else NOTHING
+    waits = _waits(ladder, found, loop, lost.value)
     work, seen = work_of(ladder), ladder.evidence("baseline")
     own = loop * (ladder.evidence(loop_rung).get("process_cpu", seen.get("process_cpu", 0.0)) or 1.0)
     idle = waiting - lost.value if workers else 0.0
@@ -337,7 +343,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
-        handoff=_handoff(ladder),
+        handoff=_handoff(ladder, besides),
         lost=lost,
         waits=waits,
         workers=workers,
@@ -350,18 +356,25 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     )
 
 
-def _waits(ladder: LadderView, loop_rung: str, waiting: float, lost: float, workers: int) -> bool:
+def _waits(ladder: LadderView, found: Sides, loop: float, lost: float) -> bool:
     """Return whether the loop waits because the workers are late, not because of contention or occasional delays.
 
-    Workers that alone are faster than the loop are in time on average.
+    Workers that alone are faster than the loop are in time on average, and so are those whose batches lie ready while
+    the loop waits for them. What rungs show as waiting may be contention; small differences are noise.
     """
-    if workers and ladder.has("supply") and ladder.ms("supply").value < ladder.ms(loop_rung).value + lost:
+    base = found.step.value
+    early = ladder.has("supply") and ladder.ms("supply").value < loop + lost
+    if ladder.session.workers and (found.handed or early):
         return False
-    return waiting - lost > RESOLUTION * ladder.ms("baseline").value
+    certain = found.waits.low > 0 and found.waits.value > RESOLUTION * base
+    return certain or base - loop - lost > _UNSURE * RESOLUTION * base
 
 
 def _supply(ladder: LadderView, waiting: float, waits: bool, workers: int, work: Work | None) -> float:
-    """Return the workers' milliseconds per batch; without workers, the time that making a batch adds to a step."""
+    """Return the workers' milliseconds per batch; without workers, the time that making a batch adds to a step.
+
+    It is 0 if nothing is known but that the workers are on time.
+    """
     base = ladder.ms("baseline").value
     if not workers:
         return max(0.0, waiting)
@@ -369,18 +382,17 @@ def _supply(ladder: LadderView, waiting: float, waits: bool, workers: int, work:
         return base
     if ladder.has("supply"):
         return min(base, ladder.ms("supply").value)
-    return min(base, work.run / workers) if work is not None else base
+    return min(base, work.run / workers) if work is not None else 0.0
 
 
-def _handoff(ladder: LadderView) -> Interval | None:
+def _handoff(ladder: LadderView, besides: float) -> Interval | None:
     below = ladder.below("worker") if "worker" in ladder.rungs else None
-    return ladder.cost("worker", below) if below is not None else None
+    return ladder.cost("worker", below).shifted(besides) if below is not None else None
 
 
-def _lost(ladder: LadderView, waiting: float) -> Interval:
+def _lost(found: Sides, waiting: float) -> Interval:
     """Return the loop's slowdown by running workers, if certain, and at most what the baseline shows."""
-    lost = sides(ladder).lost
-    return least(lost, exactly(max(0.0, waiting))) if lost.low > 0 else NOTHING
+    return least(found.lost, exactly(max(0.0, waiting))) if found.lost.low > 0 else NOTHING
 
 
 def _others(ladder: LadderView) -> float:

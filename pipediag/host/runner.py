@@ -14,6 +14,7 @@ from threading import Event
 from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
+from ..frames import in_one_line
 from ..measure.own_rank import own_rank
 from ..remedy import saved
 from .hooks import on_first_iteration
@@ -66,12 +67,15 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
     with ExitStack() as stack:
 
         def begin() -> None:
-            from .rerouting import Rerouting
-
             found.set()
             cache_dir = None if folder == NO_PLAN else folder
-            rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
-            stack.enter_context(rerouting.installed())
+            try:
+                from .rerouting import Rerouting
+
+                rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
+                stack.enter_context(rerouting.installed())
+            except Exception as error:  # such as a missing torchvision: the script trains without us
+                warn(f"nothing is moved, the script trains plainly: {in_one_line(error)}")
 
         stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed, found.set))
         stack.enter_context(on_first_iteration(begin))

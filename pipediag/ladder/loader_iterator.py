@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..frames import users_text
+from ..loop.identity import Place
 from ..loop.iterators import NativeIterator
 from ..session import Loader
 from ..usercode import tree
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 class Track:
     """The facts about one loader: how it was used, and its climb once it is the one that trains."""
 
-    def __init__(self, loader: DataLoader[Any], ordinal: int, where: str, observer: Observer) -> None:
+    def __init__(self, loader: DataLoader[Any], ordinal: int, place: Place, observer: Observer) -> None:
         self.ordinal = ordinal
         self.observer = observer
-        self.where = where  # the latest place: a loader may be iterated elsewhere before it trains
+        self.place = place  # the latest: a loader may be iterated elsewhere before it trains
         self.line = loop_line(loader)  # of the user's loop, for display; empty if a library runs the loop
         self.dataset = loader.dataset
         self.loader = weakref.ref(loader)  # the latest one
@@ -41,6 +42,10 @@ class Track:
         self.findings = Findings()
         self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
         self._likeness = (type(loader.sampler), type(loader.batch_sampler), epoch_length(loader))
+
+    @property
+    def where(self) -> str:
+        return self.place.where
 
     @property
     def signature(self) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from ..errors import AnalysisOver
+from ..loop.identity import Places
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
@@ -81,6 +82,7 @@ class Measurement:
         self._send = send
         self._joining = Joining(self.clock)
         self._tracks: list[Track] = []
+        self._places = Places()
         self._target: Track | None = None
         self._ambiguous = False  # whether a loader like the target trains beside it
         self._first_draw: float | None = None
@@ -178,7 +180,9 @@ class Measurement:
         self.send("device", Device(device).facts())
         self.send("environment", {"threads": threads()})
         assert track.facts is not None and self._first_draw is not None, "a loader is promoted after its first batches"
-        self.send("loader", asdict(replace(track.facts, where=track.line or track.facts.where, iterated=track.where)))
+        where, iterated = track.line or track.facts.where, track.place
+        facts = replace(track.facts, where=where, iterated=iterated.where, order=iterated.order)
+        self.send("loader", asdict(facts))
         if track.writes_in_place:
             self.send("warning", WRITES_IN_PLACE)
         loop = Loop(feed, track.ordinal, self, device, handed, track.writes_in_place)
@@ -212,14 +216,14 @@ class Measurement:
         """
         recorder = StepRecorder.within(self.session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
-        new = Track(loader, len(self._tracks) + 1, caller(), observer)
+        new = Track(loader, len(self._tracks) + 1, self._places.of(loader, caller()), observer)
         live = [iterator.track for iterator in self._iterators if not iterator.ended]
         own = (one for one in self._tracks if one.loader() is loader)
         alike = (one for one in self._tracks if one.dataset is loader.dataset and new.is_like(one) and one not in live)
         if track := next(chain(own, alike), None):
             track.loader = new.loader
             if track.climb is None:
-                track.where, track.line = new.where, new.line
+                track.place, track.line = new.place, new.line
             return track
         target, climbing = self._target, [one.climb for one in live]
         if target is not None and new.is_like(target) and target.climb not in climbing and not self._ambiguous:

@@ -1,7 +1,7 @@
 """Make samples in a separate process, so that neither the user's objects nor their generators change.
 
-Datasets and transforms may keep state, open files and count. So a worker makes the samples that the training did not
-request, and then ends.
+Datasets and transforms may keep state, open files and count, also in memory that processes share. So a worker makes the
+samples that the training did not request, and then ends.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ..frames import in_one_line
 from ..usercode import randomness
+from .private_memory import unshare_memory
 from .wrappers import InitWorker
 
 Collate = Callable[[Any], Any]
@@ -66,7 +67,7 @@ def tried(
             num_workers=1,
             prefetch_factor=1,
             collate_fn=_unchanged,
-            worker_init_fn=InitWorker(_OfWorker(loader.dataset), user),
+            worker_init_fn=_Init(InitWorker(_OfWorker(loader.dataset), user)),
             multiprocessing_context=loader.multiprocessing_context or _context(loader),
             generator=torch.Generator().manual_seed(seed),
         )
@@ -123,6 +124,18 @@ class _OfWorker:
         """Do nothing: no preparation is needed."""
 
 
+class _Init:
+    """Init function of the worker: before any code of the user's runs, it gets files and memory of its own."""
+
+    def __init__(self, init: InitWorker) -> None:
+        self._init = init
+
+    def __call__(self, worker_id: int) -> None:
+        _own_positions()
+        unshare_memory()
+        self._init(worker_id)
+
+
 class _Runner(IterableDataset):  # type: ignore[misc]
     """Dataset that yields a task's results, pickled at once, because the objects may change before they are sent."""
 
@@ -144,7 +157,6 @@ class _Runner(IterableDataset):  # type: ignore[misc]
     def __iter__(self) -> Iterator[bytes]:
         some: list[Any] = []
         try:
-            _own_positions()
             indices = self._indices()
             for begin in range(0, len(indices), self._together):
                 some = indices[begin : begin + self._together]

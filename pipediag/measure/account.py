@@ -5,7 +5,9 @@ the thread that trains is therefore, without a model,
 
     step = CPU + run queue + waiting in next() + other blocking
 
-Other blocking is what remains: waiting for the device, for a lock that another thread holds, for a file.
+Other blocking is what remains: waiting for the device, for a lock that another thread holds, for a file. The thread
+that pins batches holds the interpreter's lock for part of each hand-off, so it grows with the batches that workers
+deliver.
 """
 
 from __future__ import annotations

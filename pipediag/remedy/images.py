@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import PIL.Image
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
@@ -27,7 +27,7 @@ from .picture_ops import BANDS
 from .pictures import RecordingPicture
 from .tape import Call, Tape, session
 from .undecoded_pictures import UndecodedFile
-from .undecoded_tensors import UndecodedImage, UndecodedTensor
+from .undecoded_tensors import UndecodedImage, UndecodedTensor, decoded
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -118,12 +118,24 @@ class _Unreadable:
             image: Tensor = self.tape.pixels()
             return image
 
+    def settled(self) -> Tensor:
+        """Return the real image, which this one stands for from now on even if it is written into."""
+        image = real(self)
+        state = self.tape.state._replace(strided=not image.is_contiguous())
+        self.tape = Tape(image, state)
+        self.tape.settled = True
+        return image
+
     def to(self, *args: Any, **kwargs: Any) -> Any:
         if not session.active:
             return self.pixels().to(*args, **kwargs)
         dtype = kwargs.pop("dtype", args[0] if args and isinstance(args[0], torch.dtype) else None)
         if kwargs or len(args) > 1 or dtype is None or isinstance(self, RecordingStack):
-            raise NotRecordable("an image is moved before the loader hands it over")
+            error = NotRecordable("an image is moved before the loader hands it over")
+            if isinstance(self, RecordingStack):
+                raise error
+            session.settles(error)
+            return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
         return record(self, "to_dtype", F.to_dtype, (dtype,), {})
 
     def __repr__(self, **_: Any) -> str:
@@ -139,10 +151,17 @@ class _Unreadable:
         if not session.active:
             args, kwargs = tree_map_only(_Unreadable, lambda image: image.pixels(), (args, kwargs or {}))
             return func(*args, **kwargs)
-        answer = _ANSWERS.get(func)
-        if answer is None:
-            raise NotRecordable(f"{_name(func)} would need the pixels of an image")
-        return answer(*args, **kwargs or {})
+        try:
+            answer = _ANSWERS.get(func)
+            if answer is None:
+                raise NotRecordable(f"{_name(func)} would need the pixels of an image")
+            return answer(*args, **kwargs or {})
+        except NotRecordable as error:
+            if any(isinstance(part, RecordingStack) for part in tree_leaves((args, kwargs))):
+                raise
+            session.settles(error)
+        args, kwargs = tree_map_only(_Unreadable, lambda image: image.settled(), (args, kwargs or {}))
+        return func(*args, **kwargs)
 
 
 class RecordingTensor(_Unreadable, torch.Tensor):  # type: ignore[misc]
@@ -269,6 +288,14 @@ def is_recording(value: Any) -> bool:
     return isinstance(value, (_Unreadable, RecordingPicture))
 
 
+def real(image: Any) -> Any:
+    """Return the real image for a recording image, of the type that it stands for."""
+    with session.idle():
+        pixels = decoded(image.pixels() if isinstance(image, _Unreadable) else image.tape.pixels())
+    alike = not isinstance(image, _Unreadable) or type(pixels) is image.stands_for
+    return pixels if alike else pixels.as_subclass(image.stands_for)
+
+
 def stand_in(value: Any) -> Any:
     """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` too, or a Pillow image; otherwise None."""
     if isinstance(value, PIL.Image.Image):
@@ -276,6 +303,7 @@ def stand_in(value: Any) -> Any:
             return None
         value = value.without_file if isinstance(value, UndecodedFile) else _seen(value, value.copy)
         shape = (BANDS[value.mode], value.height, value.width)
+        session.stood += 1
         return RecordingPicture.of(Tape(value, State(shape, torch.uint8)))
     cls = _STANDING_FOR.get(type(value))
     if cls is None or value.requires_grad or not value.is_cpu:
@@ -284,6 +312,7 @@ def stand_in(value: Any) -> Any:
     if len(shape) not in cls.dimensions or 0 in shape:
         return None
     state = state_of((shape, value.dtype, cls is RecordingMask, not value.is_contiguous(), True))
+    session.stood += 1
     return cls.of(Tape(_seen(value, value.clone), state))
 
 
@@ -309,7 +338,22 @@ def blank(cls: type) -> Any:
 def record(
     image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
 ) -> Any:
-    """Return the image after a functional call, and write the call to its tape."""
+    """Return the image after a functional call, and write the call to its tape.
+
+    Where a sample is trained on, a call that cannot be recorded runs on the pixels.
+    """
+    try:
+        return _recorded(image, name, fn, args, kwargs, fixed)
+    except NotRecordable as error:
+        if isinstance(image, RecordingStack):
+            raise
+        session.settles(error)
+    return fn(image.settled(), *args, **kwargs)
+
+
+def _recorded(
+    image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool
+) -> Any:
     if session.dictation is not None:
         session.dictation.append((name, Call(fn, args, kwargs)))
         return image

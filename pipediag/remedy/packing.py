@@ -64,6 +64,8 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
             return value
         begin = len(tapes)
         tapes.extend(image.tape for image in _images(value))
+        for tape in tapes[begin:]:
+            tape.check()
         members.append(range(begin, len(tapes)))
         wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
         return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap)

@@ -48,7 +48,16 @@ class RecordingPicture(PIL.Image.Image):
         if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.source, "__dict__", {}):
             raise AttributeError(name)
         what = "a numpy array" if name.startswith("__array") else repr(name)
-        raise NotRecordable(f"{what} of a picture would need its pixels")
+        session.settles(NotRecordable(f"{what} of a picture would need its pixels"))
+        return getattr(self.settled(), name)
+
+    def settled(self) -> Any:
+        """Return the real picture, which this one stands for from now on even if it is written into."""
+        with session.idle():
+            picture = self.tape.pixels()
+        self.__dict__["tape"] = Tape(picture, self.tape.state)
+        self.tape.settled = True
+        return picture
 
     def getbands(self) -> tuple[str, ...]:
         return tuple(PIL.Image.getmodebandnames(self._mode))
@@ -64,12 +73,18 @@ class RecordingPicture(PIL.Image.Image):
         return _RECORDED["filter"](self, filter() if isinstance(filter, type) else filter)
 
 
-def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., RecordingPicture]:
+def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that records ``fn``, a function of a picture or a method, by its encoder."""
 
-    def record(picture: RecordingPicture, *args: Any, **kwargs: Any) -> RecordingPicture:
+    def record(picture: RecordingPicture, *args: Any, **kwargs: Any) -> Any:
         tape = picture.tape
-        return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), fn, args, kwargs))
+        try:
+            if tape.settled:  # its pixels may be written into, which nothing here sees
+                raise NotRecordable(session.why)
+            return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), fn, args, kwargs))
+        except NotRecordable as error:
+            session.settles(error)
+        return fn(picture.settled(), *args, **kwargs)
 
     return record
 
@@ -78,8 +93,8 @@ _RECORDED = {name: recorded(encode, getattr(PIL.Image.Image, name)) for name, en
 
 #: Attributes that need no pixels.
 _KNOWN = frozenset(
-    {"tape", "_mode", "mode", "_size", "size", "width", "height", "info", "palette", "getbands", "stands_for"}
-    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format"}
+    {"tape", "settled", "stands_for", "_mode", "mode", "_size", "size", "width", "height", "info", "palette"}
+    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format", "getbands"}
 )
 #: Methods whose own code, or Pillow's, ends at recorded methods.
 _ITS_OWN = frozenset({"point", "filter", "rotate"})

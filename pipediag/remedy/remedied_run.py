@@ -1,26 +1,27 @@
 """Apply one loader's remedy to a whole training run: made once, watched, and given up on any doubt.
 
-Giving up in the middle of an epoch neither loses nor repeats a sample: a plain loader continues with the indices that
-were drawn but not yet handed out.
+One iterator of torch's makes an epoch: it draws one base seed and uses the sampler's iterator once. Giving up changes
+what its workers are asked for, from the next request on. So the plain batches go on at the same place of the sampler
+and of all generators, and persistent workers stay.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from traceback import clear_frames, walk_tb
+from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..frames import in_one_line
-from ..loop.copies import plain_twin, require_no_state, wrap_sampler
+from ..frames import in_one_line, users_text
+from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
+from .known import Known
 from .loader import OffloadedLoader, offload
 from .plan import moved_links
 from .spotcheck import AFTER, EVERY, SpotCheck
@@ -34,8 +35,23 @@ _BETWEEN_PROCESSES = ("multiprocessing.", "torch.multiprocessing.")
 _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
 
 
+@dataclass
+class Course:
+    """How the run of a loader went, or of the loaders that a script makes one after the other in one place.
+
+    Attributes:
+        handed: number of batches handed out so far under the remedy.
+        raised: ``id()`` of the last error that a loop got from its batches; 0 if there was none.
+        given_up: why the remedy was given up; empty while it is active.
+    """
+
+    handed: int = 0
+    raised: int = 0
+    given_up: str = ""
+
+
 class RemediedRun:
-    """Run of a loader under the remedy, and without it once there is a doubt.
+    """Run of a loader under the remedy, and without it once there is a doubt. It does not keep the loader alive.
 
     Args:
         loader: the script's loader; it is not changed.
@@ -45,6 +61,8 @@ class RemediedRun:
         say: prints one line to the user.
         transforms, approximate: as for :func:`pipediag.offload`.
         cached: wraps a loader so that the deterministic part of its samples is made once; None keeps nothing.
+        known: what was found out about datasets with the same transforms, which is not tried again.
+        course: continues an earlier loader's.
         every: minimum number of batches between two spot checks.
         after: seconds before the first spot check.
 
@@ -54,10 +72,6 @@ class RemediedRun:
     Attributes:
         offloaded: the result of :func:`pipediag.offload` for the loader.
         links: name and digest of every link that moves; none under the hand-off alone, which needs no spot checks.
-        handed: number of batches handed out so far.
-        raised: ``id()`` of the last error that a loop got from its batches; 0 if there was none.
-        given_up: why the remedy was given up; empty while it is active, and again once the plain loader has raised the
-            same error.
     """
 
     def __init__(
@@ -70,133 +84,112 @@ class RemediedRun:
         transforms: bool = True,
         approximate: bool = False,
         cached: Callable[[DataLoader[Any]], DataLoader[Any]] | None = None,
+        known: Known | None = None,
+        course: Course | None = None,
         clock: Clock | None = None,
         every: int = EVERY,
         after: float = AFTER,
     ) -> None:
         require_no_state(loader)
-        self.handed = 0
-        self.raised = 0
-        self.given_up = ""
+        self.course = course or Course()
         self._native = native
         self._aside = aside
         self._say = say
-        self._cached = cached
+        self._made_of = _settings(loader)
+        self._keeps_workers = loader.persistent_workers and loader.num_workers > 0
+        self._with_gradients = torch.is_grad_enabled()
         with aside():
-            twin = self._taken_over(loader)
-            self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
-        self._fetch_as(loader)
+            twin = plain_twin(loader)
+            twin.__dict__["in_order"] = True  # a slot of the ring is used in the order of the requests
+            twin = twin if cached is None else cached(twin)
+            key = known.key(twin.dataset, device, transforms, approximate) if known is not None else None
+            found = known.found(key, twin.dataset) if known is not None and key is not None else None
+            if found is None:
+                self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
+                if known is not None and key is not None:
+                    known.note(key, twin.dataset, self.offloaded.plan, self.offloaded.certificate)
+            else:
+                self.offloaded = OffloadedLoader(twin, found.plan, device)
+                self.offloaded.certificate = found.certificate
+        self._feed = self.offloaded.feed
+        self._feed.at_home = True
+        self._feed.ahead = fetches_ahead(loader)
         self.links = self._moved()
         self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
-        self._plain: Any = None
+        self._began = False
 
-    def take_over(self, loader: DataLoader[Any]) -> None:
-        """Continue with a loader that the script has rebuilt over the same dataset."""
-        if loader is self.loader:
-            return
-        before = self.offloaded
-        self.offloaded = OffloadedLoader(self._taken_over(loader), before.plan, before.device)
-        self.offloaded.certificate = before.certificate
-        self._fetch_as(loader)
-        self._check.follow(self.offloaded)
-
-    def iterator(self) -> RemediedIterator:
+    def iterator(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return the result of ``iter(loader)``. It draws the loader's random numbers now."""
-        return RemediedIterator(self)
+        if not self._keeps_workers and not self._is_under_remedy(loader):
+            return self._native(loader)
+        return RemediedIterator(self, loader)
 
-    def epoch(self) -> Iterator[Any]:
+    def epoch(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return the batches of a new epoch."""
-        return _Reporting(self._epoch(), self._note)
+        if self._keeps_workers:  # they keep the loader's settings, the dataset and the transforms that they began with
+            gradients = torch.is_grad_enabled() == self._with_gradients
+            self._feed.orders.plainly = bool(self.course.given_up) or not gradients
+        kept = torch.get_rng_state(), loader.generator.get_state() if loader.generator is not None else None
+        try:
+            with self._aside():
+                batches = iter(self.offloaded)
+        except Exception as error:
+            if self._began and self._keeps_workers:
+                raise
+            torch.set_rng_state(kept[0])
+            if loader.generator is not None:
+                loader.generator.set_state(kept[1])
+            batches = self._native(loader)  # it raises its own error, if it was that
+            self.give_up(in_one_line(error))
+        self._began = True
+        return batches
 
-    def _epoch(self) -> Iterator[Any]:
-        if not self.given_up:
-            self._look_for_changes()
-        if not self.given_up:
-            try:
-                with self._aside():
-                    batches = iter(self.offloaded)
-                # Unlike a generator, a chain continues after an error of the plain loader.
-                return itertools.chain.from_iterable(self._parts(batches, self._drawn.latest))
-            except Exception as error:
-                self.give_up(in_one_line(error))
-        return self._plain_epoch()
-
-    def _note(self, error: Exception) -> None:
-        self.raised = id(error)
+    def take(self, batches: Iterator[Any]) -> Any:
+        """Return the next batch of an epoch, after a spot check if one is due."""
+        try:
+            batch = next(batches)
+        except StopIteration:
+            raise
+        except Exception as error:
+            told = users_text(_in_torchs_words(error) if _has_lost_workers(error) else error)
+            self.course.raised = id(told)
+            if told is error:
+                raise
+            raise told from None
+        if self._feed.failed and not self.course.given_up:
+            self.give_up(self._feed.failed)
+        if not self.course.given_up and not self._feed.orders.plainly:
+            self.course.handed += 1
+            self._check_spot()
+        return batch
 
     def give_up(self, why: str) -> None:
-        self.given_up = why
+        """Ask the workers for plain batches from now on."""
+        self.course.given_up = why
+        self._feed.orders.plainly = True
         self._say(f"back to the plain loader: {why}")
 
-    def resume(self, error: Exception) -> None:
-        """Use the remedy from the next epoch on if the plain loader raises the error for which it was given up."""
-        # Of the messages only the types are compared: an address in them may differ.
-        if self.given_up and self.given_up.partition(":")[0] == in_one_line(error).partition(":")[0]:
-            self.given_up = ""
-            self._say("the plain loader raises that too: transforms move again from the next epoch on")
-
-    def _parts(self, batches: Any, drawn: _Drawn) -> Iterator[Iterator[Any]]:
-        """Yield the two parts of an epoch: remedied batches, and plain ones once the remedy is given up."""
-        yield self._remedied(batches, drawn)
-        if self.given_up:
-            batches.close()
-            del batches
-            yield _Reporting(self._rest(drawn), self.resume)
-
-    def _remedied(self, batches: Any, drawn: _Drawn) -> Iterator[Any]:
-        while not self.given_up:
-            try:
-                yield self._watched(next(batches), drawn.handed())  # without keeping the batch alive
-            except StopIteration:
-                return
-            except Exception as error:
-                if _has_lost_workers(error):  # the plain loader's epoch ends with it too
-                    error = _in_torchs_words(error)
-                    batches.close()
-                    raise error from None
-                if isinstance(self.loader.dataset, IterableDataset):  # a plain loader would begin the stream anew
-                    raise
-                # If it is the dataset's own error, the plain loader raises it again.
-                self.give_up(in_one_line(error))
-                # Torch's frames keep the iterator alive in a cycle; a worker forked later would try to end its workers.
-                clear_frames(error.__traceback__)
-
-    def _watched(self, batch: Any, indices: Any) -> Any:
-        """Return the batch to hand out, after a spot check if one is due."""
-        self.handed += 1
+    def _check_spot(self) -> None:
+        if not self.links:
+            return
         try:
-            self._check.saw(indices)
-            why = self._check.doubt() if self.links and self._check.due else ""
+            self._check.saw(self._feed.orders.latest)
+            why = self._check.doubt() if self._check.due else ""
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
         if why:
             self.give_up(why)
-        return batch
 
-    def _rest(self, drawn: _Drawn) -> Iterator[Any]:
-        """Return a plain loader's batches for the rest of an epoch."""
-        twin = plain_twin(self.loader)
-        twin.__dict__["persistent_workers"] = False  # it serves the rest of this epoch only
-        wrap_sampler(twin, lambda sampler: drawn.left())
-        return self._native(twin)
-
-    def _taken_over(self, loader: DataLoader[Any]) -> DataLoader[Any]:
-        self.loader = loader
-        self._made_of = _settings(loader)
-        twin = plain_twin(loader)
-        twin.__dict__["in_order"] = True  # batches are identified by their position
-        self._drawn: _DrawnIndices = wrap_sampler(twin, _DrawnIndices)
-        return twin if self._cached is None else self._cached(twin)
-
-    def _fetch_as(self, loader: DataLoader[Any]) -> None:
-        self.offloaded.feed.ahead = fetches_ahead(loader)  # our wrapper of the sampler allows fetching ahead
-
-    def _look_for_changes(self) -> None:
-        before, now = self._made_of, _settings(self.loader)
-        changed = next((name for name in _SETTINGS if before[name] is not now[name]), None)
-        if changed is not None:
-            self.give_up(f"the loader has another {changed} than before")
-            return
+    def _is_under_remedy(self, loader: DataLoader[Any]) -> bool:
+        """Return whether the next epoch of a loader, which starts new workers, has the remedy."""
+        # Without gradients the loop evaluates; that code was not shown to work with batches on the device.
+        if self.course.given_up or torch.is_grad_enabled() != self._with_gradients:
+            return False
+        now = _settings(loader)
+        changed = next((f"another {name}" for name in _SETTINGS if self._made_of[name] is not now[name]), "")
+        if changed:
+            self.give_up(f"the loader has {changed} than before")
+            return False
         try:
             links = self._moved()
         except IndexError:
@@ -204,16 +197,10 @@ class RemediedRun:
         if links != self.links:
             changed = next((name for name, _ in set(self.links) - set(links)), "a transform")
             self.give_up(f"{changed} has changed since it was proven")
+        return not self.course.given_up
 
     def _moved(self) -> list[tuple[str, str]]:
         return moved_links(self.offloaded.plan, self.offloaded.loader.dataset)
-
-    def _plain_epoch(self) -> Iterator[Any]:
-        if self._plain is not None and self.loader.persistent_workers:
-            self._plain._reset(self.loader)
-        else:
-            self._plain = self._native(self.loader)
-        return self._plain  # type: ignore[no-any-return]
 
 
 def _has_lost_workers(error: Exception) -> bool:
@@ -243,84 +230,23 @@ def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
 class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     """Iterator for the script's loop. A loader with persistent workers keeps it and resets it."""
 
-    def __init__(self, owner: RemediedRun) -> None:
+    def __init__(self, run: RemediedRun, loader: DataLoader[Any]) -> None:
         # The parent's constructor would draw a seed and start the sampler; the twin's iterator does both.
-        self._owner = owner
-        self._reset(owner.loader)
+        self._run = run
+        self._reset(loader)
 
     def __iter__(self) -> RemediedIterator:
         return self
 
     def __len__(self) -> int:
-        return len(self._owner.loader)
+        return len(self._run.offloaded)
 
     def __next__(self) -> Any:
-        batch = next(self._batches)
+        batch = self._run.take(self._batches)
         self._num_yielded += 1
         return batch
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin a new epoch; ``iter()`` of a loader with persistent workers calls this."""
         self._num_yielded = 0
-        self._batches = self._owner.epoch()
-
-
-class _Reporting:
-    """Iterator that reports each error before it raises it. Unlike a generator, it continues after an error."""
-
-    def __init__(self, batches: Iterator[Any], report: Callable[[Exception], None]) -> None:
-        self._batches = batches
-        self._report = report
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self._report(error)
-            raise
-
-
-class _DrawnIndices:
-    """Wrapper of the user's sampler; ``latest`` are the indices of the latest epoch."""
-
-    def __init__(self, sampler: Any) -> None:
-        self.sampler = sampler
-        self.latest: _Drawn
-
-    def __iter__(self) -> Iterator[Any]:
-        self.latest = _Drawn(iter(self.sampler))
-        return self.latest
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"sampler": self.sampler}
-
-
-class _Drawn:
-    """Iterator over one epoch's indices that remembers them until their batch is handed out."""
-
-    def __init__(self, indices: Iterator[Any]) -> None:
-        self._indices = indices
-        self._ahead: deque[Any] = deque()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        drawn = next(self._indices)
-        self._ahead.append(drawn)
-        return drawn
-
-    def handed(self) -> Any:
-        """Forget the oldest indices, whose batch is handed out, and return them."""
-        return self._ahead.popleft()
-
-    def left(self) -> Iterator[Any]:
-        return itertools.chain(self._ahead, self._indices)
+        self._batches = self._run.epoch(loader)

@@ -6,9 +6,9 @@ the worker has already decided the launches. On the CPU the memory is read in pl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,12 +16,19 @@ from torch import Tensor
 from ..usercode import tree
 from . import kernels
 from .batched import mixing
-from .custom import Moved
 from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 from .streams.handover import moved
 
-#: The user's own links in their form for the device.
-Own = Mapping[Any, Moved]
+
+class Applied(Protocol):
+    """One of the user's own links for a batch, such as :class:`Moved`, its form for the device."""
+
+    @property
+    def apply(self) -> Callable[[Tensor], Tensor]: ...
+
+
+#: The user's own links, by the place that ``custom`` ops name.
+Own = Mapping[Any, Applied]
 
 
 def replay(

@@ -21,7 +21,7 @@ from ..session import Remedy, Session
 from ..session.codec import build
 from ..session.files import read_json
 
-VERSION = 1
+VERSION = 2
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
 #: Packages whose version must be the same as when the plan was made.
 _PACKAGES = ("torch", "torchvision")
@@ -36,6 +36,7 @@ class SavedPlan:
         dataset: module and name of the dataset's class.
         batch_size: of the loader; None if it yields single samples.
         where: ``file:line`` of the loop that iterates the loader.
+        order: the loader's number among those that are iterated there.
         device: the type of the device.
         moved: name and digest (:mod:`pipediag.remedy.fingerprint`) of every link that moves; empty for the hand-off
             alone, or a cache alone.
@@ -53,6 +54,7 @@ class SavedPlan:
     caches: bool = False
     script: str = ""
     where: str = ""
+    order: int = 0
     versions: dict[str, str] = field(default_factory=dict)
     speedup: dict[str, float | None] = field(default_factory=dict)
 
@@ -64,13 +66,15 @@ class SavedPlan:
         """Return the plan from its JSON form.
 
         Raises:
-            PlanRefused: the data is not a plan, is damaged, or was written by a newer pipediag.
+            PlanRefused: the data is not a plan, is damaged, or was written by another version of pipediag.
         """
         version = data.get("pipediag_plan") if isinstance(data, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise _refusal("this is no plan of pipediag's")
         if version > VERSION:
             raise PlanRefused("the plan was written by a newer pipediag; update this one")
+        if version < VERSION:
+            raise _refusal("the plan was written by an older pipediag")
         try:
             plan = build(cls, data)
         except (TypeError, ValueError) as error:
@@ -88,14 +92,19 @@ class SavedPlan:
             if here.get(package) != then:
                 raise _refusal(f"the plan was made with {package} {then}, here is {here.get(package, 'none')}")
 
-    def names(self, dataset: str, batch_size: int | None, where: str) -> bool:
-        """Return whether a loader is the one that the plan was made for."""
-        return (dataset, batch_size, _at(where)) == (self.dataset, self.batch_size, _at(self.where))
+    def names(self, dataset: str, batch_size: int | None, where: str, order: int) -> bool:
+        """Return whether a loader is the one that the plan was made for: the place names it, the rest is a check."""
+        placed = (_at(where), order) == (_at(self.where), self.order)
+        return placed and (dataset, batch_size) == (self.dataset, self.batch_size)
 
-    def refusal(self, dataset: str, batch_size: int | None, where: str) -> PlanRefused:
+    def may_follow(self, where: str, order: int) -> bool:
+        """Return whether the plan's loader may still come after this one, which is iterated at the same line."""
+        return _at(where) == _at(self.where) and order < self.order
+
+    def refusal(self, dataset: str, batch_size: int | None, where: str, order: int) -> PlanRefused:
         """Return the error for a script that trains on another loader."""
-        mine = f"{self.dataset}, batch {self.batch_size}, iterated at {_at(self.where)}"
-        theirs = f"{dataset}, batch {batch_size}, iterated at {_at(where)}"
+        mine = f"{self.dataset}, batch {self.batch_size}, {_place(self.where, self.order)}"
+        theirs = f"{dataset}, batch {batch_size}, {_place(where, order)}"
         return _refusal(f"the plan was made for another loader ({mine}) than the one that trains ({theirs})")
 
     def check_device(self, device: str) -> None:
@@ -160,6 +169,7 @@ def write(session: Session, remedy: Remedy, speedup: dict[str, float | None], pa
         SavedPlan.from_dict(remedy.plan),
         script=name_of(argv[1] if argv[0] == "-m" else argv[0]),
         where=session.loader.iterated or session.loader.where,
+        order=session.loader.order,
         speedup=speedup,
     )
     try:
@@ -187,3 +197,8 @@ def name_of(script: str) -> str:
 def _at(where: str) -> str:
     """Return ``file:line`` without the folder, which depends on where the script was started."""
     return os.path.basename(where)
+
+
+def _place(where: str, order: int) -> str:
+    number = f" as number {order + 1}" if order else ""
+    return f"iterated{number} at {_at(where)}"

@@ -46,12 +46,8 @@ class SpotCheck:
         self._indices: Any = None
         self._seeds = random.Random(0)  # independent of the script's generators
 
-    def follow(self, offloaded: OffloadedLoader) -> None:
-        """Check this loader's batches from now on. It must move the same links."""
-        self._offloaded = offloaded
-
     def saw(self, indices: Any) -> None:
-        """Note that a batch of these indices has been handed to the loop."""
+        """Note that a batch has been handed to the loop, and the indices that were requested last."""
         self._since += 1
         self._indices = indices
 
@@ -60,7 +56,7 @@ class SpotCheck:
         return self._since >= self._every and self._clock.now() >= self._not_before
 
     def doubt(self) -> str:
-        """Check samples of the latest batch, and return the evidence against the remedy; empty if there is none.
+        """Check samples of the latest request, and return the evidence against the remedy; empty if there is none.
 
         Raises:
             TrialFailed: the samples could not be made.

@@ -45,17 +45,19 @@ class Tape:
         source: the original image; None for a stack of images.
         source_size: its height and width.
         state: the shape and dtype after all calls.
+        settled: True if the source is what an earlier tape's calls gave, because code needed the pixels.
         open: True while only the running chain references the image: the chain may then write on this tape. Any other
             call writes on a copy.
     """
 
-    __slots__ = ("_calls", "_first", "_ops", "_sites", "open", "source", "source_size", "state")
+    __slots__ = ("_calls", "_first", "_ops", "_sites", "_version", "open", "settled", "source", "source_size", "state")
 
     def __init__(self, source: Any, state: State) -> None:
         self.source = source
         self.source_size = state.size
         self.state = state
-        self.open = False
+        self.open = self.settled = False
+        self._version = 0  # of the source before the first call, if it is settled
         self._first: Tape | None = None
         self._ops: list[Op] = []
         self._sites: list[int] = []  # one for each op
@@ -64,6 +66,7 @@ class Tape:
     def copy(self) -> Tape:
         again = Tape.__new__(Tape)
         again.source, again.source_size, again.state, again.open = self.source, self.source_size, self.state, False
+        again.settled, again._version = self.settled, self._version
         again._first = self._first or self
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
         return again
@@ -93,6 +96,8 @@ class Tape:
 
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
         """Append one call and its ops; ``call(drawn)`` returns the call when it is needed."""
+        if self.settled and not self._calls:
+            self._version = getattr(self.source, "_version", 0)
         self._calls.append((call, drawn, len(ops), session.site))
         for op in ops:
             self._ops.append(op)
@@ -119,6 +124,11 @@ class Tape:
             image = call(image)
         return image
 
+    def check(self) -> None:
+        """Raise NotRecordable if code that has the pixels wrote into them after the first call."""
+        if self.settled and self._calls and getattr(self.source, "_version", 0) != self._version:
+            raise NotRecordable("an image is written into after a call on it")
+
     @property
     def first(self) -> Tape:
         """The original of which this tape is a copy; the tape itself if it is no copy."""
@@ -135,6 +145,10 @@ class _Session:
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
     number = 0  # number of recordings begun so far
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
+    live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
+    stood = 0  # number of images replaced so far
+    settled = 0  # number of images whose pixels were needed so far
+    why = ""  # what needed the latest one
 
     @contextmanager
     def idle(self) -> Iterator[None]:
@@ -144,6 +158,27 @@ class _Session:
             yield
         finally:
             self.active = before
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Give code inside the context the pixels that it needs, so that the user's code runs once."""
+        before, self.live = self.live, True
+        try:
+            yield
+        finally:
+            self.live = before
+
+    def settles(self, error: NotRecordable) -> None:
+        """Note that pixels are needed, for the reason in ``error``.
+
+        Raises:
+            NotRecordable: ``error``, in a trial.
+        """
+        if not self.live or self.dictation is not None:
+            raise error
+        NotRecordable.raised -= 1  # nothing is hidden
+        self.settled += 1
+        self.why = str(error)
 
 
 session = _Session()

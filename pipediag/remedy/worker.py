@@ -1,21 +1,25 @@
 """Replace a loader's dataset and collate function so that its workers send packed batches.
 
-A sample may take a branch that no sample took when the plan was made, and that cannot be recorded. Its batch is then
-made with pixels, from the same random state, and sent as :class:`Unrecorded`.
+A sample may take a branch that no sample took when the plan was made, and that cannot be recorded. Code that needs
+pixels then gets them, from the calls recorded so far, and goes on: the user's code runs once for a sample. The batch is
+made with pixels and sent as :class:`Unrecorded`. Only where an image cannot be given its pixels, or code fails that
+had a recording image, is the batch made again, from the same random state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..usercode import randomness
+from ..usercode import randomness, tree
 from ..usercode.slots import Slot
 from .assembling import assembled
+from .images import is_recording, real
+from .ops import NotRecordable
 from .packed_batch import Packed
 from .packing import pack, pack_plain
 from .plan import Plan
@@ -23,6 +27,8 @@ from .recorder import Recorder, unhidden
 from .ring import Ring
 from .stacking import stacking
 from .streams.feed import with_settings
+from .tape import session
+from .undecoded_tensors import decoded
 
 
 @dataclass
@@ -36,13 +42,37 @@ class Unrecorded:
         return replace(self, batch=pin_memory(self.batch, device))
 
 
-Sent = Packed | Unrecorded
+@dataclass
+class AsIs:
+    """Batch that the worker made as without the remedy."""
+
+    batch: Any
+
+    def pin_memory(self, device: Any = None) -> AsIs:
+        return AsIs(pin_memory(self.batch, device))
 
 
-def fetched(dataset: Any, indices: Sequence[Any]) -> Any:
-    """Return samples as torch's loader fetches them."""
+class Plainly(NamedTuple):
+    """Request to a worker, in place of indices: make their batch as without the remedy."""
+
+    indices: Any
+
+
+Sent = Packed | Unrecorded | AsIs
+#: Reason for a batch without the remedy.
+STALE = "your own code that was moved has changed since it was proven"
+
+
+def fetched(dataset: Any, indices: Sequence[Any], begin: Callable[[], None] = lambda: None) -> Any:
+    """Return samples as torch's loader fetches them; ``begin`` is called before each that is fetched alone."""
     many = getattr(dataset, "__getitems__", None)
-    return many(indices) if many is not None else [dataset[index] for index in indices]
+    if many is not None:
+        return many(indices)
+    samples = []
+    for index in indices:
+        begin()
+        samples.append(dataset[index])
+    return samples
 
 
 class PackedCollate:
@@ -68,7 +98,7 @@ class PackedCollate:
 
 
 def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
-    """Return a copy of the loader for one iterator, whose batches come packed through ``ring``."""
+    """Return a copy of a stream's loader for one iterator, whose batches come packed through ``ring``."""
     return with_settings(loader, collate_fn=PackedCollate(loader.collate_fn, ring), pin_memory=False)
 
 
@@ -81,15 +111,23 @@ class PackingSide:
         self._packed = PackedCollate(collate, ring)
         self._real = collate if ring is None else self._packed
         self._plan = plan
+        self._stood = 0  # images replaced before the latest sample
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
-    def samples(self, indices: Sequence[Any]) -> Sent:
+    def samples(self, indices: Sequence[Any] | Plainly) -> Sent:
         """Return a batch, already collated."""
-        return self._sent(lambda: fetched(self.dataset, indices))
+        if isinstance(indices, Plainly):
+            return AsIs(self._collate(fetched(self.dataset, indices.indices)))
+        return self._sent(lambda: fetched(self.dataset, indices, self._begin))
 
     def sample(self, index: Any) -> Sent:
         """Return one sample, for a loader without batching."""
+        if isinstance(index, Plainly):
+            return AsIs(self._collate(self.dataset[index.indices]))
         return self._sent(lambda: self.dataset[index])
+
+    def _begin(self) -> None:
+        self._stood = session.stood
 
     def ready(self) -> None:
         """Do nothing: no preparation is needed."""
@@ -97,14 +135,31 @@ class PackingSide:
     def _sent(self, fetch: Callable[[], Any]) -> Sent:
         if not self._plan.pieces:
             return self._packed(fetch())
-        kept = randomness.state()
+        if get_worker_info() is None and any(link.stale() for link in self._plan.moved.values()):  # inside an epoch
+            return Unrecorded(self._real(fetch()), STALE)
+        self._begin()
+        kept, settled, samples, began = randomness.state(), session.settled, _NONE, False
         try:
-            with self._plan.installed(self._up_to_date()), unhidden():
-                return self._packed.recorded(fetch(), self._plan.fuse)
+            with self._plan.installed(self._up_to_date()):
+                with unhidden(), session.going_on():
+                    began = True
+                    samples = fetch()
+                if session.settled == settled:
+                    kept = randomness.state()
+                    with unhidden():
+                        return self._packed.recorded(samples, self._plan.fuse)
+                reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
+            untouched = began and samples is _NONE and session.stood == self._stood
+            if untouched and not isinstance(error, NotRecordable):
+                raise  # the dataset's own
             reason = f"{type(error).__name__}: {error}"
-        randomness.restore(kept)
-        return Unrecorded(self._real(fetch()), reason)
+        if samples is _NONE:
+            randomness.restore(kept)
+            samples = fetch()
+        elif session.settled == settled:  # the collate function has drawn
+            randomness.restore(kept)
+        return Unrecorded(self._real(tree.map_leaves(samples, _real)), reason)
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
         """Return the recorders, made anew if the dataset has other transforms than for the last batch."""
@@ -114,6 +169,13 @@ class PackingSide:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_recorders": None}  # slots refer to one process's objects
+
+
+_NONE = object()
+
+
+def _real(leaf: Any) -> Any:
+    return real(leaf) if is_recording(leaf) else decoded(leaf)
 
 
 def handed_on(sent: Any) -> Any:

@@ -18,7 +18,7 @@ def blocks(audit: Audit) -> list[Block]:
         title(summarise(audit), setting(audit.diagnosis)),
         Checklist([Check(one.status, one.title, one.figures, _todo(one), _TONES[one.status]) for one in audit.items]),
         advice.section(audit.diagnosis),
-        warnings(audit.diagnosis.warnings),
+        warnings(audit.diagnosis.warnings, audit.diagnosis.session),
     ]
 
 

@@ -25,7 +25,7 @@ def blocks(comparison: Comparison) -> list[Block]:
             "the training process's own ms of a step", [_own(comparison.of_the_loop), Paragraph(_waiting(comparison))]
         ),
         Section("set otherwise", [Listing(settings)]),
-        warnings(comparison.warnings),
+        warnings(comparison.warnings, comparison.after.session),
     ]
 
 

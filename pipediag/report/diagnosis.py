@@ -11,7 +11,8 @@ from ..analysis.diagnosis import Stage
 from ..analysis.intervals import Interval, total
 from ..analysis.sentences import counted, ends, fed, job, number, percent, shown
 from ..analysis.summary import Summary, summarise
-from ..session import CACHED, Place, Warning_
+from ..analysis.summary.words import shorter_paths
+from ..session import CACHED, Place, Session, Warning_
 from . import account, advice, evidence, knobs, model, ranks, remedy
 from .document import Block, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
@@ -24,8 +25,9 @@ _WIDTH = 30
 
 
 def blocks(diagnosis: Diagnosis) -> list[Block]:
-    verdict, rows = diagnosis.verdict, stage_rows(diagnosis)
+    verdict, rows, session = diagnosis.verdict, stage_rows(diagnosis), diagnosis.session
     culprit = verdict.culprit or Place("")
+    where = culprit.where + (f", made at {culprit.made}" if culprit.made else "")
     return [
         title(summarise(diagnosis), setting(diagnosis)),
         Paragraph(
@@ -33,7 +35,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         ),
         Paragraph(verdict.sentence),
         Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
-        Location("culprit", culprit.name, culprit.where + (f", made at {culprit.made}" if culprit.made else "")),
+        Location("culprit", culprit.name, shorter_paths(session, where)),
         Paragraph(step_line(diagnosis), "line"),
         Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),
@@ -44,13 +46,14 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         advice.section(diagnosis),
         model.section(diagnosis),
         remedy.section(diagnosis),
-        warnings(diagnosis.warnings),
+        warnings(diagnosis.warnings, session),
     ]
 
 
-def warnings(found: Iterable[Warning_]) -> Section:
+def warnings(found: Iterable[Warning_], session: Session) -> Section:
     """Return each warning with its help."""
-    return Section("warnings", [Listing([w.message + (f" ({w.help})" if w.help else "") for w in found])], page=4)
+    told = [shorter_paths(session, w.message + (f" ({w.help})" if w.help else "")) for w in found]
+    return Section("warnings", [Listing(told)], page=4)
 
 
 def title(summary: Summary, subject: str = "") -> Title:

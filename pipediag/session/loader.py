@@ -25,7 +25,7 @@ class Loader:
 
     ``where`` is the line of the user's loop; if a library runs the loop, the line that makes the loader or its dataset.
     ``iterated`` is the user's line that runs at that moment, in the latter case the call of the library; a saved plan
-    knows the loader by it.
+    knows the loader by it and by ``order``, its number among the loaders that are iterated there.
 
     ``uncached`` says why :func:`pipediag.cache` keeps none of its samples, as far as that is known before it tries;
     ``together`` is true if the dataset makes the samples of a batch together.
@@ -42,6 +42,7 @@ class Loader:
     length: int | None = None  # batches in an epoch, or None if the loader does not know
     where: str = ""
     iterated: str = ""
+    order: int = 0
     batch_bytes: int = 0
     dataset_code: Place | None = None
     transform: Place | None = None

@@ -78,13 +78,13 @@ class TestStarvation:
     def test_passed(self) -> None:
         one = item(run(), "starvation")
         assert (one.status, one.title) == (PASSED, "data costs at most 5 % of a step")
-        assert one.figures == "2 %: 51.2 ms with the loader, 50 with cached batches"
+        assert one.figures == "2 % (2 to 3 %): 51.2 ms with the loader, 50 with cached batches"
 
     def test_failed(self) -> None:
         session = run(STARVED, inside=inside(4.0, 4.0, load=2.0), evidence={"baseline": {**SEEN, "worker_ms": 400.0}})
         one = item(session, "starvation")
         assert one.status == FAILED
-        assert one.figures.startswith("58 %: 120 ms with the loader")
+        assert one.figures.startswith("58 % (52 to 64 %): 120 ms with the loader")
         assert advised(one) == ["num-workers", "rewrite", "rewrite"]
 
     def test_what_helps_most_comes_first(self) -> None:
@@ -100,8 +100,9 @@ class TestStarvation:
         assert advised(one) == ["stage"] and one.todo == []
 
     def test_its_gate(self) -> None:
-        assert item(run(STARVED), "starvation", 0.6).status == PASSED
-        assert item(run(STARVED), "starvation", 0.6).title == "data costs at most 60 % of a step"
+        assert item(run(STARVED), "starvation", 0.7).status == PASSED
+        assert item(run(STARVED), "starvation", 0.7).title == "data costs at most 70 % of a step"
+        assert item(run(STARVED), "starvation", 0.6).status == OPEN, "another run may find more"
 
 
 class TestSupply:
@@ -532,7 +533,7 @@ class TestReports:
         assert len(table) == 2 + len(ITEMS)
         for line in table:
             assert line.replace("\\|", "").count("|") == 5, line
-        assert table[2].startswith("| **failed** | data costs at most 5 % of a step | 30 %: 71 ms")
+        assert table[2].startswith("| **failed** | data costs at most 5 % of a step | 30 % (24 to 35 %): 71 ms")
         assert "batch['a\\|b']" in table[-1]
         assert "<br>Copy from pinned memory, without waiting: at most 1." in table[2]
         assert "## What would help" in lines and "## Warnings" in lines
@@ -603,7 +604,7 @@ class TestCommand:
             assert ("not met: " in err) is (code == 3)
             assert f" {len([one for one in made.items if one.status == FAILED])} of 9 checks failed" in out
 
-    @pytest.mark.parametrize(("options", "expected"), [([], 3), (["--fail-over", "57"], 3), (["--fail-over", "59"], 0)])
+    @pytest.mark.parametrize(("options", "expected"), [([], 3), (["--fail-over", "52"], 3), (["--fail-over", "65"], 0)])
     def test_gate(
         self,
         main: Main,

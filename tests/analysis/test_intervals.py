@@ -66,6 +66,11 @@ class TestArithmetic:
         assert self.A.minus(self.B) == Interval(2.0, 2 - math.hypot(1, 3), 2 + math.hypot(2, 1))
 
 
+def test_blurred_by_what_is_independent() -> None:
+    assert Interval(10.0, 7.0, 15.0).blurred(4.0) == Interval(10.0, 5.0, 10.0 + math.hypot(5.0, 4.0))
+    assert Interval(10.0, 7.0, 15.0).blurred(0.0) == Interval(10.0, 7.0, 15.0)
+
+
 class TestApart:
     """Two runs, measured apart."""
 

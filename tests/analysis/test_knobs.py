@@ -100,14 +100,14 @@ class TestCandidates:
         ]
 
     def test_none_where_a_batch_is_sooner_made_than_handed_over(self) -> None:
-        """7.6 ms to take a batch from a worker, 0.87 ms to make one: no other number of workers is as good."""
+        """7.8 ms to take a batch from a worker, 0.87 ms to make one: no other number of workers is as good."""
         session = small()
         numbers = what_if(LadderView(session))
         assert numbers is not None and numbers.handoff is not None and numbers.work is not None
-        assert (numbers.handoff.value, numbers.work.run) == (pytest.approx(7.6), pytest.approx(0.87))
+        assert (numbers.handoff.value, numbers.work.run) == (pytest.approx(7.8), pytest.approx(0.87))
         assert proposed(session) == [(0, None, False)]
         found = candidates(session)
-        assert (found.base, found.steps) == (pytest.approx(10.0), (pytest.approx(9.8 - 7.6 + 0.87),))
+        assert (found.base, found.steps) == (pytest.approx(10.0), (pytest.approx(10.0 - 7.8 + 0.87),))
         assert makes_way(session)
 
     @pytest.mark.parametrize("made", [7.6, 8.0, 40.0])
@@ -116,8 +116,8 @@ class TestCandidates:
 
     def test_some_where_it_would_hardly_be_sooner(self) -> None:
         """The difference is less than 5 % of a step."""
-        assert not [one for one in proposed(small(7.2)) if one[0] == 0]
-        assert proposed(small(7.0)) == [(0, None, False)]
+        assert not [one for one in proposed(small(7.4)) if one[0] == 0]
+        assert proposed(small(7.2)) == [(0, None, False)]
 
     @pytest.mark.parametrize("missing", ["worker", "worker_ms"])
     def test_some_where_one_of_the_two_is_not_known(self, missing: str) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.recommend import CERTAIN, known, stock
+from pipediag.analysis.recommend import LOSS, known, stock
 from pipediag.analysis.recommend.view import ALL
 from pipediag.analysis.thresholds import GATE, WORTH
 from pipediag.session import (
@@ -773,9 +773,28 @@ class TestDecode:
     def test_other_decoders(self, text: str) -> None:
         assert "decode" in advice(self.session(HotLine("data.py:7", text, 0.5)))
 
-    @pytest.mark.parametrize("line", [HotLine("data.py:7", "x = self.table[index]", 0.9), HotLine("", "imread", 0.02)])
+    @pytest.mark.parametrize(
+        "line",
+        [
+            HotLine("data.py:7", "x = self.table[index]", 0.9),
+            HotLine("data.py:7", "image = Image.open(path)", 0.9),
+            HotLine("", "imread", 0.02),
+        ],
+    )
     def test_not(self, line: HotLine) -> None:
         assert "decode" not in advice(self.session(line))
+
+    def test_no_more_than_the_line_costs_without_its_transforms(self) -> None:
+        """All of a sample is made in one line, but loading takes 8 of its 10 ms."""
+        line = HotLine("data.py:7", "return self.transform(Image.open(path).convert('RGB'))", 1.0)
+        one = advice(self.session(line))["decode"]
+        assert one.evidence[0].startswith("decoding takes 10 ms a sample, 80 % of a worker's time")
+
+    def test_a_line_with_unknown_transforms_is_not_decoding(self) -> None:
+        line = HotLine("data.py:7", "return self.transform(Image.open(path).convert('RGB'))", 1.0)
+        assert "decode" not in advice(starved(inside(load=8.0, lines=[line], unsplit="no transforms found")))
+        line.text = "image = Image.open(path).convert('RGB')"
+        assert "decode" in advice(starved(inside(load=8.0, lines=[line], unsplit="no transforms found")))
 
 
 class TestMoreWorkers:
@@ -950,7 +969,9 @@ class TestThreads:
     ) -> Session:
         seen = {**BUSY, "worker_queued": queued, "worker_cpu": used, "process_cpu": process}
         environment = {"cores": cores, "threads": {"torch": own}}
-        return starved(inside(4.0, 4.0, threads=threads or {"torch": 1, "opencv": 8}), seen, environment=environment)
+        lines = [HotLine("data.py:7", "image = cv2.imread(path)", 0.2)]
+        found = inside(4.0, 4.0, threads=threads or {"torch": 1, "opencv": 8}, lines=lines)
+        return starved(found, seen, environment=environment)
 
     def test_workers_wait_for_a_core(self) -> None:
         one = advice(self.session())["threads"]
@@ -964,6 +985,15 @@ class TestThreads:
         assert one.predicted is not None and one.at_most
         assert one.predicted.value == pytest.approx(1 / 0.6)
 
+    def test_of_opencv_only_where_samples_call_it(self) -> None:
+        """Other libraries import it, too."""
+        session = self.session()
+        assert session.inside is not None
+        session.inside.lines = []
+        assert "threads" not in advice(session)
+        session.links[0].origin = "albumentations.augmentations.blur.transforms"
+        assert "threads" in advice(session)
+
     def test_of_the_training_process(self) -> None:
         one = advice(self.session(own=8, process=6.0, torch=1))["threads"]
         assert one.how.startswith("torch.set_num_threads(4) or OMP_NUM_THREADS=4")
@@ -973,7 +1003,7 @@ class TestThreads:
 
     def test_the_loop_is_slowed(self) -> None:
         session = make(
-            {**climbing(raw=30.0), "supply": 60.0},
+            {**climbing(raw=30.0), "supply": 55.0},
             evidence=waits(5.8, worker_cpu=2.5),
             noise=0.0,
             inside=inside(4.0, threads={"torch": 8}),
@@ -1248,7 +1278,7 @@ class TestSomethingToDo:
             assert one.gain is None or one.gain.low > 1, one
             assert one.how and one.evidence
         starved, named = diagnosis.verdict.starved, diagnosis.verdict.bottleneck
-        if starved is not None and starved.low >= CERTAIN and named not in ("inconclusive", "none", "startup"):
+        if starved is not None and starved.low >= LOSS and named not in ("inconclusive", "none", "startup"):
             assert named in [one.stage for one in diagnosis.recommendations]
 
     def test_observed_only(self) -> None:
@@ -1286,7 +1316,7 @@ class TestNothingToGain:
 
     def test_not_starved(self) -> None:
         assert self.told(make(climbing(raw=1.0), noise=0.0)) == (
-            "Nothing to gain here, because data costs 4 % of a step: 52 ms a step with the "
+            "Nothing to gain here, because data costs 4 % of a step (3 to 5 %): 52 ms a step with the "
             "loader, 50 ms with cached batches, and the largest part is transforms with 1 ms."
         )
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.analysis.amortised import amortised, with_amortised
+from pipediag.analysis.diagnosis import Stage
+from pipediag.analysis.intervals import Interval
 from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.startup import EpochStart, epoch_start, startup_ms, wants_start
 from pipediag.analysis.summary import summarise
@@ -206,6 +210,23 @@ class TestVerdict:
         again = Startup(0.01, renewed=True)
         verdict = self.judged(FIRST, again, again, persistent=True).verdict
         assert (verdict.bottleneck, verdict.certain) == ("none", True)
+
+
+def test_shares_with_costs_between_the_steps() -> None:
+    """A step of 100 ms, 20 of them for data, and 60 (40 to 90) more between the steps: 80 of 160."""
+    share = Interval(0.2, 0.1, 0.4)
+    assert with_amortised(share, 100.0, []) == share
+    found = with_amortised(share, 100.0, [Stage("startup", Interval(60.0, 40.0, 90.0), 0.0)])
+    assert found.value == 0.5
+    assert found.low == pytest.approx(0.5 - math.hypot(10 / 160, 0.5 - 60 / 140))
+    assert found.high == pytest.approx(0.5 + math.hypot(20 / 160, 110 / 190 - 0.5))
+
+
+def test_costs_between_the_steps_hold_for_another_run() -> None:
+    """Beside the spread of the launches themselves, a start may take a quarter more or less."""
+    ladder = LadderView(make(FLAT, length=100, startups=[Startup(10.0, launch=1.0, ready=9.0)] * 3, noise=0.0))
+    each, (told,) = startup_ms(ladder), amortised(ladder)
+    assert each is not None and told.ms == each.blurred(0.25 * each.value)
 
 
 def test_the_screen() -> None:

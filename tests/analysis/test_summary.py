@@ -42,7 +42,7 @@ class TestAnswer:
         found = told(make(climbing(raw=50.0), noise=0.01))
         assert found.headline == "Data costs your training 51 % of every step"
         assert (found.figures, found.tone) == ("", "bad")
-        assert found.certainty == "49 to 52 %, certain"
+        assert found.certainty == "44 to 57 %, certain"
 
     def test_not_starved(self) -> None:
         found = told(make(FLAT))
@@ -85,8 +85,8 @@ class TestAnswer:
         assert found.rates[0].steps_per_s == pytest.approx(5.0)
 
     def test_an_interval_that_rounds_to_its_value_is_left_out(self) -> None:
-        found = told(make(climbing(raw=49.0), noise=0.0))
-        assert (found.headline, found.certainty) == ("Data costs your training 50 % of every step", "certain")
+        found = told(make(FLAT, noise=0.0))
+        assert (found.figures, found.certainty) == ("0 % of every step", "certain")
 
     def test_contention(self) -> None:
         ladder = {"device": 50.0, "host": 50.0, "worker": 50.0, "baseline": 90.0}
@@ -325,7 +325,7 @@ class TestWhatToDo:
 
 
 def test_changes_that_gain_little_are_not_named_but_mentioned() -> None:
-    found = told(make(FLAT, startups=[Startup(1.0, ready=0.05)] * 2, length=10, noise=0.0))
+    found = told(make(FLAT, startups=[Startup(0.1, ready=0.05)] * 3, length=10, noise=0.0))
     assert (found.causes[0].name, found.actions) == ("starting the workers", [])
     assert found.nothing_to_gain == "No change alone gains more than 5 %; -v shows 1 smaller one."
 
@@ -354,8 +354,9 @@ class TestCareful:
 
     def test_long_paths(self) -> None:
         assert file("out/model.pt") == "out/model.pt"
-        assert file("/a/very/long/path/that/does/not/fit/anywhere/model.pt") == ".../anywhere/model.pt"
+        assert file("a/very/long/path/that/does/not/fit/anywhere/model.pt") == ".../anywhere/model.pt"
         assert file("a_name_of_more_than_forty_letters_alone.pth") == "a_name_of_more_than_forty_letters_alone.pth"
+        assert file("/tmp/out/model.pt") == "out/model.pt"
         longest = file(f"/checkpoints/{'x' * 100}/model.pt")
         assert longest.startswith("...xxx") and longest.endswith("xx/model.pt") and len(longest) == 63
 
@@ -363,6 +364,21 @@ class TestCareful:
         text = "store the samples with ToTensor (/env/site-packages/torchvision/transforms.py:107) applied"
         found = shorter_paths(make(FLAT), text)
         assert found == "store the samples with ToTensor (torchvision/transforms.py:107) applied"
+
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("it ended at /home/me/project/train.py:7 (OSError)", "it ended at project/train.py:7 (OSError)"),
+            ("hung in '/home/me/lib/site-packages/torch/utils/data.py'", "hung in 'torch/utils/data.py'"),
+            ("it wrote /home/me/runs/events", "it wrote runs/events"),
+            ("128 MiB of /dev/shm are free; see https://pytorch.org/docs/stable/data.html", ""),
+            ("n/a, 1/s, and/or", ""),
+        ],
+    )  # fmt: skip
+    def test_no_absolute_path_is_shown(self, text: str, shown: str) -> None:
+        session = make(FLAT)
+        session.warn("hung", text)
+        assert told(session).careful == [shown or text]
 
 
 def test_a_comparison() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, ClassVar
 
 import pytest
@@ -16,9 +17,9 @@ from pipediag.analysis.ladder import LadderView
 from pipediag.analysis.stopping import next_round
 from pipediag.analysis.summary import summarise
 from pipediag.analysis.thresholds import GATE, SEVERE
-from pipediag.analysis.verdict import decided, starved_share
+from pipediag.analysis.verdict import decided, measured_share, starved_share
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Place, Session
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, HotLine, Place, Session
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
 
@@ -301,6 +302,36 @@ def test_starved_though_what_costs_it_is_uncertain() -> None:
     assert "50 %" in verdict.sentence
 
 
+@pytest.mark.parametrize("cost, half_width", [(0.0, 0.0), (50.0, 0.25 * 0.25), (200.0, 0.25 * 0.2 * 0.8)])
+def test_the_share_holds_for_another_run(cost: float, half_width: float) -> None:
+    """Its input may cost a quarter more or less, which says little of a share near 0 or 1."""
+    rungs = {"device": 50.0, "baseline": 50.0 + cost}
+    ladder = LadderView(make(rungs, noise=0.0))
+    measured, told = measured_share(ladder), starved_share(ladder)
+    assert measured is not None and told is not None
+    assert told.value == measured.value == pytest.approx(cost / (50.0 + cost))
+    assert told.value - told.low == pytest.approx(math.hypot(half_width, measured.value - measured.low))
+    assert told.high - told.value == pytest.approx(math.hypot(half_width, measured.high - measured.value))
+
+
+@pytest.mark.parametrize(
+    "cost, bottleneck, why",
+    [
+        (2.0, "none", ""),
+        (2.4, "none", "another run may find more than 5 %"),
+        (2.8, "transform", "another run may find less than 5 %"),
+        (4.0, "transform", ""),
+    ],
+)
+def test_certain_means_that_another_run_falls_on_the_same_side_of_the_gate(
+    cost: float, bottleneck: str, why: str
+) -> None:
+    verdict = judged(
+        make({"device": 50.0, "sample": 50.0, "raw": 50.0 + cost, "baseline": 50.0 + cost}, noise=0.0)
+    ).verdict
+    assert (verdict.bottleneck, verdict.uncertain, verdict.certain) == (bottleneck, why, not why)
+
+
 def test_co_bottlenecks() -> None:
     """A stage at least half as large as the largest is named; a small one is not."""
     verdict = judged(make(climbing(raw=40.0, warm=38.0, host=10.0))).verdict
@@ -393,7 +424,7 @@ def test_sentence_has_the_numbers() -> None:
     verdict = judged(make(climbing(raw=30.0), noise=0.0)).verdict
     for number in ("38 %", "30 of 81 ms", "19.8 steps/s", "instead of 12.3"):
         assert number in verdict.sentence
-    assert verdict.sentence.startswith("Data costs your training 38 % of each step: ")
+    assert verdict.sentence.startswith("Data costs your training 38 % of each step (32 to 44 %): ")
 
 
 def test_sentence_on_a_cpu() -> None:
@@ -502,7 +533,7 @@ class TestContention:
     """Whose threads share the cores."""
 
     def sentence(self, workers: int = 8, cores: int = 4, own: int = 1, **threads: int) -> str:
-        found = inside(10.0, threads=threads)
+        found = inside(10.0, threads=threads, lines=[HotLine("data.py:7", "image = cv2.imread(path)", 0.2)])
         environment = {"cores": cores, "threads": {"torch": own}}
         return self.helps(make(self.LADDER, workers=workers, inside=found, environment=environment, **self.IN_THE_WAY))
 

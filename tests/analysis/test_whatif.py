@@ -28,7 +28,7 @@ from pipediag.analysis.whatif import (
 from pipediag.analysis.work import SAVED, Work, saving
 from pipediag.session import RUNGS, Inside
 
-from ..made import FLAT, blocks, climbing, inside, make, without
+from ..made import FLAT, blocks, climbing, inside, make, waits, without
 
 #: 50 ms of compute, 2 of transfer, 1 of hand-off; the workers give a batch every 120 ms.
 STARVED = {**climbing(host=2.0, worker=1.0, sample=0.5), "raw": 90.0, "warm": 120.0, "baseline": 120.0}
@@ -79,8 +79,16 @@ class TestReading:
     def test_or_by_the_time_of_its_workers(self) -> None:
         assert model(FLAT, {"baseline": {"worker_ms": 100.0}}).supply == 25.0
 
-    def test_or_as_it_is(self) -> None:
-        assert model(FLAT, {}, Inside()).supply == 100.0
+    def test_or_in_time(self) -> None:
+        """Nothing else is known of it."""
+        assert model(FLAT, {}, Inside()).supply == 0.0
+
+    def test_batches_that_lie_ready_are_not_late(self) -> None:
+        """The loop waits 30 ms, 10 of them under ``worker``, for batches that a worker makes in 0.8 ms."""
+        seen = waits(30.0, 10.0, worker_ms=0.8)
+        found = model({"device": 6.0, "worker": 16.0, "baseline": 36.0}, seen, workers=2)
+        assert (found.waits, found.supply) == (False, 0.4)
+        assert (found.loop, found.handoff) == (pytest.approx(35.2), near(29.2))
 
     def test_without_workers_a_step_is_the_sum(self) -> None:
         found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
@@ -126,8 +134,8 @@ class TestReading:
 
     def test_workers_in_the_way_are_not_late(self) -> None:
         """The loader alone would keep up with the slowed loop."""
-        found = model({**climbing(raw=30.0), "supply": 60.0}, beside(5.8))
-        assert (found.waits, found.supply) == (False, 60.0)
+        found = model({**climbing(raw=30.0), "supply": 55.0}, beside(5.8))
+        assert (found.waits, found.supply) == (False, 55.0)
 
     def test_cores(self) -> None:
         seen = {"baseline": {"worker_ms": 1.0, "process_cpu": 0.5, "cores_used": 3.0, "cores_busy": 5.0}}
@@ -243,10 +251,10 @@ class TestStep:
         assert found.step(Change(work=exactly(200.0))) == exactly(86.0)
 
     def test_workers_do_less_and_are_less_in_the_way(self) -> None:
-        found = model({**climbing(raw=30.0), "supply": 60.0}, beside(5.8))
+        found = model({**climbing(raw=30.0), "supply": 55.0}, beside(5.8))
         assert found.step(Change()).value == pytest.approx(50.4 + 24.8)
         assert found.step(Change(work=exactly(200.0))).value == pytest.approx(50.4 + 12.4)
-        assert found.step(Change(workers=2)).value == pytest.approx(120.0)
+        assert found.step(Change(workers=2)).value == pytest.approx(110.0)
 
     def test_supply_by_a_factor(self) -> None:
         assert model().step(Change(supply=Interval(0.9, 0.8, 1.0))) == Interval(108.0, 96.0, 120.0)

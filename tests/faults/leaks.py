@@ -73,6 +73,7 @@ class Leaks:
             "PYTHONPATH": str(REPO),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",
+            "PIPEDIAG_TEST_MOVES_ON_CPU": "1",
             "TMPDIR": str(self.temporary),
         }
         if self._memory != _SHARED_MEMORY:

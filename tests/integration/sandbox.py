@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
+from pipediag.remedy.unmeasured import MOVES_ON_CPU
+
 REPO = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
 PIPEDIAG = (sys.executable, "-m", "pipediag")
@@ -106,6 +108,7 @@ class Sandbox:
         self._environment = {
             **os.environ,
             _MARK: self._mark,
+            MOVES_ON_CPU: "1",
             "PYTHONPATH": str(REPO),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(self._scratch),

@@ -245,12 +245,14 @@ class TestPlan:
         copy = sandbox.folder / REMEDIABLE
         copy.write_text(source)
         arguments = SHORT[: SHORT.index("--ms")]
-        native, ran = natively(sandbox, copy, *arguments), run(sandbox, copy, *arguments, plan=plan)
+        named = sandbox.folder / "named.json"  # the loop's line iterates both loaders
+        named.write_text(json.dumps({**json.loads(plan.read_text()), "order": int(order.startswith("other"))}))
+        native, ran = natively(sandbox, copy, *arguments), run(sandbox, copy, *arguments, plan=named)
         assert (native.code, ran.code) == (0, 0), ran.stderr
         assert ran.stdout == native.stdout and len(ran.stdout.splitlines()) == 4 * (1 + order.count(","))
         moved = [line for line in ran.said if "moved from the loader" in line and "nothing was" not in line]
         assert len(moved) == 1 and "dim" in moved[0]
-        assert len(ran.said) == 1 + (gradients == "True"), ran.said
+        assert len(ran.said) == 1, ran.said
 
     @pytest.mark.parametrize(
         ("before", "after", "why"),

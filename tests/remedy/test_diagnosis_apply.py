@@ -13,6 +13,7 @@ from torchvision.transforms import v2
 from pipediag.diagnosing import Diagnosis
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader
+from pipediag.remedy.unmeasured import MOVES_ON_CPU
 from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Rung, Session, Window
 
 
@@ -41,13 +42,21 @@ def make(*links: Any) -> DataLoader[Any]:
 
 
 @pytest.mark.parametrize("ratio", [None, 2.0], ids=["not-measured", "pays"])
-def test_offloaded(ratio: float | None) -> None:
+def test_offloaded(ratio: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ratio is None:
+        monkeypatch.setenv(MOVES_ON_CPU, "1")
     loader = make(v2.RandomHorizontalFlip())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         applied = diagnosis(ratio).apply(loader)
     assert isinstance(applied, OffloadedLoader) and applied.loader is loader
     assert applied.device == torch.device("cpu") and len(list(applied)) == 3
+
+
+def test_on_a_cpu_nothing_moves_unmeasured() -> None:
+    loader = make(v2.RandomHorizontalFlip())
+    with pytest.warns(UserWarning, match="on a CPU nothing moves unless it was measured"):
+        assert diagnosis(None).apply(loader) is loader
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ def test_the_hand_off_alone_if_only_that_pays() -> None:
 def test_a_loader_without_movable_transforms_is_returned() -> None:
     loader = make(lambda image: torch.from_numpy(image.numpy().copy()))
     with pytest.warns(UserWarning, match="left as it is"):
-        assert diagnosis(None).apply(loader) is loader
+        assert diagnosis(2.0).apply(loader) is loader
 
 
 def test_only_loaders_are_taken() -> None:

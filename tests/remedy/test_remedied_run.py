@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchvision.transforms import v2
 
 from pipediag.remedy import certifying
+from pipediag.remedy.known import Known
+from pipediag.remedy.packed_batch import Packed
 from pipediag.remedy.remedied_run import RemediedRun
 
 CPU = torch.device("cpu")
@@ -43,8 +46,19 @@ class Lines(list[str]):
         self.append(line)
 
 
-def stand_in(loader: DataLoader[Any], said: Lines | None = None, **settings: Any) -> RemediedRun:
-    return RemediedRun(loader, CPU, NATIVE, contextlib.nullcontext, said if said is not None else Lines(), **settings)
+class Run(RemediedRun):
+    """A run whose iterator is that of one loader, which it keeps."""
+
+    def __init__(self, loader: DataLoader[Any], said: Lines, **settings: Any) -> None:
+        super().__init__(loader, CPU, NATIVE, contextlib.nullcontext, said, **settings)
+        self.loader = loader
+
+    def begun(self) -> Any:
+        return self.iterator(self.loader)
+
+
+def stand_in(loader: DataLoader[Any], said: Lines | None = None, **settings: Any) -> Run:
+    return Run(loader, said if said is not None else Lines(), **settings)
 
 
 def make(workers: int, dataset: Dataset[Any] | None = None, **settings: Any) -> DataLoader[Any]:
@@ -71,15 +85,15 @@ def test_batches_and_draws_are_the_plain_loaders(workers: int, persistent: bool)
     theirs, state = epochs(plain, lambda: iter(plain))
     loader = make(workers, persistent_workers=persistent)
     stand = stand_in(loader)
-    ours, after = epochs(loader, stand.iterator)
+    ours, after = epochs(loader, stand.begun)
     assert [name for name, _ in stand.links] == ["RandomHorizontalFlip"]
     assert all(same(a, b) for a, b in zip(ours, theirs, strict=True))
-    assert torch.equal(state, after) and stand.handed == 3 * BATCHES and not stand.given_up
+    assert torch.equal(state, after) and stand.course.handed == 3 * BATCHES and not stand.course.given_up
 
 
 def test_the_iterator_is_one_of_torchs_kind() -> None:
     loader = make(0)
-    iterator = stand_in(loader).iterator()
+    iterator = stand_in(loader).begun()
     assert isinstance(iterator, _BaseDataLoaderIter) and iter(iterator) is iterator and len(iterator) == BATCHES
     next(iterator)
     assert iterator._num_yielded == 1
@@ -89,36 +103,137 @@ def test_the_iterator_is_one_of_torchs_kind() -> None:
         next(iterator)
 
 
-@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_giving_up_in_mid_epoch_loses_and_repeats_no_sample(workers: int, persistent: bool) -> None:
-    said = Lines()
-    loader = make(workers, persistent_workers=persistent)
-    stand = stand_in(loader, said)
-    iterator = stand.iterator()
-    first = [next(iterator) for _ in range(5)]
-    stand.give_up("a test")
-    rest = list(iterator)
-    assert sorted(labels(iter(first + rest))) == list(range(4 * BATCHES))
-    assert [len(batch) for _, batch in first + rest] == [4] * BATCHES
-    assert said == ["back to the plain loader: a test"]
-    iterator._reset(loader)
-    assert sorted(labels(iterator)) == list(range(4 * BATCHES))
-    iterator._reset(loader)
-    assert len(list(iterator)) == BATCHES
+WORKERS = pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 
 
-def test_an_error_of_the_remedy_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Lines()
-    stand = stand_in(make(2), said)
-    iterator = stand.iterator()
-    first = [next(iterator) for _ in range(3)]
+def batches_of(
+    loader: DataLoader[Any], stand: Run | None, disturb: Callable[[int, int], object] = lambda epoch, step: None
+) -> tuple[list[Any], Tensor]:
+    """The batches of three epochs, plainly or under a run, and the state of the generator at the end.
 
-    def broken(sent: Any) -> Any:
-        raise RuntimeError("no memory")
+    An error of a batch stands in its place; ``disturb`` is called after each batch.
+    """
+    torch.manual_seed(3)
+    seen: list[Any] = []
+    kept: Any = None
+    for epoch in range(3):
+        if kept is not None and loader.persistent_workers:
+            kept._reset(loader)
+        else:
+            kept = NATIVE(loader) if stand is None else stand.begun()
+        for step in range(10**6):
+            try:
+                seen.append(next(kept))
+            except StopIteration:
+                break
+            except LookupError as error:
+                seen.append([str(error).splitlines()[0]])
+            disturb(epoch, step)
+    return seen, torch.get_rng_state()
 
-    monkeypatch.setattr(stand.offloaded.feed, "arrive", broken)
-    assert sorted(labels(iter(first)) + labels(iterator)) == list(range(4 * BATCHES))
-    assert stand.given_up == "RuntimeError: no memory" and len(said) == 1
+
+def alike(one: tuple[list[Any], Tensor], other: tuple[list[Any], Tensor]) -> bool:
+    def equal(x: Any, y: Any) -> bool:
+        return torch.equal(x, y) if isinstance(x, Tensor) else bool(x == y)
+
+    pairs = zip(one[0], other[0], strict=True)
+    return torch.equal(one[1], other[1]) and all(equal(x, y) for a, b in pairs for x, y in zip(a, b, strict=True))
+
+
+class TestGivingUpIsExact:
+    """The batches are bit for bit those of the plain loader, before and after, in this epoch and the next ones."""
+
+    @WORKERS
+    def test_in_mid_epoch(self, workers: int, persistent: bool) -> None:
+        said = Lines()
+        stand = stand_in(make(workers, persistent_workers=persistent), said)
+        at = (1, 4)
+        ours = batches_of(stand.loader, stand, lambda *now: stand.give_up("a test") if now == at else None)
+        assert alike(ours, batches_of(make(workers, persistent_workers=persistent), None))
+        assert said == ["back to the plain loader: a test"] and stand.course.handed == BATCHES + 5
+
+    @WORKERS
+    def test_if_a_batch_cannot_be_brought_to_the_device(
+        self, workers: int, persistent: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said = Lines()
+        stand = stand_in(make(workers, persistent_workers=persistent), said)
+        right = stand.offloaded.feed.arrive
+
+        def arrive(sent: Any) -> Any:
+            if isinstance(sent, Packed) and stand.course.handed == 3:
+                raise RuntimeError("no memory")
+            return right(sent)
+
+        monkeypatch.setattr(stand.offloaded.feed, "arrive", arrive)
+        ours = batches_of(stand.loader, stand)
+        assert alike(ours, batches_of(make(workers, persistent_workers=persistent), None))
+        assert stand.course.given_up == "RuntimeError: no memory" and len(said) == 1
+
+    @WORKERS
+    def test_a_corrupt_sample_that_the_loop_skips(self, workers: int, persistent: bool) -> None:
+        """Nothing is given up for it: the workers go on."""
+        data, said = Images(), Lines()
+        stand = stand_in(make(workers, data, persistent_workers=persistent), said)
+        data.damaged = 17
+        ours = batches_of(stand.loader, stand)
+        assert alike(ours, batches_of(make(workers, Images(damaged=17), persistent_workers=persistent), None))
+        assert sum(len(batch) == 1 for batch in ours[0]) == 3 and not said
+
+    @WORKERS
+    def test_changes_in_the_training_process(self, workers: int, persistent: bool) -> None:
+        """Persistent workers must not see them."""
+
+        def change(loader: DataLoader[Any]) -> Callable[[int, int], None]:
+            def disturb(epoch: int, step: int) -> None:
+                loader.dataset.transform.transforms[0].p = 1.0
+                loader.dataset.transform.note = epoch
+
+            return disturb
+
+        stand = stand_in(make(workers, persistent_workers=persistent))
+        plain = make(workers, persistent_workers=persistent)
+        assert alike(batches_of(stand.loader, stand, change(stand.loader)), batches_of(plain, None, change(plain)))
+        assert bool(stand.course.given_up) != persistent
+
+    def test_of_the_users_own_code_with_persistent_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def of(stand: Run | None, loader: DataLoader[Any]) -> tuple[list[Any], Tensor]:
+            def disturb(epoch: int, step: int) -> None:
+                if (epoch, step) == (0, BATCHES - 1):
+                    patch.setitem(globals(), "STRENGTH", torch.tensor(0.7))
+
+            with monkeypatch.context() as patch:
+                return batches_of(loader, stand, disturb)
+
+        stand = stand_in(make(2, Images(v2.ToDtype(torch.float32), darken), persistent_workers=True))
+        plain = make(2, Images(v2.ToDtype(torch.float32), darken), persistent_workers=True)
+        assert [name for name, _ in stand.links] == ["RandomHorizontalFlip", "ToDtype", "darken"]
+        assert alike(of(stand, stand.loader), of(None, plain))
+
+    def test_of_the_users_own_code_inside_an_epoch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without workers each sample sees it."""
+
+        def of(stand: Run | None, loader: DataLoader[Any]) -> tuple[list[Any], Tensor]:
+            def disturb(epoch: int, step: int) -> None:
+                strength.fill_(0.5 + step / 16)
+
+            strength = torch.tensor(0.5)
+            monkeypatch.setitem(globals(), "STRENGTH", strength)
+            return batches_of(loader, stand, disturb)
+
+        stand = stand_in(make(0, Images(v2.ToDtype(torch.float32), darken)))
+        plain = make(0, Images(v2.ToDtype(torch.float32), darken))
+        assert [name for name, _ in stand.links] == ["RandomHorizontalFlip", "ToDtype", "darken"]
+        assert alike(of(stand, stand.loader), of(None, plain))
+
+    def test_a_persistent_loader_that_evaluates_gets_plain_batches(self) -> None:
+        stand = stand_in(make(2, persistent_workers=True))
+        iterator = stand.begun()
+        assert len(list(iterator)) == stand.course.handed == BATCHES
+        with torch.no_grad():
+            iterator._reset(stand.loader)
+            assert len(list(iterator)) == BATCHES
+        assert stand.course.handed == BATCHES and not stand.course.given_up
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -127,11 +242,11 @@ def test_an_error_of_the_dataset_is_raised_unchanged(workers: int) -> None:
     stand = stand_in(make(workers, damaged))
     damaged.damaged = 17
     seen: list[int] = []
-    batches = stand.iterator()
+    batches = stand.begun()
     with pytest.raises(LookupError, match="sample 17 is damaged") as raised:
         for _, batch in batches:
             seen += batch.tolist()
-    assert 17 not in seen and len(seen) == len(set(seen)) == 4 * stand.handed
+    assert 17 not in seen and len(seen) == len(set(seen)) == 4 * stand.course.handed
     assert "pipediag/remedy" not in str(raised.value)
     seen += labels(batches)  # a loop that continues loses only that batch, as with the plain loader
     assert 17 not in seen and len(seen) == len(set(seen)) == 4 * (BATCHES - 1)
@@ -143,11 +258,11 @@ def test_the_epoch_after_an_error_of_the_dataset_has_the_remedy(workers: int) ->
     stand = stand_in(make(workers, damaged), said)
     damaged.damaged = 17
     with pytest.raises(LookupError, match="sample 17 is damaged"):
-        list(stand.iterator())
-    assert not stand.given_up and len(said) == 2 and "raises that too" in said[1]
-    damaged.damaged, handed = -1, stand.handed
-    assert sorted(labels(stand.iterator())) == list(range(4 * BATCHES))
-    assert stand.handed == handed + BATCHES, "the plain loader's batches are not counted"
+        list(stand.begun())
+    assert not stand.course.given_up and not said
+    damaged.damaged, handed = -1, stand.course.handed
+    assert sorted(labels(stand.begun())) == list(range(4 * BATCHES))
+    assert stand.course.handed == handed + BATCHES
 
 
 def test_a_worker_that_dies_ends_the_epoch_as_with_the_plain_loader() -> None:
@@ -155,14 +270,14 @@ def test_a_worker_that_dies_ends_the_epoch_as_with_the_plain_loader() -> None:
     sampler = RandomSampler(data, replacement=True, num_samples=1600)  # far more than are fetched ahead
     stand = stand_in(DataLoader(data, batch_size=4, sampler=sampler, num_workers=2), said)
     before = set(multiprocessing.active_children())
-    batches = stand.iterator()
+    batches = stand.begun()
     next(batches)
     os.kill((set(multiprocessing.active_children()) - before).pop().pid or 0, signal.SIGKILL)
     with pytest.raises((RuntimeError, OSError, EOFError)):  # whichever comes first, as with the plain loader
         for _ in batches:
             pass
-    assert not stand.given_up and not said
-    assert len(list(stand.iterator())) == 400
+    assert not stand.course.given_up and not said
+    assert len(list(stand.begun())) == 400
 
 
 def darken(image: Tensor) -> Tensor:
@@ -177,11 +292,11 @@ class TestChanges:
         loader = make(0, Images(v2.ToDtype(torch.float32), darken))
         stand = stand_in(loader)
         assert [name for name, _ in stand.links] == ["RandomHorizontalFlip", "ToDtype", "darken"]
-        assert len(list(stand.iterator())) == BATCHES and not stand.given_up
+        assert len(list(stand.begun())) == BATCHES and not stand.course.given_up
         change(loader)
         theirs = list(NATIVE(loader))
-        assert len(list(stand.iterator())) == len(theirs)
-        return stand.given_up
+        assert len(list(stand.begun())) == len(theirs)
+        return stand.course.given_up
 
     def test_none(self) -> None:
         assert self.given_up(lambda loader: None) == ""
@@ -207,18 +322,18 @@ class TestChanges:
         assert self.given_up(change) == "the loader has another sampler than before"
 
 
-def test_a_rebuilt_loader_is_taken_over() -> None:
-    dataset = Images()
-    stand = stand_in(make(0, dataset))
-    assert len(list(stand.iterator())) == BATCHES
-    certificate = stand.offloaded.certificate
-    again = make(0, dataset)
-    stand.take_over(again)
-    torch.manual_seed(1)
-    ours = list(stand.iterator())
-    torch.manual_seed(1)
-    assert same(ours, list(NATIVE(again)))
-    assert stand.offloaded.certificate is certificate and stand.loader is again
+@pytest.mark.parametrize("links", [(), (v2.ToDtype(torch.float32), darken)], ids=["torchvisions", "own"])
+def test_a_rebuilt_loader_is_not_certified_again(links: tuple[Any, ...]) -> None:
+    dataset, known = Images(*links), Known()
+    certificate = stand_in(make(0, dataset), known=known).offloaded.certificate
+    again = stand_in(make(0, dataset), known=known)
+    assert again.offloaded.certificate is certificate is not None
+    assert alike(batches_of(again.loader, again), batches_of(make(0, dataset), None))
+    other = stand_in(make(0, Images(*links)), known=known)
+    assert (other.offloaded.certificate is certificate) == (not links), "the user's own code is proven with its dataset"
+    gone = weakref.ref(dataset)
+    del dataset, again
+    assert gone() is None
 
 
 class Numbers(IterableDataset[Any]):
@@ -233,31 +348,28 @@ class TestHandOffAlone:
         loader = make(workers)
         stand = stand_in(loader, transforms=False, every=1, after=0.0)
         torch.manual_seed(3)
-        ours = list(stand.iterator())
+        ours = list(stand.begun())
         torch.manual_seed(3)
         assert same(ours, list(NATIVE(loader)))
-        assert stand.links == [] and not stand.given_up and stand._check.checked == 0
-        again = make(workers, loader.dataset)
-        stand.take_over(again)
-        assert not stand.offloaded.plan.pieces and sorted(labels(stand.iterator())) == list(range(4 * BATCHES))
+        assert stand.links == [] and not stand.course.given_up and stand._check.checked == 0
+        assert not stand.offloaded.plan.pieces
 
     def test_of_a_stream(self) -> None:
         stand = stand_in(DataLoader(Numbers(), batch_size=4, num_workers=1), transforms=False)
         for _ in range(2):
-            assert [n for batch in stand.iterator() for n in batch.tolist()] == list(range(4 * BATCHES))
+            assert [n for batch in stand.begun() for n in batch.tolist()] == list(range(4 * BATCHES))
 
     def test_a_stream_does_not_begin_again_after_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stand = stand_in(DataLoader(Numbers(), batch_size=4, num_workers=1), transforms=False)
-        iterator = stand.iterator()
-        next(iterator)
+        iterator = stand.begun()
+        seen = next(iterator).tolist()
 
         def broken(sent: Any) -> Any:
             raise RuntimeError("no memory")
 
         monkeypatch.setattr(stand.offloaded.feed, "arrive", broken)
-        with pytest.raises(RuntimeError, match="no memory"):
-            next(iterator)
-        assert not stand.given_up
+        assert seen + [n for batch in iterator for n in batch.tolist()] == list(range(4 * BATCHES))
+        assert stand.course.given_up == "RuntimeError: no memory"
 
 
 class Still:
@@ -275,7 +387,7 @@ class TestSpotCheck:
         said = Lines()
         stand = stand_in(make(0), said, clock=Still(), every=4, after=0.0)
         torch.manual_seed(3)
-        ours = list(stand.iterator())
+        ours = list(stand.begun())
         torch.manual_seed(3)
         assert same(ours, list(NATIVE(make(0)))), "the run's random numbers have changed"
         assert stand._check.checked == 3 and not said
@@ -283,10 +395,10 @@ class TestSpotCheck:
     def test_none_in_the_first_minute(self) -> None:
         clock = Still(1000.0)
         stand = stand_in(make(0), clock=clock, every=4)
-        list(stand.iterator())
+        list(stand.begun())
         assert stand._check.checked == 0
         clock.seconds += 60.0
-        list(stand.iterator())
+        list(stand.begun())
         assert stand._check.checked > 0
 
     def test_takes_little_of_the_time(self) -> None:
@@ -298,7 +410,7 @@ class TestSpotCheck:
                 return self.ticks
 
         stand = stand_in(make(0), clock=Ticking(), every=2, after=0.0)
-        list(stand.iterator())
+        list(stand.begun())
         assert stand._check.checked == 1, "it took a second, and is not due again within the next minutes"
 
     def test_other_pixels_end_the_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,14 +424,14 @@ class TestSpotCheck:
             return [images + 1, labels]
 
         monkeypatch.setattr(certifying, "replay", wrong)
-        assert sorted(labels(stand.iterator())) == list(range(4 * BATCHES))
-        assert stand.handed == 4 and "other pixels" in stand.given_up
-        assert said == [f"back to the plain loader: {stand.given_up}"]
+        assert sorted(labels(stand.begun())) == list(range(4 * BATCHES))
+        assert stand.course.handed == 4 and "other pixels" in stand.course.given_up
+        assert said == [f"back to the plain loader: {stand.course.given_up}"]
 
     def test_a_failed_check_ends_the_remedy_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         damaged = Images()
         stand = stand_in(make(0, damaged), every=2, after=0.0)
-        iterator = stand.iterator()
+        iterator = stand.begun()
         seen = labels(iter([next(iterator)]))
 
         def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -328,4 +440,4 @@ class TestSpotCheck:
         monkeypatch.setattr("pipediag.remedy.spotcheck.witnesses", refuse)
         seen += labels(iterator)
         assert sorted(seen) == list(range(4 * BATCHES))
-        assert stand.given_up == "a spot check failed with OSError: no process" and stand.handed == 2
+        assert stand.course.given_up == "a spot check failed with OSError: no process" and stand.course.handed == 2

@@ -80,9 +80,10 @@ def test_a_loop_of_a_library_is_known_by_its_call(tmp_path: Path) -> None:
     """Which is on the stack when a plan is carried out; the line that makes the dataset need not be."""
     made = session()
     assert made.loader is not None
-    made.loader.where, made.loader.iterated = "train.py:4", "train.py:10"
+    made.loader.where, made.loader.iterated, made.loader.order = "train.py:4", "train.py:10", 1
     save(made, {}, tmp_path / "plan.json")
-    assert saved.read(str(tmp_path / "plan.json")).where == "train.py:10"
+    plan = saved.read(str(tmp_path / "plan.json"))
+    assert (plan.where, plan.order) == ("train.py:10", 1)
 
 
 def test_into_nowhere(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_into_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"pipediag_plan": "1"}', '{"session": {}}', '{"pipediag_plan": 1}']
+    "text", ["", "{", "[]", "{}", '{"pipediag_plan": "1"}', '{"session": {}}', '{"pipediag_plan": 2}']
 )
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
@@ -108,6 +109,13 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_a_newer_one_is_refused(file: Path) -> None:
     with pytest.raises(PlanRefused, match="newer pipediag"):
         saved.read(changed(file, pipediag_plan=saved.VERSION + 1))
+
+
+def test_an_older_one_is_refused(file: Path) -> None:
+    with pytest.raises(
+        PlanRefused, match=r"written by an older pipediag; make it again with: pipediag analyze --apply"
+    ):
+        saved.read(changed(file, pipediag_plan=saved.VERSION - 1))
 
 
 class TestCheck:
@@ -146,8 +154,9 @@ class TestCheck:
         ],
     )
     def test_the_loader(self, dataset: str, batch_size: int, where: str, named: bool) -> None:
-        assert PLAN.names(dataset, batch_size, where) is named
-        told = str(PLAN.refusal(dataset, batch_size, where))
+        assert PLAN.names(dataset, batch_size, where, 0) is named
+        assert not PLAN.names(dataset, batch_size, where, 1)
+        told = str(PLAN.refusal(dataset, batch_size, where, 0))
         assert "(__main__.Photos, batch 32, iterated at train.py:10)" in told and f"batch {batch_size}" in told
 
     def test_the_hand_off_alone(self) -> None:

@@ -62,7 +62,7 @@ def test_a_damaged_plan_is_checked_or_refused(path: Path, draw: random.Random, t
     try:
         read = saved.read(file_of(damaged(plan.to_dict(), draw, times), path))
         read.check("train.py")
-        read.names("D", 32, "train.py:3")
+        read.names("D", 32, "train.py:3", 0)
         read.check_device("cuda")
         read.check_moved([("Blur", "0123")])
     except UsageError as refused:

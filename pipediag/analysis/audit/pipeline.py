@@ -8,9 +8,9 @@ from ..cores import threads
 from ..halving import arms
 from ..recommend import tried
 from ..sentences import counted, fed, number, percent, percent_of, times
+from ..sides import OF_THE_WORKERS
 from ..startup import startup_ms
 from ..thresholds import QUEUED
-from ..waterfall import OF_THE_WORKERS
 from ..whatif import what_if
 from .item import PASSED, Check, NotMeasured, Result, Undecided, at_most, failed, margin
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...session import Session, fed_apart, ordered
 from ..intervals import Interval, exceeds
 from ..ladder import LadderView
-from ..verdict import starved_share
+from ..verdict import measured_share
 from .item import least_worth, margin, share_of_step
 
 #: Minimum number of windows per rung.
@@ -33,7 +33,7 @@ def next_round(session: Session, gate: float) -> list[str]:
 def _compared(ladder: LadderView, gate: float) -> Iterator[tuple[set[str], Interval, float]]:
     """Yield pairs of rungs, the interval that they give, and the bound that it is compared with."""
     top, bound = ladder.rungs[0], least_worth(gate)
-    starved = starved_share(ladder)
+    starved = measured_share(ladder)
     if starved is not None:
         yield {"baseline", top}, starved, gate
     if {"device", "host"} <= {*ladder.rungs}:

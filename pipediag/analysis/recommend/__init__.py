@@ -2,8 +2,8 @@
 
 Each rule reads a :class:`~.view.View` of the run and returns a recommendation, or None if it lacks the evidence. The
 model in :mod:`pipediag.analysis.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
-a trial has refuted. If the input pipeline certainly costs :data:`CERTAIN` of a step, there is something to do about its
-costliest stage.
+a trial has refuted. If a loop loses :data:`LOSS` of its time to data, there is something to do about the costliest
+stage.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 from ...session import Session
+from ..amortised import STARTUP, amortised
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..intervals import Interval
 from ..ladder import LadderView
@@ -22,8 +23,8 @@ from ..whatif import what_if
 from . import fallback, loading, model, ranks, starting, transfer, transforms, tried, workers
 from .view import View
 
-#: Share of a step from which on a certain cost gets at least one piece of advice.
-CERTAIN = 0.1
+#: Share of a step from which on what the verdict names gets at least one piece of advice that is shown.
+LOSS = 0.1
 
 RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     ranks.late_rank,
@@ -62,14 +63,16 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     gain come last.
     """
     numbers, costs = what_if(ladder), input_stages(ladder, pieces)
-    top = _costliest(costs, verdict)
+    top = _costliest(ladder, costs, verdict)
     if numbers is None:
-        return ([fallback.for_stage(ladder, top)], "") if top is not None else ([], _unknown(ladder.session, verdict))
+        found = [fallback.for_stage(ladder, None, top)] if top is not None else []
+        return found, "" if found else _unknown(ladder.session, verdict)
     view = View(ladder, costs, verdict, numbers)
     made = [one for rule in RULES if (one := rule(view)) is not None] + transforms.cheaper(view)
     found = [one for one in made if one.gain is None or _worth(one.gain, one.at_most)]
-    if top is not None and all(one.stage != top.stage for one in found):
-        found.append(fallback.for_stage(ladder, top))
+    told = [one for one in found if one.gain is None or one.gain.value >= WORTH]
+    if top is not None and all(one.stage != verdict.bottleneck for one in told):
+        found.append(fallback.for_stage(ladder, numbers, top))
     found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
@@ -80,9 +83,11 @@ def _worth(gain: Interval, at_most: bool) -> bool:
     return gain.low > 1 and (gain.value if at_most else gain.high) >= WORTH
 
 
-def _costliest(costs: list[Stage], verdict: Verdict) -> Stage | None:
-    """Return the stage that the verdict names if the input pipeline certainly costs :data:`CERTAIN`, else None."""
-    if verdict.starved is None or verdict.starved.low < CERTAIN:
+def _costliest(ladder: LadderView, costs: list[Stage], verdict: Verdict) -> Stage | None:
+    """Return the stage that the verdict names if data costs :data:`LOSS` of a step, else None."""
+    if verdict.bottleneck == STARTUP:
+        return next((cost for cost in amortised(ladder) if cost.share >= LOSS), None)
+    if verdict.starved is None or verdict.starved.value < LOSS:
         return None
     named = [verdict.bottleneck, *verdict.co_bottlenecks]
     return next((cost for stage in named for cost in costs if cost.stage == stage), None)

@@ -7,27 +7,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...session import Session
+from ...session import LOADED_ONCE, Session
+from ..amortised import OTHER_LOADERS, STARTUP
 from ..chain import grains_of
 from ..diagnosis import Recommendation, Stage
 from ..hot_lines import hottest
 from ..intervals import Interval
 from ..ladder import LadderView
+from ..remedy import outcome
 from ..sentences import number, percent, shown
-from ..thresholds import WORTH
+from ..thresholds import CO_BOTTLENECK, WORTH
+from ..whatif import WhatIf
+from ..without import speedup_without
 from . import stock
 from .view import ALL, at_line, in_the_loader
 
 
-def for_stage(ladder: LadderView, stage: Stage) -> Recommendation:
-    """Return what can be done about a stage of the input pipeline in general, with the line to change."""
+def for_stage(ladder: LadderView, numbers: WhatIf | None, stage: Stage) -> Recommendation:
+    """Return what can be done about a stage of the input pipeline in general, with the line to change.
+
+    ``numbers`` is None if the loop was not fed from a cache: then no gain can be predicted.
+    """
     session, base = ladder.session, ladder.ms("baseline").value
     title, how, risk = _IN_GENERAL.get(stage.stage, _any)(session, stage)
-    gain = _without(ladder, stage)
+    gain = _without(ladder, numbers, stage) if numbers is not None else None
     told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms of a {number(base)} ms step"
+    if stage.without is None:
+        told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms for each step of {number(base)} ms"
     if gain is not None:
         evidence = [f"{told}: {ALL}"]
-    elif ladder.intervened:
+    elif numbers is not None:
         evidence = [f"{told}; without it alone, another stage limits the loop"]
     else:
         evidence = [f"{told}; no gain can be predicted, since the loop was not fed from a cache"]
@@ -40,25 +49,38 @@ def for_stage(ladder: LadderView, stage: Stage) -> Recommendation:
     )
 
 
-def _without(ladder: LadderView, stage: Stage) -> Interval | None:
+def _without(ladder: LadderView, numbers: WhatIf, stage: Stage) -> Interval | None:
     """Return the speedup of a loop without a stage, or None if it is not certain that there is any."""
-    if stage.without is None or not ladder.intervened or stage.ms.low <= 0:
+    base = ladder.ms("baseline").value
+    if stage.ms.low <= 0:
         return None
-    gain = stage.without.steps_per_s * ladder.ms("baseline").value / 1000.0
-    if gain < WORTH:
-        return None
-    return Interval(gain, gain ** (stage.ms.low / stage.ms.value), gain ** (stage.ms.high / stage.ms.value))
+    if stage.without is None:  # paid between the steps
+        gain = stage.ms.shifted(base).times(1 / base)
+    elif stage.without.measured:
+        value = stage.without.steps_per_s * base / 1000.0
+        gain = Interval(value, value ** (stage.ms.low / stage.ms.value), value ** (stage.ms.high / stage.ms.value))
+    else:
+        gain = speedup_without(ladder, numbers, stage)
+    return gain if gain.value >= WORTH and gain.low > 1 else None
 
 
 def _load(session: Session, stage: Stage) -> tuple[str, str, str]:
-    kept = (
-        "" if session.loader is not None and session.loader.uncached else ", or keep them with pipediag.cache(loader)"
-    )
+    tried, uncached = outcome(session, LOADED_ONCE), session.loader is not None and session.loader.uncached
+    refused = uncached or (tried is not None and (tried.speedup is None or tried.speedup.low <= 1))
+    kept = "" if refused else ", or keep them with pipediag.cache(loader)"
     return (
         "Load samples in fewer steps, or prepare them beforehand",
-        f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
+        f"{_hottest(session)}samples stored as training needs them, or whole batches made in __getitems__{kept}",
         "prepared samples must be rebuilt when the data changes",
     )
+
+
+def _hottest(session: Session) -> str:
+    """Return the line that takes most of a sample's time, as the beginning of an instruction; empty if none does."""
+    line = next((one for one in session.inside.lines if one.share >= CO_BOTTLENECK), None) if session.inside else None
+    if line is None:
+        return ""
+    return f"{line.where} takes {percent(line.share)} of a sample's time{line.text and f', `{line.text}`'}; "
 
 
 def _storage(session: Session, stage: Stage) -> tuple[str, str, str]:
@@ -70,7 +92,7 @@ def _storage(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 
 def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
-    name = stage.culprit.name if stage.culprit is not None else ""
+    name, several = stage.culprit.name if stage.culprit is not None else "", len(stage.links) > 1
     known = [
         f"{way.what}: {way.how}"
         for link in session.links
@@ -78,9 +100,12 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
         if one.name == name
         for way in stock.alternatives(replace(link, name=name, origin=module))
     ]
+    title = f"Make {name or 'the transforms'} cheaper"
+    if several:
+        title = f"Make the transforms cheaper{name and f', {name} first'}"
     return (
-        f"Make {name or 'the transforms'} cheaper",
-        "; ".join(dict.fromkeys(known)) or "fewer or smaller operations on each sample",
+        title,
+        "; ".join(dict.fromkeys(known)) or f"{_hottest(session)}fewer or smaller operations on each sample",
         "other transforms give other samples",
     )
 
@@ -104,18 +129,30 @@ def _ipc(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
     copies = f'.to("{session.device_type}", non_blocking=True) in the loop'
+    pins = (
+        "" if session.loader and session.loader.pin_memory else f"pin_memory=True {in_the_loader(session.loader)} and "
+    )
     return (
         "Copy fewer bytes to the device, ahead of the step",
-        f"pin_memory=True {in_the_loader(session.loader)} and {copies}; pipediag.offload(loader) copies ahead of it",
-        "pinned memory is not swapped out",
+        f"bytes in place of floats; {pins}{copies}",
+        "the device has to convert what it gets",
+    )
+
+
+def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
+    return (
+        "Start workers less often, or make their start and first batch cheaper",
+        f"longer epochs, fewer imports and less work in worker_init_fn, fewer workers {in_the_loader(session.loader)}",
+        "longer epochs are validated less often",
     )
 
 
 def _contention(session: Session, stage: Stage) -> tuple[str, str, str]:
+    fewer = f"num_workers={session.workers - 1} {in_the_loader(session.loader)}; " if session.workers > 1 else ""
     return (
         "Leave the training process a core of its own",
-        f"num_workers={max(1, session.workers - 1)} {in_the_loader(session.loader)}; OMP_NUM_THREADS or "
-        "torch.set_num_threads, so that all threads fit the cores; less work for the workers helps as well",
+        f"{fewer}OMP_NUM_THREADS or torch.set_num_threads, so that all threads fit the cores; less work for the "
+        "workers helps as well",
         "fewer batches are in reserve when a few samples take longer",
     )
 
@@ -132,4 +169,6 @@ _IN_GENERAL = {
     "ipc": _ipc,
     "transfer": _transfer,
     "contention": _contention,
+    STARTUP: _startup,
+    OTHER_LOADERS: _startup,
 }

@@ -18,11 +18,13 @@ from . import known, stock
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text
 
-#: Lines and functions that decode images.
+#: Lines and functions that decode images. Image.open alone reads only a header.
 _DECODING = re.compile(
-    r"Image\.open|\.convert\(|ImagingDecoder|imread|imdecode|decode_(jpeg|png|image|webp)|read_image|pil_loader|"
-    r"simplejpeg|turbojpeg|to_rgb"
+    r"\.convert\(|\b(im|img|image|picture)\.load\(|array\((PIL\.)?Image\.open|ImagingDecoder|imread|imdecode|"
+    r"decode_(jpeg|png|image|webp)|read_image|pil_loader|simplejpeg|turbojpeg|to_rgb"
 )
+#: Lines that do more than decode.
+_TRANSFORMING = re.compile(r"transform|augment|\baugs?\(|preprocess", re.IGNORECASE)
 _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz", ".xz", ".zst", ".zip", ".npz", ".flac")
 #: Files below this size take longer to find and open than to read, on most storage.
 _SMALL_FILE = 1 << 20
@@ -75,6 +77,8 @@ def decode(view: View) -> Recommendation | None:
     """Recommend less decoding for compressed data that is decoded in every epoch."""
     work, files = view.work, view.inside.files
     lines = [line for line in view.inside.lines if _DECODING.search(f"{line.where} {line.text}")]
+    if not view.session.links:  # what such a line costs without the transforms in it is not known
+        lines = [line for line in lines if not _TRANSFORMING.search(line.text)]
     endings = files.endings if files is not None else {}
     pictures = bool(view.session.links) and view.session.links[0].given == "picture"
     if work is None or not (lines or (pictures and any(ending in _COMPRESSED for ending in endings))):
@@ -84,7 +88,7 @@ def decode(view: View) -> Recommendation | None:
         f"loading takes {loaded}, {share_text(took, work.run)} of a worker's time, and most of it may be decoding"
     ]
     if lines:
-        took = min(1.0, sum(line.share for line in lines)) * work.samples
+        took = min(min(1.0, sum(line.share for line in lines)) * work.samples, work.load)  # without transforms
         told = "; ".join(f"{line.where} {line.text}".strip() for line in lines[:2])
         evidence = [f"decoding takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time ({told})"]
     if files is not None and any(ending in _COMPRESSED for ending in endings):

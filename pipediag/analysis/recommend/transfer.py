@@ -11,7 +11,7 @@ from ..intervals import Interval
 from ..remedy import outcome
 from ..sentences import counted, number, percent
 from ..whatif import Change
-from .tried import RISKS, found_best, predicted_only
+from .tried import RISKS, found_best, predicted_only, refuted
 from .view import ALL, View, batch_text, bytes_text, leaf_text
 
 #: Low-precision dtypes for a model, with at most half the bytes of float32, and their sizes in bytes.
@@ -54,7 +54,9 @@ def pin_memory(view: View) -> Recommendation | None:
         return None
     pageable = not view.loader.pin_memory and not (leaves and all(leaf.pinned for leaf in leaves))
     waited = [leaf for leaf in leaves if leaf.copied and leaf.non_blocking is False]
-    if (not pageable and not waited) or (pageable and found_best(view, "pin-memory")):
+    if not pageable and not waited:
+        return None
+    if pageable and (found_best(view, "pin-memory") or refuted(view, "pin-memory")):
         return None
     evidence = [f"{_cost(view, transfer)}; pin_memory={view.loader.pin_memory}"]
     saved, timed = transfer, False

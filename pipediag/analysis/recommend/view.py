@@ -12,7 +12,7 @@ from ..ladder import LadderView
 from ..remedy import outcomes
 from ..savings import savings
 from ..sentences import listed, number, percent
-from ..waterfall import OF_THE_WORKERS
+from ..sides import OF_THE_WORKERS
 from ..whatif import Change, WhatIf
 from ..work import Work
 

@@ -12,7 +12,7 @@ from ..sentences import STAGES, counted, ends, number, percent, shown
 from ..sweep import Run, Sweep
 from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
 from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import short
+from .words import short, shorter_paths
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
@@ -22,10 +22,31 @@ _NOTES = 3
 
 def summarise(subject: Diagnosis | Audit | Comparison | Sweep) -> Summary:
     if isinstance(subject, Audit):
-        return _of_audit(subject)
+        return _with_short_paths(_of_audit(subject), subject.diagnosis.session)
     if isinstance(subject, Comparison):
-        return _of_comparison(subject)
-    return _of_sweep(subject) if isinstance(subject, Sweep) else of_diagnosis(subject)
+        return _with_short_paths(_of_comparison(subject), subject.after.session)
+    if isinstance(subject, Sweep):
+        return _with_short_paths(_of_sweep(subject), Session())
+    return _with_short_paths(of_diagnosis(subject), subject.session)
+
+
+def _with_short_paths(made: Summary, session: Session) -> Summary:
+    """Return a summary without absolute paths, except in commands: they are to be copied."""
+
+    def shorter(text: str) -> str:
+        return shorter_paths(session, text)
+
+    return replace(
+        made,
+        certainty=shorter(made.certainty),
+        subject=shorter(made.subject),
+        holding=shorter(made.holding),
+        findings=[(shorter(name), shorter(what)) for name, what in made.findings],
+        actions=[replace(one, title=shorter(one.title)) for one in made.actions],
+        nothing_to_gain=shorter(made.nothing_to_gain),
+        tried=shorter(made.tried),
+        careful=[*map(shorter, made.careful)],
+    )
 
 
 def _of_audit(audit: Audit) -> Summary:

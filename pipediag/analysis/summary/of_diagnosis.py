@@ -13,9 +13,10 @@ from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..intervals import Interval
 from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..sentences import STAGES, counted, few_of, job, loop_of, number, percent, span
+from ..sides import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
 from ..verdict import OBSERVED, PROVEN, decided
-from ..waterfall import OF_THE_WORKERS, culprit, ranked
+from ..waterfall import culprit, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import file, short, shortened, shorter_paths
 

@@ -12,7 +12,9 @@ from ...session import Session
 _LONG, _LONGEST = 40, 60
 #: Folders of installed packages.
 _PACKAGES = tuple(f"{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-_PLACE = re.compile(r"[^\s(),]+:\d+")
+_PLACE = re.compile(r"[^\s(),'\"]+:\d+")
+#: An absolute path of at least two parts, not in an address. Those of the machine itself stay.
+_ABSOLUTE = re.compile(r"(?<![^\s(,'\"=`])/(?!dev/|proc/|sys/)[^\s/(),;'\"`]+(?:/[^\s/(),;'\"`]+)+")
 
 
 def short(session: Session, where: str) -> str:
@@ -43,8 +45,9 @@ def _in_the_scripts_folder(session: Session, where: str) -> str:
 
 
 def shorter_paths(session: Session, text: str) -> str:
-    """Shorten the places in a text."""
-    return _PLACE.sub(lambda found: short(session, found[0]), text)
+    """Shorten the places and the absolute paths in a text."""
+    text = _PLACE.sub(lambda found: short(session, found[0]), text)
+    return _ABSOLUTE.sub(lambda found: short(session, found[0]), text)
 
 
 def shortened(session: Session, command: str) -> str:
@@ -58,6 +61,8 @@ def shortened(session: Session, command: str) -> str:
 
 
 def file(path: str) -> str:
-    """Return the end of a long path: its last folder and its name, as far as they are short."""
+    """Return the end of a long or absolute path: its last folder and its name, as far as they are short."""
     end = os.sep.join(path.split(os.sep)[-2:])
+    if os.path.isabs(path) and len(end) <= _LONGEST:
+        return end.lstrip(os.sep)
     return path if len(path) <= (_LONGEST if end == path else _LONG) else f"...{(os.sep + end)[-_LONGEST:]}"

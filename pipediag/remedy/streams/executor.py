@@ -67,11 +67,11 @@ class Executor:
         for stage in self._stages:
             stage.begin()
         if self._feed.device.type != "cuda":
-            return self._in_turn(self._feed.begin())
+            return InTurn(self._feed.begin(), self._feed, self._stages)
         latest = self._latest() if self._latest is not None else None
         if latest is not None and self._feed.single:
             latest.close()  # the loader resets its existing iterator
-        source, arrive, device = self._feed.begin(), self._feed.arrive, self._feed.device
+        source, arrive, device = self._feed.begin(), self._feed.bring, self._feed.device
         supply: Inline | Background
         if self._feed.ahead:
             # Two threads must never use one iterator at once, so if later epochs reuse it, closing waits without limit.
@@ -82,21 +82,33 @@ class Executor:
         self._latest = weakref.ref(flow)
         return flow
 
-    def _in_turn(self, source: Iterator[Any]) -> Iterator[Any]:
-        while True:
-            try:
-                with labelled(_WAIT):
-                    sent = next(source)
-            except StopIteration:
-                return
-            ready = self._feed.arrive(sent)
-            for stage in self._stages:
-                ready = stage.launch(ready)
-            yield ready.batch
+
+class InTurn:
+    """Iterator over one epoch's batches that makes each when the loop asks for it. It goes on after an error."""
+
+    def __init__(self, source: Iterator[Any], feed: Feed, stages: Sequence[Stage]) -> None:
+        self._source = source
+        self._feed = feed
+        self._stages = stages
+
+    def __iter__(self) -> InTurn:
+        return self
+
+    def __next__(self) -> Any:
+        with labelled(_WAIT):
+            sent = next(self._source)
+        ready = self._feed.bring(sent)
+        for stage in self._stages:
+            ready = stage.launch(ready)
+        return ready.batch
+
+    def close(self) -> None:
+        """Stop the epoch."""
+        self._source = iter(())  # a loader's iterator ends its workers when it is collected
 
 
 class Flow:
-    """Iterator over one epoch's batches, each launched before the loop asks for it.
+    """Iterator over one epoch's batches, each launched before the loop asks for it. It goes on after an error.
 
     ``source`` is the iterator that ``supply`` fetches from.
     """
@@ -133,9 +145,11 @@ class Flow:
         self._look_ahead()
         if not self._ahead:
             error, self._error = self._error, None
-            self.close()
+            if error is None:
+                self.close()
+                raise StopIteration
             try:
-                raise StopIteration if error is None else error
+                raise error
             finally:
                 del error  # it refers to this frame; such a cycle is collected late, perhaps in a forked worker
         self._handed = stream
@@ -159,7 +173,7 @@ class Flow:
         Stages that draw random numbers on the device share its generator with the loop. They run exactly one batch
         ahead, waiting for it if necessary, so that a seed gives one order of draws.
         """
-        while not self._over:
+        while not self._over and self._error is None:
             drawing = any(stage.draws for stage in self._stages)
             if len(self._ahead) > (1 if drawing else len(self._stages)):
                 return
@@ -173,7 +187,7 @@ class Flow:
             except StopIteration:
                 self._over = True
             except Exception as error:
-                self._error, self._over = error, True
+                self._error = error
 
     def _staged(self, ready: Ready) -> Ready:
         """Launch all stages on a batch."""

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
+from ...frames import in_one_line
 from ...usercode import tree
 from .handover import Ready, moved, tensors
 from .labels import labelled
+
+
+@dataclass
+class Orders:
+    """How a loader's next batches are made.
+
+    Attributes:
+        plainly: True if without the remedy, from the next request to a worker on.
+        stale: True if so because the user's own code that was moved has changed.
+        latest: the indices of the latest request, for feeds that see them.
+    """
+
+    plainly: bool = False
+    stale: bool = False
+    latest: Any = None
 
 
 class Feed:
@@ -22,10 +39,17 @@ class Feed:
         device: the target device.
         ahead: True if batches may be fetched in another thread, before the loop asks for them.
         single: True if a new epoch reuses the iterator of the last one.
+        orders: how the next batches are made.
+        at_home: True if batches that were made without the remedy stay in host memory.
+        failed: why a batch could not be brought to the device; empty if all could. After that all are made plainly.
     """
+
+    at_home = False
+    failed = ""
 
     def __init__(self, loader: Iterable[Any], device: torch.device) -> None:
         self.device = device
+        self.orders = Orders()
         self.ahead = fetches_ahead(loader)
         self.single = isinstance(loader, DataLoader) and loader.persistent_workers
 
@@ -36,6 +60,24 @@ class Feed:
     def arrive(self, sent: Any) -> Ready:
         """Launch the transfer of a batch to the device, on the feed's own streams."""
         raise NotImplementedError
+
+    def bring(self, sent: Any) -> Ready:
+        """Return what :meth:`arrive` does, or the batch as the CPU makes it if that fails: none is lost."""
+        try:
+            return self.arrive(sent)
+        except Exception as error:
+            self.failed, self.orders.plainly = in_one_line(error), True
+            return Ready(self.recovered(sent, error))
+
+    def recovered(self, sent: Any, error: Exception) -> Any:
+        """Return a batch that could not be brought to the device.
+
+        Raises:
+            Exception: ``error``, if the loop expects the batch on the device.
+        """
+        if self.at_home:
+            return sent
+        raise error
 
     def tune(self) -> None:
         """Do work that must run in the loop's thread; called there before each batch."""
@@ -55,6 +97,8 @@ class Copied(Feed):
         return iter(self._loader)
 
     def arrive(self, sent: Any) -> Ready:
+        if self.orders.plainly and self.at_home:
+            return Ready(sent)
         with labelled("copy"):
             if self._stream is None:
                 return Ready(tree.move(sent, self.device))

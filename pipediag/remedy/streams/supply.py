@@ -24,8 +24,16 @@ from .handover import Ready
 #: Function from what a source yields to a batch on the device; it launches on its own streams.
 Arrive = Callable[[Any], Ready]
 
-#: A batch, or the end: the error that the source raised, or None.
-Given = Ready | BaseException | None
+
+@dataclass
+class Failed:
+    """Error of the source in place of a batch. The source may go on after it, as a loader's iterator does."""
+
+    error: Exception
+
+
+#: A batch, an error in its place, or the end: the error that ended the thread, or None.
+Given = Ready | Failed | BaseException | None
 
 #: Fraction of the free memory that ready batches may use.
 _SHARE = 0.25
@@ -82,9 +90,9 @@ class Background:
         self._patience = patience
         self._given: queue.SimpleQueue[Given] = queue.SimpleQueue()
         self._finished: queue.SimpleQueue[tuple[Event, float] | None] = queue.SimpleQueue()
-        self._closed = threading.Event()
-        self._ended = False
-        work = _Work(source, arrive, _Due(depth, device), self._given, self._finished, self._closed)
+        self._closed, self._again = threading.Event(), threading.Event()
+        self._ended = self._failed = False
+        work = _Work(source, arrive, _Due(depth, device), self._given, self._finished, self._closed, self._again)
         self._thread = threading.Thread(target=work.run, args=(device,), name="pipediag-fetch", daemon=True)
         self._thread.start()
 
@@ -95,14 +103,20 @@ class Background:
     def next(self, wait: bool) -> Ready | None:
         if self._ended:
             raise StopIteration
+        if self._failed:  # the loop goes on
+            self._failed = False
+            self._again.set()
         try:
             given = self._given.get(block=wait)
         except queue.Empty:
             return None
         if isinstance(given, Ready):
             return given
-        self._ended = True
+        self._failed = isinstance(given, Failed)
+        self._ended = not self._failed
         try:
+            if isinstance(given, Failed):
+                raise given.error
             raise StopIteration if given is None else given
         finally:
             del given  # an error refers to this frame, and this frame to the error
@@ -112,6 +126,7 @@ class Background:
 
     def close(self) -> None:
         self._closed.set()
+        self._again.set()
         self._finished.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(self._patience)
@@ -127,6 +142,7 @@ class _Work:
     given: queue.SimpleQueue[Given]
     finished: queue.SimpleQueue[tuple[Event, float] | None]
     closed: threading.Event
+    again: threading.Event  # set when the loop asks for a batch after an error
 
     def run(self, device: torch.device) -> None:
         raised: BaseException | None = None
@@ -141,17 +157,38 @@ class _Work:
             del raised
 
     def _fetch(self) -> None:
-        for sent in self.source:
-            while self.due.full():
-                finished = None if self.closed.is_set() else self.finished.get()
-                if finished is None:
-                    return
-                self.due.finished(*finished)
-                self.due.over()
-                self.closed.wait(self.due.pause())
-            if self.closed.is_set():
+        while not self.closed.is_set():
+            given: Given
+            try:
+                given = self._launched()
+            except StopIteration:
                 return
-            self.given.put(self.due.launched(self.arrive(sent)))
+            except Exception as error:
+                given = Failed(error)
+            if given is None:
+                return
+            failed = isinstance(given, Failed)
+            self.given.put(given)
+            del given  # the loop adds its frames to an error, and they would live as long as this reference
+            if failed:
+                self.again.wait()
+                self.again.clear()
+
+    def _launched(self) -> Ready | None:
+        """Return the next batch, launched; None if no more batches are wanted.
+
+        Raises:
+            StopIteration: there are no more. Any error of the source is raised unchanged.
+        """
+        sent = next(self.source)
+        while self.due.full():
+            finished = None if self.closed.is_set() else self.finished.get()
+            if finished is None:
+                return None
+            self.due.finished(*finished)
+            self.due.over()
+            self.closed.wait(self.due.pause())
+        return None if self.closed.is_set() else self.due.launched(self.arrive(sent))
 
 
 class _Due:

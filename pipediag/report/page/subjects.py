@@ -37,7 +37,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Page:
         remedies.part(diagnosis),
         remedies.settings(diagnosis),
         _of_section(advice.section(diagnosis), "advice"),
-        _of_section(warnings(diagnosis.warnings)),
+        _of_section(warnings(diagnosis.warnings, diagnosis.session)),
         _of_section(model.section(diagnosis), "model"),
         _of_section(other, "evidence"),
         _of_section(not_measured),

@@ -1,0 +1,66 @@
+"""Remember what was found out about a dataset's transforms, for a loader that a script makes again in its place.
+
+Neither a dataset nor anything that it holds is kept alive: code of the user's own is remembered only as long as the
+dataset that it was proven on.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+
+from ..usercode.links import links_of
+from ..usercode.places import label
+from ..usercode.slots import find_slots
+from .certifying import Certificate
+from .fingerprint import digest
+from .plan import Plan
+from .summary import class_name
+
+Key = tuple[Any, ...]
+
+
+class Found(NamedTuple):
+    """What was found out."""
+
+    plan: Plan
+    certificate: Certificate | None
+
+
+class Known:
+    """What was found out so far."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, Found] = {}
+        self._of_dataset: dict[int, tuple[weakref.ref[Any], Key, Found]] = {}
+
+    def key(self, dataset: Any, device: torch.device, *options: bool) -> Key | None:
+        """Return what a finding depends on: the dataset's class and its transforms; None if those cannot be read."""
+        try:
+            links = [link for slot in find_slots(dataset) for link in links_of(slot.get())]
+            return class_name(dataset), str(device), options, tuple((label(link), digest(link)) for link in links)
+        except Exception:
+            return None
+
+    def found(self, key: Key, dataset: Any) -> Found | None:
+        """Return the finding for this key; one with code of the user's own only for this very dataset."""
+        of, its_key, found = self._of_dataset.get(id(dataset), (None, None, None))
+        return found if of is not None and of() is dataset and its_key == key else self._found.get(key)
+
+    def note(self, key: Key, dataset: Any, plan: Plan, certificate: Certificate | None) -> None:
+        """Remember a finding."""
+        found = Found(plan, certificate)
+        if not plan.own:
+            self._found[key] = found
+            return
+        if any(isinstance(shapes.fn, types.MethodType) for shapes in plan.own.values()):
+            return  # it would keep the dataset
+        number = id(dataset)
+        try:
+            gone = weakref.ref(dataset, lambda _: self._of_dataset.pop(number, None))
+        except TypeError:
+            return
+        self._of_dataset[number] = gone, key, found

@@ -1,0 +1,175 @@
+"""The user's code runs once for a sample, also where a late sample takes a branch that cannot be recorded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from PIL import ImageDraw
+from torch import Tensor
+from torch.utils.data import Dataset, default_collate
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
+
+from pipediag.remedy.packed_batch import Packed
+from pipediag.remedy.plan import Plan
+from pipediag.remedy.replay import replay
+from pipediag.remedy.scouting import find
+from pipediag.remedy.worker import PackingSide, Sent, Unrecorded
+from pipediag.usercode import randomness
+
+from .sameness import image, picture, pixels
+
+LATE = 5
+
+
+class Late(Dataset[Any]):
+    """Its sample ``LATE`` is changed by code that needs pixels, inside the chain or after it."""
+
+    def __init__(self, make: Callable[[int], Any], change: Callable[[Any], Any], inside: bool) -> None:
+        self.make, self.change, self.inside = make, change, inside
+        last = [v2.PILToTensor()] if make is picture else []
+        self.transform = v2.Compose(
+            [v2.RandomHorizontalFlip(), v2.ColorJitter(0.5), self._own, v2.RandomVerticalFlip(), *last]
+        )
+        self.index, self.calls = -1, 0
+
+    def _own(self, value: Any) -> Any:
+        return self.change(value) if self.index == LATE and self.inside else value
+
+    def __getitem__(self, index: int) -> Any:
+        self.index = index
+        self.calls += 1
+        value = self.transform(self.make(index))
+        if index == LATE and not self.inside:
+            value = self.change(value)
+        return value, random.random(), torch.rand(())
+
+
+def scaled(x: Tensor) -> Tensor:
+    return (x * x.float().mean()).to(x.dtype)
+
+
+def through_numpy(x: Tensor) -> Tensor:
+    return torch.from_numpy(x.numpy()[:, ::-1].copy())
+
+
+def in_place(x: Tensor) -> Tensor:
+    x.bitwise_xor_(1)
+    return x
+
+
+def by_an_index(x: Tensor) -> Tensor:
+    x[0, ::2] = 7
+    return x
+
+
+def through_a_view(x: Tensor) -> Tensor:
+    part = x[:, 3:20, 4:9]
+    part.fill_(9)
+    return x
+
+
+def after_a_call(x: Tensor) -> Tensor:
+    turned = F.horizontal_flip(x)
+    x.zero_()
+    return turned
+
+
+def after_a_look(x: Tensor) -> Tensor:
+    x.float().mean()
+    turned = F.horizontal_flip(x)
+    x.zero_()
+    return turned
+
+
+def unusual(x: Any) -> Any:
+    return F.resize(x, [40, 56], interpolation=v2.InterpolationMode.HAMMING if isinstance(x, PIL.Image.Image) else 3)
+
+
+def drawn_on(x: PIL.Image.Image) -> PIL.Image.Image:
+    ImageDraw.Draw(x).rectangle((3, 4, 20, 30), fill=(9, 8, 7))
+    return x
+
+
+def put(x: PIL.Image.Image) -> PIL.Image.Image:
+    if x.getpixel((2, 3)) != (1, 1, 1):
+        x.putpixel((2, 3), (1, 1, 1))
+    return x
+
+
+def by_array(x: PIL.Image.Image) -> PIL.Image.Image:
+    return PIL.Image.fromarray(255 - np.asarray(x))
+
+
+TENSORS = [scaled, through_numpy, in_place, by_an_index, through_a_view, after_a_look, unusual]
+PICTURES = [drawn_on, put, by_array, unusual]
+
+
+def sides(data: Late) -> PackingSide:
+    return PackingSide(data, default_collate, find(data, default_collate, range(LATE), Plan()).plan)
+
+
+def made(sent: Sent) -> Any:
+    assert isinstance(sent, (Packed, Unrecorded))
+    batch = sent.batch if isinstance(sent, Unrecorded) else sent
+    return replay(batch, torch.device("cpu")) if isinstance(batch, Packed) else batch
+
+
+def plainly(data: Late, indices: range) -> tuple[Any, Any]:
+    torch.manual_seed(1)
+    random.seed(1)
+    return default_collate([data[index] for index in indices]), randomness.state()
+
+
+def recorded(side: PackingSide, indices: range) -> tuple[Any, Any]:
+    torch.manual_seed(1)
+    random.seed(1)
+    return made(side.samples(indices)), randomness.state()
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "inside"),
+    [
+        *((make, change, inside) for make in (pixels, image) for change in TENSORS for inside in (True, False)),
+        *((picture, change, True) for change in PICTURES),
+    ],
+)
+def test_a_late_branch(make: Callable[[int], Any], change: Callable[[Any], Any], inside: bool) -> None:
+    data = Late(make, change, inside)
+    side = sides(data)
+    assert side._plan.pieces and side._plan.pieces[0].start <= 2
+    theirs, state = plainly(data, range(4, 8))
+    before = data.calls
+    ours, after = recorded(side, range(4, 8))
+    assert data.calls == before + 4, "the user's code ran again"
+    assert randomness.moved(state, after) is None
+    assert type(ours[0]) is type(theirs[0]) and torch.equal(ours[0], theirs[0])
+    assert all(torch.equal(one, two) for one, two in zip(ours[1:], theirs[1:], strict=True))
+
+
+def test_what_cannot_be_given_its_pixels_is_made_again_from_the_same_state() -> None:
+    data = Late(pixels, after_a_call, False)
+    theirs, state = plainly(data, range(4, 8))
+    ours, after = recorded(sides(data), range(4, 8))
+    assert torch.equal(ours[0], theirs[0]) and randomness.moved(state, after) is None
+
+
+@pytest.mark.parametrize("index", [4, 6])
+def test_an_error_of_the_dataset_is_raised_at_once(index: int) -> None:
+    def make(number: int) -> Tensor:
+        if number == index and data.calls > LATE * 2:
+            raise LookupError(number)
+        return pixels(number)
+
+    data = Late(make, scaled, False)
+    side = sides(data)
+    data.calls = 100
+    with pytest.raises(LookupError):
+        side.samples(range(4, 8))
+    assert data.calls == 100 + 1 + index - 4
