@@ -31,7 +31,7 @@ def main() -> None:
             continue
         report = analyze(["--budget", str(args.budget)], [script, *size, *switches])
         rates = {r["name"]: r["steps_per_s"] for r in report["rungs"] if r["steps_per_s"]}
-        waterfall = {s["stage"]: s["ms"] for s in report["waterfall"]}
+        waterfall = [[s["stage"], s["links"], s["ms"]] for s in report["waterfall"]]
         missing = {r["name"]: r["why_not"] for r in report["rungs"] if not r["steps_per_s"]}
         rows.append(
             {

@@ -124,6 +124,11 @@ def test_a_link_of_a_library_may_be_placed_in_the_library() -> None:
     assert score(record("transform", [blur], found)).culprit == "right"
 
 
+@pytest.mark.parametrize(("where", "outcome"), [("train.py:21", "right"), ("train.py:40", "wrong")])
+def test_a_line_of_loading_is_named_by_what_it_calls(where: str, outcome: str) -> None:
+    assert score(record("load", [ITEM], report("load", "imread", where))).culprit == outcome
+
+
 def test_confidently_wrong_culprits() -> None:
     """Named code that is innocent counts as wrong, whatever the verdict was."""
     assert score(record("load", [ITEM], report("transform", "AddNoise", "train.py:11"))).culprit == "wrong"

@@ -75,7 +75,11 @@ def _files_text(files: Files) -> str:
 def decode(view: View) -> Recommendation | None:
     """Recommend less decoding for compressed data that is decoded in every epoch."""
     work, files = view.work, view.inside.files
-    lines = [line for line in view.inside.lines if _DECODING.search(f"{line.where} {line.text}")]
+    lines = [
+        line
+        for line in view.inside.lines
+        if line.stage != "transform" and _DECODING.search(f"{line.where} {line.text}")
+    ]
     if not view.session.links:  # what such a line costs without the transforms in it is not known
         lines = [line for line in lines if not _TRANSFORMING.search(line.text)]
     endings = files.endings if files is not None else {}

@@ -29,7 +29,7 @@ _FEW = 8
 _PAUSE, _LONGEST = 0.004, 0.05
 #: Maximum share of a worker's time, and seconds that may be spent in any case.
 _SHARE, _ALLOWANCE = 0.005, 0.02
-#: What a look costs besides: the thread that makes the batch hands the interpreter's lock over and takes it back.
+#: What waking up costs: the thread that makes the batch hands the interpreter's lock over and takes it back.
 _HAND_OVER = 20e-6
 #: Seconds after which a thread that runs Python code hands the lock over while it is looked at. The usual 5 ms are
 #: longer than many a line: its time would count for a later line, one that waits or computes without the lock.
@@ -38,8 +38,8 @@ _SWITCH = 1e-4
 _IDLE = 0.5
 #: Number of lines reported one by one.
 _LINES = 40
-#: Number of frames of a stack that are kept, from the innermost on.
-_DEPTH = 64
+#: Number of frames, from the innermost on, among which the function that makes samples must be.
+_DEPTH = 200
 
 #: A stack from the innermost frame outwards: code and instruction of each.
 _Stack = Sequence[tuple[CodeType, int]]
@@ -68,7 +68,7 @@ class HotLines:
         self._at_work = threading.Event()
         self._watched = 0  # the thread that makes a batch; 0 if none does
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self.looks = 0
         self.own = 0.0
 
@@ -106,22 +106,23 @@ class HotLines:
 
     def close(self) -> None:
         """End the thread that looks, and wait for its end."""
-        self._closed = True
+        self._closed.set()
         self._at_work.set()
-        if self._thread is not None:
-            self._thread.join()
+        if (thread := self._thread) is not None:
+            thread.join()
 
     def _run(self) -> None:
         """Look until there are enough looks, or nothing to look at for a while."""
         before = self._clock()
-        while self.looks < LOOKS and not self._closed:
+        while self.looks < LOOKS and not self._closed.is_set():
             if not self._at_work.is_set():
                 if not self._at_work.wait(_IDLE) and self._ended():
                     return
+                self.own += _HAND_OVER
                 before = self._clock()
-            time.sleep(self._chance.uniform(0.5, 1.5) * self._pause())  # no multiple of a sample's time
+            self._closed.wait(self._chance.uniform(0.5, 1.5) * self._pause())  # no multiple of a sample's time
             now = self._clock()
-            if (watched := self._watched) and not self._closed:
+            if (watched := self._watched) and not self._closed.is_set():
                 self.look(watched, now - before)
                 self.own += self._clock() - now + _HAND_OVER
             before = self._clock()
