@@ -242,8 +242,9 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
     kept.number = _fill(cached, kept.number)
     if not cached.memo.kept:
         raise _NotTried(cached.plan)
-    samples = len(twin.dataset) / (kept.number * (twin.batch_size or 1))
-    keeping = Keeping(cached.memo.kept_as, int(cached.memo.kept * max(1.0, samples)), free)
+    length = len(twin.dataset) if hasattr(type(twin.dataset), "__len__") else 0
+    needed = cached.memo.kept * max(1.0, length / max(1, kept.samples))
+    keeping = Keeping(cached.memo.kept_as, int(needed), free)
     if keeping.fits < GATE:
         raise _NotTried(f"only {keeping.fits:.1%} of the samples fit into memory")
     offloaded = offload(cached, device, samples=_AGAIN, transforms=moves)

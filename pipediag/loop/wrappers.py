@@ -113,6 +113,11 @@ class FirstItems:
         self.number = number
         self._items = list(itertools.islice(iter(sampler), number))
 
+    @property
+    def samples(self) -> int:
+        """Number of samples in the repeated items, which may be batches."""
+        return sum(len(item) if isinstance(item, (list, tuple)) else 1 for item in self._items[: self.number])
+
     def __iter__(self) -> Iterator[Any]:
         length = len(self.sampler) if hasattr(self.sampler, "__len__") else None
         return itertools.islice(itertools.cycle(self._items[: self.number]), length)

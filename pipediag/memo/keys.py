@@ -10,12 +10,14 @@ import platform
 import stat
 import sys
 import time
+from pathlib import PosixPath, PurePosixPath
 from typing import Any
 
 #: Seconds after a change of a file from which another change is sure to get another time, on any file system. Until
 #: then nothing is remembered of the file.
 SETTLED = 2.5
 _SIMPLE = (int, float, complex, str, bytes, bool, type(None))
+_PATHS = (PosixPath, PurePosixPath)
 _DEPTH = 4
 
 
@@ -77,7 +79,8 @@ def simple(value: Any, depth: int = _DEPTH) -> Any:
         return kind.__name__, tuple(simple(item, depth - 1) for item in value)
     if kind is dict and depth:
         return "dict", tuple((simple(key, 1), simple(item, depth - 1)) for key, item in value.items())
-    if isinstance(value, type) or kind.__name__ == "dtype":
+    named = isinstance(value, type) and value.__module__ in ("builtins", "numpy")
+    if named or (kind.__module__ in ("numpy", "numpy.dtypes", "torch") and kind.__name__.lower().endswith("dtype")):
         return "type", repr(value)
     raise NoKey
 
@@ -89,7 +92,7 @@ def argument(value: Any, depth: int = _DEPTH) -> Any:
         NoKey: nothing does for certain.
     """
     kind = type(value)
-    if kind is str or isinstance(value, os.PathLike):
+    if kind in (str, *_PATHS):
         return kind.__qualname__, os.fspath(value), _state_if_any(value)
     if kind in (bytes, bytearray):
         return (kind.__name__, *content(value))

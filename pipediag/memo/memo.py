@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -90,16 +91,15 @@ class Memo:
         except Exception:  # such as a result of another version
             return plain()
         began = self._clock()
-        _making.calls = True
+        _making.calls, _making.warned = True, False
         try:
             result = plain()
         finally:
             _making.calls = False
         took = self._clock() - began
-        try:
-            self._keep(family, name, pack, result, took)
-        except Exception:  # it cannot come back equal
-            pass
+        if not _making.warned:  # else every call warns
+            with suppress(Exception):  # it cannot come back equal
+                self._keep(family, name, pack, result, took)
         return result
 
     @contextmanager
@@ -113,6 +113,7 @@ class Memo:
                 self._undo = ExitStack()
                 active.memos.append(self)
                 self._undo.callback(active.memos.remove, self)
+                self._undo.enter_context(layered(warnings, "warn", _noting))
                 for call in CALLS:
                     self._undo.enter_context(when_imported(call.module, partial(self._patch, call)))
         try:
@@ -177,3 +178,13 @@ class Memo:
         fills = made >= _JUDGED and stored > _UNPROVEN * self.arena.room
         if fills and self.tally.of(family, HITS) < _RECURRING * made:
             self._idle.add(family)
+
+
+def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``warnings.warn`` with a note that the call that is being made warns."""
+
+    def warn(message: Any, category: Any = None, stacklevel: int = 1, *more: Any, **others: Any) -> Any:
+        _making.warned = True
+        return plain(message, category, stacklevel + 2, *more, **others)  # beyond this function and the patch
+
+    return warn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -96,7 +97,13 @@ class Odd(int):
     pass
 
 
-@pytest.mark.parametrize("argument", [Odd(3), np.arange(6)[::2], torch.ones(2, requires_grad=True)], ids=repr)
+class Named(str):
+    pass
+
+
+@pytest.mark.parametrize(
+    "argument", [Odd(3), Named("a"), np.arange(6)[::2], torch.ones(2, requires_grad=True)], ids=repr
+)
 def test_other_arguments_are_not_remembered(memo: Memo, argument: Any) -> None:
     with memo.installed():
         doubled(argument), doubled(argument)
@@ -124,6 +131,22 @@ def test_one_that_draws_is_called_each_time(numbers: Path, memo: Memo) -> None:
     with memo.installed(), pytest.warns(UserWarning, match="noisy draws random numbers"):
         assert [noisy(numbers) for _ in range(3)] == plain
     assert len(made) == 6
+
+
+@pipediag.pure
+def warning(number: int) -> int:
+    made.append(number)
+    warnings.warn("an odd number", stacklevel=2)
+    return number
+
+
+def test_one_that_warns_warns_each_time(memo: Memo) -> None:
+    with memo.installed(), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warning(3), warning(3)
+        warnings.warn("mine", stacklevel=1)
+    assert len(made) == 2 and [str(one.message) for one in seen] == ["an odd number"] * 2 + ["mine"]
+    assert seen[2].filename == __file__
 
 
 def test_calls_inside_it_are_not_kept_too(folder: Path, memo: Memo) -> None:
