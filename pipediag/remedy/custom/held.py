@@ -23,7 +23,7 @@ _OUTSIDE = frozenset(
     {"get_worker_info", "environ", "getenv", "getpid", "current_process", "current_thread", "get_ident", "get_rank"}
     | {"time", "time_ns", "monotonic", "perf_counter", "process_time", "now", "today", "open"}
     | {"globals", "locals", "eval", "exec", "__import__", "import_module", "_getframe"}
-    | {"initial_seed", "get_rng_state", "getstate", "get_default_dtype"}
+    | {"initial_seed", "get_rng_state", "getstate"}
 )
 
 

@@ -15,6 +15,7 @@ from .agreement import check_agreement
 from .forms import How, OnDevice, form
 from .held import Held, Refused
 from .own_copy import own_copy
+from .reads import read_now
 from .reference import Kind, Reference
 
 
@@ -83,7 +84,7 @@ def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.de
         if of_own.digest != held.digest:
             raise Refused("what it holds cannot be copied: a copy differs")
         on_device = OnDevice(of_own.tensors, device)
-        shapes = Shapes(fn, held.digest, {group.given: group.made for group in reference.groups})
+        shapes = Shapes(fn, read_now(held.digest), {group.given: group.made for group in reference.groups})
         refusals = []
         for how in _forms(not reference.regular or _looks_at_pixels(own, shapes.known)):
             apply = form(how, own, on_device, device)

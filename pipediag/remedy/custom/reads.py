@@ -28,6 +28,11 @@ _ABSENT = object()
 _Check = Callable[[], bool]
 
 
+def read_now(digest: str) -> str:
+    """Return a digest of what a callable reads, from a digest of what it holds: its results depend on torch's too."""
+    return f"{digest} {torch.get_default_dtype()}"
+
+
 class Watched:
     """``proven`` is the digest of everything that the callable read when it was proven, in this process or another."""
 
@@ -48,8 +53,9 @@ class Watched:
         return self._changed
 
     def _look(self) -> None:
-        checks: list[_Check] = []
-        self._changed = digest(self._fn, lambda value: checks.extend(_checks(value))) != self._proven
+        checks: list[_Check] = [_same(lambda: [torch.get_default_dtype()])]
+        held = digest(self._fn, lambda value: checks.extend(_checks(value)))
+        self._changed = read_now(held) != self._proven
         self._checks = checks
 
 
