@@ -19,6 +19,8 @@ _ANALYZE = ("analyze", "--apply", "--budget", "4", "--apply-budget", "8", "--no-
 #: What pipediag says where something moved, and where something is kept or comes from a cache.
 _MOVED = re.compile(r"(?<!nothing was )moved from the loader|gives its batches on")
 _KEPT = re.compile(r"[1-9][\d,]* (answered from the cache|samples kept)")
+#: What a script calls of its helper module that an edit changes.
+_EDITED = re.compile(r"helper\.load\(|(?<![.\w])load\(")
 #: What pipediag says where pixels may be off within its tolerances; then a tensor is compared by its mean.
 _INEXACT = re.compile(r"may differ|within the tolerances|may be off")
 #: Largest difference of such means and losses, relative to those above 1.
@@ -97,7 +99,7 @@ def compared(
         command = ("run", "--cache-dir", "kept")
         if saw("cache", plain, (yield job("cache", command, remedied(folder="kept")))):
             return result
-        edited = yield job("edited", (), edited=True)
+        edited = (yield job("edited", (), edited=True)) if _EDITED.search(text) else plain
         edit(folder / "cache")
         second = yield job("cache", command, remedied(folder="kept"), again=True)
         if saw("cache, with an edited helper", edited, second):
