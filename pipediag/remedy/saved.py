@@ -25,6 +25,8 @@ VERSION = 2
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
 #: Packages whose version must be the same as when the plan was made.
 _PACKAGES = ("torch", "torchvision")
+#: Characters of a reason that are told.
+_LONGEST = 1000
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,9 @@ class SavedPlan:
 
 
 def _refusal(why: str) -> PlanRefused:
-    return PlanRefused(f"{why}; {_AGAIN}")
+    """Return the error in one line: what a damaged file holds may have several, and any length."""
+    told = " ".join(why.split())
+    return PlanRefused(f"{told if len(told) <= _LONGEST else told[:_LONGEST] + '…'}; {_AGAIN}")
 
 
 def read(path: str) -> SavedPlan:
