@@ -12,7 +12,8 @@ from ...session import Session
 _LONG, _LONGEST = 40, 60
 #: Folders of installed packages.
 _PACKAGES = tuple(f"{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-_PLACE = re.compile(r"[^\s(),'\"]+:\d+")
+#: Places in a text. Both begin where a word begins only, which keeps the search linear in long texts.
+_PLACE = re.compile(r"(?<![^\s(),'\"])[^\s(),'\"]+:\d+")
 #: An absolute path of at least two parts, not in an address. Those of the machine itself stay.
 _ABSOLUTE = re.compile(r"(?<![^\s(,'\"=`])/(?!dev/|proc/|sys/)[^\s/(),;'\"`]+(?:/[^\s/(),;'\"`]+)+")
 
