@@ -161,8 +161,9 @@ class _Session(threading.local):
         try:
             yield
         finally:
+            counted = {name: one for name, one in vars(self).items() if name in _COUNTED}
             self.__dict__.clear()
-            self.__dict__.update(before)
+            self.__dict__.update(before | counted)
 
     @contextmanager
     def idle(self) -> Iterator[None]:
@@ -195,5 +196,7 @@ class _Session(threading.local):
         self.why = str(error)
 
 
+#: What a recording leaves behind.
+_COUNTED = ("stood", "settled", "why")
 _NUMBERS = itertools.count(1)
 session = _Session()
