@@ -150,7 +150,7 @@ class _Session(threading.local):
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
     stood = 0  # number of images replaced so far
     settled = 0  # number of images whose pixels were needed so far
-    why = ""  # what needed the latest one
+    why = ""  # what needed the first one of the batch
 
     @contextmanager
     def begun(self, refused: frozenset[str], copies: bool) -> Iterator[None]:
@@ -193,7 +193,7 @@ class _Session(threading.local):
             raise error
         NotRecordable.raised -= 1  # nothing is hidden
         self.settled += 1
-        self.why = str(error)
+        self.why = self.why or str(error)
 
 
 #: What a recording leaves behind.

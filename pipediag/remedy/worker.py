@@ -135,6 +135,7 @@ class PackingSide:
             return self._packed(fetch())
         self._begin()
         kept, settled, samples, began = randomness.state(), session.settled, _NONE, False
+        session.why = ""
         try:
             with self._plan.installed(self._up_to_date()):
                 with unhidden(), session.going_on():
