@@ -26,6 +26,8 @@ _OUTSIDE = frozenset(
     | {"initial_seed", "get_rng_state", "getstate"}
 )
 
+_BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+
 
 class Refused(Exception):
     """Error: the callable stays in the worker; the message is a clause such as "it draws from ..."."""
@@ -75,17 +77,29 @@ class Held:
         self._compared += compared_bytes(value)
         if self._compared > _MOST_COMPARED:
             raise Refused(f"it holds more than {_MOST_COMPARED >> 20} MiB that others can write into")
-        outside = sorted(_OUTSIDE.intersection(names_in(value))) if isinstance(value, types.CodeType) else []
-        if outside:
-            raise Refused(f"it may read what differs from call to call, by {outside[0]!r}")
-        if isinstance(value, types.FunctionType) and not is_library(value) and _imports_or_computes(value):
-            raise Refused("it reads a module of yours that it imports itself, or by names that it computes")
+        if isinstance(value, types.FunctionType) and not is_library(value):
+            if outside := sorted(_OUTSIDE.intersection(_names_used(value.__code__, value.__globals__))):
+                raise Refused(f"it may read what differs from call to call, by {outside[0]!r}")
+            if _imports_or_computes(value):
+                raise Refused("it reads a module of yours that it imports itself, or by names that it computes")
         if not shows_changes(value):
             raise Refused(f"it holds an object whose state cannot be compared (of type {type(value).__name__!r})")
         if isinstance(value, Tensor):
             if value.device.type != "cpu":  # a forked process cannot read it
                 raise Refused("it holds a tensor outside the CPU's memory")
             self.tensors.append(value)
+
+
+def _names_used(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of globals and attributes that code uses, without modules: not the ``time`` of ``time.sleep``."""
+    for instruction in dis.get_instructions(code):
+        name = instruction.argval
+        if isinstance(name, types.CodeType):
+            yield from _names_used(name, namespace)
+        elif instruction.opname in _BY_NAME:
+            is_global = instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+            if not (is_global and isinstance(namespace.get(name), types.ModuleType)):
+                yield name
 
 
 def _imports_or_computes(fn: types.FunctionType) -> bool:
