@@ -29,7 +29,7 @@ CASES: dict[str, list[str]] = {
     "host-memory": ["--wants", "host-memory"],
     "refused": ["--refuse", "its batches hold no tensors"],
 }
-SLOW = ["ends-early"]
+SLOW = ["ends-early", "stream"]
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,7 @@ class TestLate:
         assert (straggler.ranks, straggler.kind) == ((1,), "input")
         assert straggler.gain.low > 1.5
 
+    @pytest.mark.slow
     def test_it_is_named_before_there_was_time_to_prove_it(self, sandbox: Sandbox) -> None:
         """A trial takes more than a second of steps of 60 ms, and two pairs are needed in half of the budget."""
         found = analyze(sandbox, "late", budget=3.0)

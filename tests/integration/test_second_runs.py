@@ -37,7 +37,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "logs": (["hogwild.py", "--log"], {"rungs": "device,baseline", "budget": 10}),
     "silent": (["ends_by.py", "exit", "--steps", "1"], {**SHORT, "code": 3}),
 }
-SLOW = ["makedirs", "input", "words", "trains-forked"]
+SLOW = ["makedirs", "input", "words", "trains-forked", "kill"]
 
 
 @pytest.fixture(scope="module")

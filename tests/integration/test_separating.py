@@ -29,7 +29,7 @@ ITERABLE = {
     "workers": ["--workers", "2", "--slower", "4"],
     "workers-length-persistent": ["--workers", "2", "--slower", "4", "--length", "--persistent"],
 }
-SLOW = ["keywords", "getitems", "collate-object", "length"]
+SLOW = ["keywords", "getitems", "collate-object", "length", "wrapped"]
 
 
 @pytest.fixture(scope="module")
