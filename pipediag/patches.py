@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -39,7 +40,7 @@ class _Layer:
     def __init__(self, below: Any) -> None:
         self.below = below
         self.over = False
-        self.call: Callable[..., Any] | None = None
+        self.call: Callable[[], Any] = lambda: None
 
     def function(self, stand_in: FunctionType) -> Callable[..., Any]:
         """Return a function that calls ``stand_in`` until the layer ends, and then what it replaced."""
@@ -49,7 +50,7 @@ class _Layer:
             return (self.below if self.over else stand_in)(*args, **kwargs)
 
         call._layer = self  # type: ignore[attr-defined]
-        self.call = call
+        self.call = weakref.ref(call)  # no cycle: what the stand-in holds is freed once the layer is taken out
         return call
 
 
@@ -57,7 +58,7 @@ def _alive(value: Any) -> Any:
     """Return an attribute's value without the layers on top of it that have ended."""
     while type(value) is FunctionType:
         layer = vars(value).get("_layer")
-        if not isinstance(layer, _Layer) or layer.call is not value or not layer.over:  # functools.wraps copies it
+        if not isinstance(layer, _Layer) or layer.call() is not value or not layer.over:  # functools.wraps copies it
             break
         value = layer.below
     return value

@@ -4,44 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ..patches import live
+from ..patches import replaced
 
 
-@contextmanager
-def layered(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> Iterator[None]:
+def layered(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> AbstractContextManager[None]:
     """Replace an attribute by ``make(the present one)`` within the context.
 
-    A patch that others put around it in the meantime stays, and then calls what was there before. Do nothing if others
-    have replaced the library's own function already: what theirs does is not known.
+    Do nothing if others have replaced the library's own function already: what theirs does is not known.
     """
     plain = getattr(owner, name, None)
     if plain is None or not _is_the_librarys(plain, owner):
-        yield
-        return
-    stand_in, active = make(plain), True
-
-    @wraps(plain)
-    def patched(*args: Any, **kwargs: Any) -> Any:
-        return stand_in(*args, **kwargs) if active else plain(*args, **kwargs)
-
-    own = vars(owner).get(name)
-    setattr(owner, name, patched)
-    with live(f"{owner!r}.{name}"):
-        try:
-            yield
-        finally:
-            active = False
-            if vars(owner).get(name) is patched:
-                if own is None:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, own)
+        return nullcontext()
+    return replaced(owner, name, wraps(plain)(make(plain)))
 
 
 def _is_the_librarys(function: Any, owner: Any) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -213,6 +215,25 @@ def test_layers_are_removed_in_any_order(library: str) -> None:
     assert sounds.read is plain
     with layered(sounds, "nothing", lambda plain: plain):
         assert not hasattr(sounds, "nothing")
+
+
+def test_a_layer_that_is_taken_out_frees_what_it_held(library: str) -> None:
+    class Held:
+        pass
+
+    def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+        held = Held()
+        made.append(weakref.ref(held))
+        return lambda *args: held
+
+    made: list[weakref.ref[Any]] = []
+    gc.disable()
+    try:
+        with layered(imported(library), "read", make):
+            assert made[0]() is not None
+        assert made[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_what_does_not_recur_is_not_kept_for_long(
