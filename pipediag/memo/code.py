@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
-import site
 import sys
-import sysconfig
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from ..frames import in_package
 from .keys import NoKey, simple
 
 _DEPTH = 8
@@ -93,10 +91,4 @@ def _add_bytecode(code: CodeType, digest: Any) -> list[str]:
 
 
 def _is_of_a_library(file: str | None) -> bool:
-    return file is None or file.startswith(_libraries())
-
-
-@functools.cache
-def _libraries() -> tuple[str, ...]:
-    found = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), *site.getsitepackages()]
-    return tuple(os.path.join(path, "") for path in [*found, site.getusersitepackages(), os.path.dirname(os.__file__)])
+    return file is None or in_package(file) != ""
