@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..analysis.remedy import DECODING, HAND_OFF
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
 from ..frames import in_one_line
-from ..loop.identity import Place, Places
+from ..loop.identity import ByObject, Place, Places
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, is_training, training_device
 from ..memo.loader import CachedLoader, cache, told
@@ -110,23 +110,6 @@ class _Site:
         self._yielded = yielded
 
 
-class _Runs:
-    """The run of each live loader, or None for one that was tried and left alone."""
-
-    def __init__(self) -> None:
-        self._runs: dict[int, tuple[weakref.ref[Any], RemediedRun | None]] = {}
-
-    def __contains__(self, loader: Any) -> bool:
-        return id(loader) in self._runs
-
-    def of(self, loader: Any) -> RemediedRun | None:
-        return self._runs[id(loader)][1] if loader in self else None
-
-    def note(self, loader: Any, run: RemediedRun | None) -> None:
-        number = id(loader)
-        self._runs[number] = weakref.ref(loader, lambda _: self._runs.pop(number, None)), run
-
-
 class Rerouting:
     """Hooks on every loader of the process that give the training loader its remedy.
 
@@ -151,7 +134,7 @@ class Rerouting:
         self._hook = IteratorHook(self._iterator_for)
         self._places = Places()
         self._sites: dict[Place, _Site] = {}
-        self._runs = _Runs()
+        self._runs = ByObject[RemediedRun | None]()  # None: tried, and left alone
         self._not_moved = ""  # why nothing may move to the training device
         self._refused: RunOver | None = None
 
@@ -209,13 +192,13 @@ class Rerouting:
         """Return the loader's run under the remedy; None if it has none."""
         others = (other.credits for other in self._sites.values() if other is not site)
         leads = max(others, default=0) >= EVIDENCE
-        if self._runs.of(loader) is not None and not self._plan and not site.credits and leads:
+        if self._runs.get(loader) is not None and not self._plan and not site.credits and leads:
             self._say(f"the loader at {site.where} does not train: it is left alone")
-            self._runs.note(loader, None)
+            self._runs.set(loader, None)
         if site.kept is not None and not site.kept.said:  # an epoch has filled it
             self._say_news(site)
         if loader in self._runs:
-            return self._runs.of(loader)
+            return self._runs.get(loader)
         device = self._device_for(site, loader)
         if device is None:
             return None
@@ -229,12 +212,12 @@ class Rerouting:
             site.refused = str(refused)
             if with_gradients:
                 self._warn_once(site, f"nothing was moved from the loader at {site.where}: {refused}")
-            self._runs.note(loader, None)
+            self._runs.set(loader, None)
             return None
         if not site.tried:
             site.with_gradients = with_gradients
         site.tried = True
-        self._runs.note(loader, run)
+        self._runs.set(loader, run)
         return run
 
     def _follows_the_plan(self) -> bool:

@@ -7,11 +7,12 @@ dataset that it was proven on.
 from __future__ import annotations
 
 import types
-import weakref
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 
+from ..loop.identity import ByObject
 from ..usercode.links import links_of
 from ..usercode.places import label
 from ..usercode.slots import find_slots
@@ -35,7 +36,7 @@ class Known:
 
     def __init__(self) -> None:
         self._found: dict[Key, Found] = {}
-        self._of_dataset: dict[int, tuple[weakref.ref[Any], Key, Found]] = {}
+        self._of_dataset = ByObject[tuple[Key, Found]]()
 
     def key(self, dataset: Any, device: torch.device, *options: bool) -> Key | None:
         """Return what a finding depends on: the dataset's class and its transforms; None if those cannot be read."""
@@ -47,8 +48,8 @@ class Known:
 
     def found(self, key: Key, dataset: Any) -> Found | None:
         """Return the finding for this key; one with code of the user's own only for this very dataset."""
-        of, its_key, found = self._of_dataset.get(id(dataset), (None, None, None))
-        return found if of is not None and of() is dataset and its_key == key else self._found.get(key)
+        its_key, found = self._of_dataset.get(dataset) or (None, None)
+        return found if its_key == key else self._found.get(key)
 
     def note(self, key: Key, dataset: Any, plan: Plan, certificate: Certificate | None) -> None:
         """Remember a finding."""
@@ -58,9 +59,5 @@ class Known:
             return
         if any(isinstance(shapes.fn, types.MethodType) for shapes in plan.own.values()):
             return  # it would keep the dataset
-        number = id(dataset)
-        try:
-            gone = weakref.ref(dataset, lambda _: self._of_dataset.pop(number, None))
-        except TypeError:
-            return
-        self._of_dataset[number] = gone, key, found
+        with suppress(TypeError):  # it allows no weak references
+            self._of_dataset.set(dataset, (key, found))
