@@ -35,7 +35,7 @@ CASES: dict[str, list[str]] = {
     "neutral": ["--chain", "quick", "--step-ms", "12"],
 }
 PAYING = ["workers", "in-process", "short-epochs", "persistent", "leaves-early"]
-SLOW = ["short-epochs", "leaves-early", "persistent"]
+SLOW = ["short-epochs", "leaves-early", "persistent", "in-process"]
 
 
 @pytest.fixture(scope="module")

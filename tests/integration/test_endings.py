@@ -33,6 +33,7 @@ def test_except_exception_does_not_swallow_the_stop(analyze: Analyze) -> None:
     assert done.measured == {"device", "baseline"}
 
 
+@pytest.mark.slow
 def test_bare_except_that_iterates_anew_is_ended_promptly(analyze: Analyze) -> None:
     done = analyze("bare_except.py", budget=3, rungs="device,baseline")
     assert done.ended in ("settled", "budget")
@@ -74,7 +75,7 @@ def test_a_crash_shows_the_traceback_that_python_shows(analyze: Analyze, sandbox
     assert native.stdout == "" and done.json["verdict"]["level"] == "observed", "what was seen until then is told"
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_crash_of_the_dataset_shows_the_users_code_only(analyze: Analyze, workers: int) -> None:
     done = analyze("ends_by.py", "dataset", "--workers", str(workers), code=1, crashes=True)
     assert done.stderr.rstrip().splitlines()[-1] == "LookupError: sample 20 is damaged"

@@ -29,7 +29,7 @@ CASES: dict[str, list[str]] = {
     "host-memory": ["--wants", "host-memory"],
     "refused": ["--refuse", "its batches hold no tensors"],
 }
-SLOW = ["ends-early", "stream"]
+SLOW = ["ends-early", "stream", "reverted", "slower"]
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,7 @@ def test_what_pays_is_kept(results: Results, plans: Path, case: str) -> None:
     assert not done.others and (done.passes > 1) == (case == "ends-early")
 
 
+@pytest.mark.slow
 def test_its_rounds_have_baselines_of_their_own(results: Results) -> None:
     windows = results["reverted"].result().json["session"]["windows"]
     rounds = {rung: {w["round"] for w in windows if w["rung"] == rung} for rung in ("baseline", "remedied", "hand-off")}
@@ -82,7 +83,11 @@ def test_its_rounds_have_baselines_of_their_own(results: Results) -> None:
 
 @pytest.mark.parametrize(
     ("case", "why"),
-    [("slower", ""), ("host-memory", "this loop wants its batches"), ("refused", "its batches hold no tensors")],
+    [
+        pytest.param("slower", "", marks=pytest.mark.slow),
+        ("host-memory", "this loop wants its batches"),
+        ("refused", "its batches hold no tensors"),
+    ],
 )
 def test_what_does_not_apply_is_told(results: Results, plans: Path, case: str, why: str) -> None:
     done = results[case].result()

@@ -31,7 +31,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "inference": (["inference.py"], {"rungs": QUICK, "budget": PATIENT}),
     "exact-steps": (["onecycle.py"], {"rungs": "device,sample,baseline"}),
     "exact-steps-workers": (["onecycle.py", "--workers", "2"], {"rungs": "device,sample,baseline"}),
-    "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 15}),
+    "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 60}),
     "contract": (["worker_contract.py"], {"rungs": IN_WORKERS, "budget": 4}),
     "contract-distributed": (
         ["worker_contract.py", "--persistent", "--sampler", "distributed"],
@@ -39,7 +39,10 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "contract-in-process": (["worker_contract.py", "--workers", "0"], {"budget": 5}),
 }
-SLOW = ["forkserver", "exact-steps", "contract-distributed"]
+SLOW = [
+    "contract-distributed", "exact-steps", "few-exact-steps", "forkserver", "short-first-epoch", "two-second",
+    "while-next",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,10 @@ def test_the_training_loader_is_chosen_among_validation(results: Results) -> Non
     assert done.ms("baseline") > 20 and done.bottleneck == "load"
 
 
-@pytest.mark.parametrize(("case", "dataset", "batch_size"), [("two", "Labelled", 2), ("two-second", "Unlabelled", 6)])
+@pytest.mark.parametrize(
+    ("case", "dataset", "batch_size"),
+    [("two", "Labelled", 2), pytest.param("two-second", "Unlabelled", 6, marks=pytest.mark.slow)],
+)
 def test_two_loaders(results: Results, case: str, dataset: str, batch_size: int) -> None:
     done = results[case].result()
     assert (done.json["loader"]["dataset"], done.json["loader"]["batch_size"]) == (dataset, batch_size)
@@ -84,6 +90,7 @@ def test_infinite_loader_with_persistent_workers(results: Results) -> None:
     assert done.ms("sample") < done.ms("baseline") / 2
 
 
+@pytest.mark.slow
 def test_next_in_a_loop_without_end(results: Results) -> None:
     done = results["while-next"].result()
     assert done.measured == {"device", "baseline"}
@@ -99,6 +106,7 @@ def test_a_thread_that_draws_ahead_of_the_loop(results: Results) -> None:
     assert done.seconds < PATIENT + 15
 
 
+@pytest.mark.slow
 def test_a_first_epoch_shorter_than_the_others(results: Results) -> None:
     done = results["short-first-epoch"].result()
     assert done.measured == {"device", "baseline"}
@@ -129,6 +137,7 @@ def test_schedulers_with_an_exact_number_of_steps(results: Results, case: str) -
     assert done.json["loader"]["length"] == 6
 
 
+@pytest.mark.slow
 def test_the_end_of_a_script_with_exact_steps_is_no_error(results: Results) -> None:
     """Three epochs a pass: every pass ends by itself, its last assertions included."""
     done = results["few-exact-steps"].result()

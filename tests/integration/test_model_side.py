@@ -25,7 +25,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "ends": (["--batches", "12", "--epochs", "1"], "device,baseline"),
 }
 RECORDED = ["separate", "inside", "short-epochs", "trained"]
-SLOW = ["inside", "short-epochs"]
+SLOW = ["inside", "short-epochs", "trained", "own-profiler"]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_steps_are_recorded(results: Results, case: str) -> None:
 
 
 @pytest.mark.parametrize("case, told", [
-    ("own-profiler", "uses torch's profiler itself"),
+    pytest.param("own-profiler", "uses torch's profiler itself", marks=pytest.mark.slow),
     ("no-device-rung", "it was not measured"),
     ("ends", "the script ended before"),
 ])  # fmt: skip
@@ -84,7 +84,7 @@ def test_the_frozen_part_is_found(results: Results, case: str, modules: list[str
     assert "training runs on the CPU" in told
 
 
-@pytest.mark.parametrize("case", ["trained", "own-profiler", "no-device-rung", "ends"])
+@pytest.mark.parametrize("case", some_slow(["trained", "own-profiler", "no-device-rung", "ends"], SLOW))
 def test_none_is_looked_for(results: Results, case: str) -> None:
     assert evidence(results, case, "prefix") is None
 

@@ -197,6 +197,7 @@ class TestPlan:
         ran = sandbox.run(*PIPEDIAG, "run", "--plan", str(plan), "--approximate", str(SCRIPTS / REMEDIABLE))
         assert ran.code == 2 and "leave out --approximate" in ran.said[-1]
 
+    @pytest.mark.slow
     def test_a_plan_that_decodes_is_refused_where_nothing_can(self, sandbox: Sandbox, plan: Path) -> None:
         held = {**json.loads(plan.read_text()), "decodes": True}
         decoding = sandbox.folder / "decoding.json"
@@ -222,9 +223,9 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("order", "gradients"),
         [
-            ("other, loader, other, loader", "loader is not other"),
+            pytest.param("other, loader, other, loader", "loader is not other", marks=pytest.mark.slow),
             ("loader, other, loader", "loader is not other"),
-            ("loader, other, loader", "True"),
+            pytest.param("loader, other, loader", "True", marks=pytest.mark.slow),
         ],
         ids=["first", "later", "with-gradients"],
     )
@@ -271,7 +272,9 @@ class TestPlan:
             pytest.param(
                 *("batch_size=16", "batch_size=8", "the plan was made for another loader"), marks=pytest.mark.slow
             ),
-            ("class Images", "class Pictures", "the plan was made for another loader"),
+            pytest.param(
+                *("class Images", "class Pictures", "the plan was made for another loader"), marks=pytest.mark.slow
+            ),
             pytest.param(
                 *("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"), marks=pytest.mark.slow
             ),
@@ -307,6 +310,7 @@ class TestPlan:
         ran = run(sandbox, REMEDIABLE, *SHORT, plan=other)
         assert ran.code == 2 and "torchvision 0.1" in ran.said[0] and ran.stdout == ""
 
+    @pytest.mark.slow
     def test_a_script_that_swallows_everything_is_refused_again(self, sandbox: Sandbox, plan: Path) -> None:
         copy = sandbox.folder / REMEDIABLE
         source = (SCRIPTS / REMEDIABLE).read_text().replace("return image * 0.5", "return image * 0.6")

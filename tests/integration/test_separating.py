@@ -29,7 +29,7 @@ ITERABLE = {
     "workers": ["--workers", "2", "--slower", "4"],
     "workers-length-persistent": ["--workers", "2", "--slower", "4", "--length", "--persistent"],
 }
-SLOW = ["keywords", "getitems", "collate-object", "length", "wrapped"]
+SLOW = ["keywords", "getitems", "collate-object", "length", "wrapped", "changed", "plain", "workers-length-persistent"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,9 @@ def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Re
     forms = [form for form in FORMS if slow_too or form not in SLOW]
     separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=5) for form in forms}
     inseparable = {
-        form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4) for form in INSEPARABLE
+        form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4)
+        for form in INSEPARABLE
+        if slow_too or form not in SLOW
     }
     iterable = {
         name: side_by_side("iterable.py", *arguments, rungs="device,sample,raw,warm,baseline", budget=4)
@@ -56,7 +58,7 @@ def test_transforms_are_found(results: Results, form: str) -> None:
     assert done.ms("baseline") > 28
 
 
-@pytest.mark.parametrize("form", INSEPARABLE)
+@pytest.mark.parametrize("form", some_slow(INSEPARABLE, SLOW))
 def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, form: str) -> None:
     done = results[form].result()
     raw = done.rung("raw")

@@ -42,7 +42,12 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "there-at-once": (["--batches", "8", "--step-ms", "500", "--workers", "1"], {**QUICK, "budget": 14}),
 }
 SLOW = [
+    "epochs-of-four-persistent",
     "epochs-of-four-rebuilt",
+    "leaves-after-five",
+    "stream-of-twelve",
+    "validation-slow-to-start",
+    "without-workers",
     "without-workers-ten-steps",
     "accumulates",
     "ten-steps-well-fed",
@@ -106,6 +111,7 @@ def test_workers_that_are_slow_to_start(results: Results) -> None:
     assert all(0.5 < one["seconds"] < 5.0 for one in startups), startups
 
 
+@pytest.mark.slow
 def test_a_validation_within_the_epoch_that_is_slow_to_start(results: Results) -> None:
     """Every tenth step of 30 ms waits 400 ms and more for it."""
     done = told(results, "validation-slow-to-start")

@@ -54,7 +54,7 @@ class Training:
         return [self.step(batch) for batch, _ in zip(loader, range(5), strict=False)]
 
 
-@pytest.fixture(params=[0, 2], ids=["in-process", "workers"])
+@pytest.fixture(params=[pytest.param(0, marks=pytest.mark.slow), 2], ids=["in-process", "workers"])
 def loader(request: pytest.FixtureRequest) -> DataLoader[Any]:
     return DataLoader(Noise(), batch_size=8, shuffle=True, num_workers=request.param)
 
