@@ -115,7 +115,7 @@ class RemediedRun:
         self._feed.at_home = True
         self._feed.ahead = fetches_ahead(loader)
         self.links = self._moved()
-        self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
+        self._check = SpotCheck(self.offloaded, clock or SystemClock(), every, after)
         self._began = False
 
     def iterator(self, loader: DataLoader[Any]) -> Iterator[Any]:
@@ -160,7 +160,7 @@ class RemediedRun:
             self.give_up(self._feed.failed)
         if not self.course.given_up and not self._feed.orders.plainly:
             self.course.handed += 1
-            self._check_spot()
+            self._check_spot(batch)
         return batch
 
     def give_up(self, why: str) -> None:
@@ -169,12 +169,11 @@ class RemediedRun:
         self._feed.orders.plainly = True
         self._say(f"back to the plain loader: {why}")
 
-    def _check_spot(self) -> None:
+    def _check_spot(self, batch: Any) -> None:
         if not self.links:
             return
         try:
-            self._check.saw(self._feed.orders.latest)
-            why = self._check.doubt() if self._check.due else ""
+            why = self._check.saw(batch)
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
         if why:

@@ -34,7 +34,7 @@ from .plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
 from .undecoded import is_undecoded
-from .worker import fetched
+from .fetching import fetched
 
 _DEPTH = 3  # of transforms that are opened
 _NO_IMAGE = "it gets no image that can be recorded"

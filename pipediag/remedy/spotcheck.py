@@ -1,79 +1,64 @@
-"""Check samples of a running training now and then: what is true of the first samples may not be true of all."""
+"""Check batches of a running training now and then: what is true of the first samples may not be true of all.
+
+A worker makes such a batch as without the remedy while it records it (:mod:`.executing`). The loop trains on that batch,
+and the replay of the recording is compared with it.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import pickle
 from typing import Any
 
-from ..loop.copies import plain_twin, wrap_sampler
+from torch import Tensor
+
 from ..measure.clock import Clock
+from ..usercode import tree
 from .certifying import Certificate, certify
 from .loader import OffloadedLoader
-from .trial import witnesses
 
-#: Minimum number of batches between two checks, and number of samples per check.
-EVERY, SAMPLES = 500, 2
-#: Fraction of a run's time that checks may take.
+#: Minimum number of batches between two checks.
+EVERY = 500
+#: Maximum share of a run's time for comparing.
 _SHARE = 0.005
 #: Seconds before the first check, which takes some hundred milliseconds.
 AFTER = 60.0
 
 
 class SpotCheck:
-    """Checker that picks samples of passing batches and compares their replay with the CPU's result.
+    """Checker that asks for batches that are executed too, and compares them."""
 
-    Separate processes make the samples (:mod:`pipediag.remedy.trial`), so the run's dataset and random numbers do not
-    change. ``aside`` keeps the loaders iterated for this apart from the script's.
-    """
-
-    def __init__(
-        self,
-        offloaded: OffloadedLoader,
-        aside: Callable[[], AbstractContextManager[None]],
-        clock: Clock,
-        every: int = EVERY,
-        after: float = AFTER,
-    ) -> None:
+    def __init__(self, offloaded: OffloadedLoader, clock: Clock, every: int = EVERY, after: float = AFTER) -> None:
         self.checked = 0
         self._offloaded = offloaded
-        self._aside = aside
         self._clock = clock
         self._every = every
         self._since = 0
         self._not_before = clock.now() + after
-        self._indices: Any = None
-        self._seeds = random.Random(0)  # independent of the script's generators
 
-    def saw(self, indices: Any) -> None:
-        """Note that a batch has been handed to the loop, and the indices that were requested last."""
+    def saw(self, batch: Any) -> str:
+        """Note that a batch is about to be handed to the loop. Return the evidence against the remedy, if any."""
         self._since += 1
-        self._indices = indices
+        if self._since >= self._every and self._clock.now() >= self._not_before:
+            self._since = 0
+            self._offloaded.feed.orders.executed = 1
+        evidence = self._offloaded.evidence(batch)
+        return "" if evidence is None else self.doubt(batch, evidence)
 
-    @property
-    def due(self) -> bool:
-        return self._since >= self._every and self._clock.now() >= self._not_before
-
-    def doubt(self) -> str:
-        """Check samples of the latest request, and return the evidence against the remedy; empty if there is none.
-
-        Raises:
-            TrialFailed: the samples could not be made.
-        """
+    def doubt(self, batch: Any, evidence: bytes) -> str:
+        """Compare a batch with the replay of its recording, and return what speaks against the remedy, or ""."""
         began = self._clock.now()
-        loader = plain_twin(self._offloaded.loader)
-        batched = loader.batch_sampler is not None
-        chosen = [list(self._indices)[:SAMPLES]] if batched else [self._indices]
-        wrap_sampler(loader, lambda sampler: chosen)
-        with self._aside():
-            made = witnesses(loader, self._offloaded.plan, SAMPLES, seed=self._seeds.getrandbits(32))
-            certificate = certify(made, self._offloaded.plan, self._offloaded.device)
+        real, recorded = pickle.loads(evidence)
+        if real.batch is None:
+            real = real._replace(batch=tree.map_leaves(batch, _on_cpu))
+        certificate = certify([(real, recorded)], self._offloaded.plan, self._offloaded.device)
         self.checked += 1
-        self._since = 0
         now = self._clock.now()
         self._not_before = now + (now - began) / _SHARE
         return _against(certificate)
+
+
+def _on_cpu(leaf: Any) -> Any:
+    return leaf.cpu() if isinstance(leaf, Tensor) else leaf
 
 
 def _against(certificate: Certificate) -> str:

@@ -24,12 +24,12 @@ class Orders:
     Attributes:
         plainly: True if without the remedy, from the next request to a worker on.
         stale: True if so because the user's own code that was moved has changed.
-        latest: the indices of the latest request, for feeds that see them.
+        executed: number of batches, from the next request on, that are executed too, to be compared.
     """
 
     plainly: bool = False
     stale: bool = False
-    latest: Any = None
+    executed: int = 0
 
 
 class Feed:
