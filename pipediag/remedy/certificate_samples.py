@@ -16,6 +16,7 @@ from torchvision.transforms import functional as older
 from ..usercode import randomness, tree
 from ..usercode.places import label
 from .assembling import assembled
+from .fetching import fetched
 from .images import RecordingStack, is_recording
 from .ops import Op
 from .packed_batch import Packed
@@ -23,7 +24,6 @@ from .packing import pack
 from .plan import Place, Plan
 from .recorder import Recorder, unhidden
 from .tape import Call, Tape
-from .fetching import fetched
 
 
 class Step(NamedTuple):

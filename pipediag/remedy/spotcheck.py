@@ -1,6 +1,6 @@
 """Check batches of a running training now and then: what is true of the first samples may not be true of all.
 
-A worker makes such a batch as without the remedy while it records it (:mod:`.executing`). The loop trains on that batch,
+A worker makes such a batch as without the remedy while it records it (:mod:`.executing`). The loop trains on that,
 and the replay of the recording is compared with it.
 """
 

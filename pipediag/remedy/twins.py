@@ -8,9 +8,10 @@ user code makes or changes by itself has no twin.
 
 from __future__ import annotations
 
+import itertools
 import types
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..usercode import randomness, tree
 from ..usercode.links import Link, run
 from .drawing import functionals, is_torchs
 from .encoders import OLDER
-from .images import TENSORS, is_recording, retyped
+from .images import is_recording, retyped
 from .ops import NotRecordable
 from .recorder import Recorder, stood_in
 from .tape import session
@@ -46,7 +47,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.why = ""
         self.deviating: tuple[Any, ...] | None = None
-        self._known: dict[int, tuple[Any, Any, int]] = {}  # by id: the image, its twin, and a checksum of its pixels
+        self._known: dict[int, tuple[Any, Any, int | None]] = {}  # by id: the image, its twin, a checksum of its pixels
         self._at: dict[int, int] = {}  # ids of tensors by address: one that is given another type is another object
         self._inside = False  # True while a library's function runs
 
@@ -68,18 +69,21 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         if known is None:
             return value
         image, twin, pixels = known
-        if _checksum(image) != pixels:
+        if pixels is not None and _checksum(image) != pixels:
             del self._known[id(image)]
             self.lost("an image is written into")
             return value
         return twin if twin.stands_for is type(value) or not isinstance(value, Tensor) else retyped(twin, type(value))
 
-    def begin(self, value: Any) -> list[Any]:
-        """Give twins to the images that a recorded transform gets, and return these images."""
+    def begin(self, value: Any, private: bool = False) -> list[Any]:
+        """Give twins to the images that a recorded transform gets, and return these images.
+
+        ``private`` says that no user code runs until the first call on them.
+        """
         begun, self._inside = [], True
         for image, twin in zip(tree_leaves(value), tree_leaves(stood_in(value)), strict=True):
             if is_recording(twin):
-                self._pair(image, twin)
+                self._pair(image, twin, private)
                 begun.append(image)
         self._inside = False
         return begun
@@ -116,6 +120,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
             if len(images) == len(parts):
                 for image, twin in zip(images, parts, strict=True):
                     if is_recording(twin):
+                        twin.tape.open = False
                         self._pair(image, twin)
             return made
         finally:
@@ -136,13 +141,10 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
             return None, None
         finally:
             NotRecordable.raised = raised
-        for twin in tree_leaves(made):
-            if isinstance(twin, TENSORS):
-                twin.tape.open = False
         return made, randomness.state()
 
-    def _pair(self, image: Any, twin: Any) -> None:
-        self._known[id(image)] = image, twin, _checksum(image)
+    def _pair(self, image: Any, twin: Any, private: bool = False) -> None:
+        self._known[id(image)] = image, twin, None if private else _checksum(image)
         if isinstance(image, Tensor):
             self._at[image.data_ptr()] = id(image)
 
@@ -178,7 +180,14 @@ _FOLLOWED: dict[Any, _Function] = {
 
 
 class Following(Recorder):
-    """Replacement for a transform that runs its links on real images, and records those from ``start`` on with twins."""
+    """Replacement for a transform that runs its links on real images and records those from ``start`` on.
+
+    It is for one batch, which it assumes to change no transform of torchvision's.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._steps: list[tuple[range, bool]] = []  # the links from ``start`` on, and whether torchvision's own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         twins: Twins | None = session.twins
@@ -190,26 +199,44 @@ class Following(Recorder):
             return made
         if kwargs:  # this transform is no chain, which takes no keyword arguments
             begun = twins.begin((args, kwargs))
-            session.site = 0
-            whole = is_librarys(self.transform)
-            transform = self.transform
+            session.site, transform = 0, self.transform
+            whole = is_librarys(transform)
             made = twins.through(transform, transform, args, kwargs) if whole else transform(*args, **kwargs)
         else:
             value = run(self.links[: self.start], args)
-            begun = twins.begin(value)
+            self._steps = self._steps or list(self._in_steps())
+            begun = twins.begin(value, private=self._steps[0][1])
             draws = self._up_to_date() if len(value) == 1 and begun and begun[0] is value[0] else self.links
-            for site in range(self.start, len(self.links)):
-                session.site = site
-                value = run((self._link(twins, site, draws[site]),), value)
+            for step, followed in self._steps:
+                session.site = step.start
+                value = run((self._follow(twins, step, draws) if followed else self.links[step.start],), value)
             made = value if len(args) > 1 else value[0]
         twins.end(begun, made)
         return made
 
-    def _link(self, twins: Twins, site: int, draw: Any) -> Link:
-        link = self.links[site]
-        if site not in self._makers and not is_librarys(link):
-            return link
-        return lambda *args: twins.through(link, draw, args, {})
+    def _in_steps(self) -> Iterator[tuple[range, bool]]:
+        """Yield links of torchvision's and proven ones together, since no user code sees what they hand on; any other
+        link by itself. Only the former may be recorded apart from their execution."""
+        followed = [site in self._makers or is_librarys(link) for site, link in enumerate(self.links)]
+        for together, sites in itertools.groupby(range(self.start, len(self.links)), followed.__getitem__):
+            if together:
+                first, *_, last = [*sites] * 2
+                yield range(first, last + 1), True
+            else:
+                yield from ((range(site, site + 1), False) for site in sites)
+
+    def _follow(self, twins: Twins, step: range, draws: Sequence[Any]) -> Link:
+        def record(*value: Any) -> Any:
+            for site in step:
+                session.site = site
+                value = run((draws[site],), value)
+            return value if len(value) > 1 else value[0]
+
+        def execute(*value: Any) -> Any:
+            value = run([self.links[site] for site in step], value)
+            return value if len(value) > 1 else value[0]
+
+        return lambda *value: twins.through(execute, record, value, {})
 
 
 def is_librarys(link: Any) -> bool:
