@@ -19,9 +19,7 @@ from .plan import Plan
 from .twins import Following, Twins
 from .undecoded_tensors import decoded
 
-#: Number of samples of a batch whose calls are compared one by one.
-COMPARED = 2
-#: Maximum bytes of a recording that is sent beside its batch; of a larger one, these samples only.
+#: Maximum bytes of a recording that is sent beside its batch; of a larger one, the compared samples only.
 _MOST_BYTES = 1 << 26
 
 
@@ -37,9 +35,12 @@ def executed(
     collate: Callable[[Any], Any],
     dataset: Any,
     plan: Plan,
+    compared: int,
     batched: bool,
 ) -> Made:
     """Make a batch of the samples that ``fetch`` returns. It calls the function that it gets after each sample.
+
+    ``compared`` is the number of samples whose calls are compared one by one.
 
     Raises:
         NotRecordable: the dataset holds other transforms than those the plan was made for; nothing was executed.
@@ -48,7 +49,7 @@ def executed(
     recorders = plan.recorders(dataset, Following)
     with plan.installed(recorders, twins):
         samples = fetch(twins.keep)
-        some = samples[:COMPARED] if batched else [samples]
+        some = samples[:compared] if batched else [samples]
         recorded = [tree.map_leaves(sample, twins.of) for sample in some]
         real = [tree.map_leaves(sample, lambda leaf: _pixels(leaf, twins)) for sample in some]
         with RealRows(twins) as rows:

@@ -155,8 +155,8 @@ class _Requested:
             return Plainly(indices)
         if self._orders.executed:
             self._orders.executed -= 1
-            return AlsoExecuted(indices)
-        return indices
+            return AlsoExecuted(indices, self._orders.compared)
+        return Plainly(indices) if self._orders.held else indices
 
 
 def _batch_in(sent: Sent) -> Any:

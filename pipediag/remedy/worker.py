@@ -66,9 +66,13 @@ class Executed:
 
 
 class AlsoExecuted(NamedTuple):
-    """Request to a worker, in place of indices: make their batch as without the remedy, and record it at once."""
+    """Request to a worker, in place of indices: make their batch as without the remedy, and record it at once.
+
+    ``compared`` is the number of samples whose calls are compared one by one.
+    """
 
     indices: Any
+    compared: int
 
 
 class Plainly(NamedTuple):
@@ -125,7 +129,7 @@ class PackingSide:
         if isinstance(indices, Plainly):
             return AsIs(self._collate(fetched(self.dataset, indices.indices)))
         if isinstance(indices, AlsoExecuted):
-            return self._executed(lambda end: fetched(self.dataset, indices.indices, end=end), batched=True)
+            return self._executed(lambda end: fetched(self.dataset, indices.indices, end=end), indices.compared, True)
         return self._sent(lambda: fetched(self.dataset, indices, self._begin))
 
     def sample(self, index: Any) -> Sent:
@@ -133,7 +137,7 @@ class PackingSide:
         if isinstance(index, Plainly):
             return AsIs(self._collate(self.dataset[index.indices]))
         if isinstance(index, AlsoExecuted):
-            return self._executed(lambda end: self.dataset[index.indices], batched=False)
+            return self._executed(lambda end: self.dataset[index.indices], index.compared, False)
         return self._sent(lambda: self.dataset[index])
 
     def _begin(self) -> None:
@@ -170,9 +174,9 @@ class PackingSide:
             randomness.restore(kept)
         return Unrecorded(self._real(tree.map_leaves(samples, _real)), reason)
 
-    def _executed(self, fetch: Callable[[Any], Any], batched: bool) -> Sent:
+    def _executed(self, fetch: Callable[[Any], Any], compared: int, batched: bool) -> Sent:
         try:
-            made = executed(fetch, self._collate, self.dataset, self._plan, batched)
+            made = executed(fetch, self._collate, self.dataset, self._plan, compared, batched)
         except NotRecordable as error:
             return Unrecorded(self._collate(fetch(lambda samples: None)), f"{NotRecordable.__name__}: {error}")
         return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)

@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchvision.transforms import v2
 
-from pipediag.remedy import certifying
+from pipediag.remedy import certifying, to_device
 from pipediag.remedy.known import Known
 from pipediag.remedy.packed_batch import Packed
+from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.remedied_run import RemediedRun
 
 CPU = torch.device("cpu")
@@ -411,6 +412,31 @@ class TestSpotCheck:
         ours, after = batches_of(loader, stand)
         assert same(ours, plain) and torch.equal(after, state) and not said
         assert stand._check.checked >= 3 and Counting.made.unique().tolist() == [3]
+
+    @pytest.mark.parametrize(("wrong", "why"), [(False, ""), (True, "its first batches found other pixels")])
+    def test_a_known_plan_is_certified_before_anything_moves(
+        self, monkeypatch: pytest.MonkeyPatch, wrong: bool, why: str
+    ) -> None:
+        plan = Plan(pieces=(Piece((0,), 0, ("RandomHorizontalFlip", "ToDtype")),))
+        right = certifying.replay
+        if wrong:
+            monkeypatch.setattr(certifying, "replay", lambda *args: [right(*args)[0] + 1, right(*args)[1]])
+        replays: list[int] = []
+        monkeypatch.setattr(to_device, "replay", lambda *args: replays.append(1) or right(*args))
+        certified: list[Any] = []
+        said, loader = Lines(), make(0, Images(v2.ToDtype(torch.float32)))
+        stand = stand_in(loader, said, planned=plan, certified=certified.append, clock=Still())
+        plain, state = batches_of(make(0, loader.dataset), None)
+        ours, after = batches_of(loader, stand)
+        assert same(ours, plain) and torch.equal(after, state)
+        proof = stand.offloaded.certificate
+        assert proof is not None and proof.passed is not wrong and proof.samples == 48, "an epoch has no more"
+        assert len(replays) == (0 if wrong else 2 * BATCHES - 1)
+        assert len(said) == wrong and why in stand.course.given_up and certified == [stand] * (not wrong)
+        assert [(one.name, one.samples) for one in (*proof.ops, *proof.whole)][1:] == [
+            ("to_dtype", 48),
+            ("whole batches, float32", 48),
+        ]
 
     def test_none_in_the_first_minute(self) -> None:
         clock = Still(1000.0)
