@@ -66,10 +66,10 @@ class SpotChecks:
             return
         self._watched, doubt = True, module.SpotCheck.doubt
 
-        def timed(check: Any) -> str:
+        def timed(*args: Any) -> str:
             began = time.perf_counter()
             try:
-                return str(doubt(check))
+                return str(doubt(*args))
             finally:
                 self.seconds += time.perf_counter() - began
 

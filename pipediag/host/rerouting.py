@@ -34,7 +34,7 @@ from ..remedy.handoff import why_not
 from ..remedy.known import Known
 from ..remedy.remedied_run import Course, RemediedRun
 from ..remedy.saved import SavedPlan
-from ..remedy.summary import class_name, why_nothing
+from ..remedy.summary import class_name, plan_from, why_nothing
 from ..remedy.unmeasured import why_not_moved
 from ..usercode.places import caller
 
@@ -268,6 +268,8 @@ class Rerouting:
                 self._approximate,
                 kept,
                 site.known,
+                None if self._plan is None else plan_from(self._plan, loader.dataset, device),
+                lambda run: self._say_moved(site, run, device, transforms),
                 course,
             )
             if self._plan is not None:
@@ -305,6 +307,9 @@ class Rerouting:
                 self._say_once(site, f"nothing else was moved: {self._not_moved}")
             return
         moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
+        if made.offloaded.certificate is None:
+            self._say_once(site, f"{moved} of the loader at {site.where} will move once its first batches are compared")
+            return
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
         proof = made.offloaded.certificate
         pixels = f"; the pixels are {proof.pixels}" if proof is not None else ""

@@ -103,6 +103,38 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
                     raise NotRecordable(_LATER)
 
 
+class RealRows(_Rows):
+    """The same for real images: they are copied, and the rows are noted of their twins (:mod:`.twins`)."""
+
+    def __init__(self, twins: Any) -> None:
+        super().__init__()
+        self._twins = twins
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            self._follow(func, args, kwargs or {})
+        except NotRecordable as error:
+            NotRecordable.raised -= 1  # nothing is hidden
+            self._twins.lost(str(error))
+            self.tensors.clear()
+        return func(*args, **kwargs or {})
+
+    def twin_of(self, leaf: Any) -> Any:
+        """Return the twin of a part of the batch, or the part itself if it has none."""
+        twin = self._twins.of(leaf)
+        return twin if is_recording(twin) else self.stack_for(leaf)
+
+    def _follow(self, func: Any, args: Any, kwargs: Any) -> None:
+        image = _WRITES.get(func)
+        if image is not None and len(args) > image and is_plain(args[0]):
+            twin = self._twins.of(args[image])
+            if is_recording(twin):
+                self._write(args[0][args[1]] if func is Tensor.__setitem__ else args[0], twin, adds=func in _ADDS)
+                return
+        if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
+            self._check((args, *kwargs.values()))
+
+
 def _row(view: Tensor) -> tuple[Tensor, int] | None:
     """Return the tensor of which ``view`` is exactly one row, and the row's number; None if there is none."""
     whole = view._base

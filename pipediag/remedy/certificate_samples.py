@@ -7,7 +7,7 @@ dataset and the same random state, so objects that keep state from sample to sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -16,14 +16,14 @@ from torchvision.transforms import functional as older
 from ..usercode import randomness, tree
 from ..usercode.places import label
 from .assembling import assembled
+from .fetching import fetched
 from .images import RecordingStack, is_recording
 from .ops import Op
 from .packed_batch import Packed
 from .packing import pack
 from .plan import Place, Plan
-from .recorder import unhidden
+from .recorder import Recorder, unhidden
 from .tape import Call, Tape
-from .worker import fetched
 
 
 class Step(NamedTuple):
@@ -80,21 +80,22 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
     before = randomness.state()
     try:
         recorders = plan.recorders(dataset)
-        by_chance = frozenset(
-            label(link) for _, one in recorders for link in one.links[one.start :] if _may_be_skipped(link)
-        )
         with plan.installed(recorders), unhidden():
             samples = fetched(dataset, indices)
             packed = pack(assembled(collate, samples), plan.fuse)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:
-        owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
-        histories = [_histories(sample, owners) for sample in samples]
-        return Recorded(len(indices), packed, histories, randomness.state(), by_chance=by_chance)
+        made = histories(samples, plan)
+        return Recorded(len(indices), packed, made, randomness.state(), by_chance=skipped_by_chance(recorders))
     randomness.restore(before)
     collate(fetched(dataset, indices))
     return Recorded(len(indices), None, None, randomness.state(), why)
+
+
+def skipped_by_chance(recorders: Iterable[tuple[Any, Recorder]]) -> frozenset[str]:
+    """Return the names of the recorded links that chance may skip."""
+    return frozenset(label(link) for _, one in recorders for link in one.links[one.start :] if _may_be_skipped(link))
 
 
 def _may_be_skipped(link: Any) -> bool:
@@ -102,15 +103,16 @@ def _may_be_skipped(link: Any) -> bool:
     return isinstance(probability, float) and 0 < probability < 1
 
 
-def _histories(sample: Any, owners: dict[int, Place]) -> Any:
-    """Return the sample with histories in place of images; ``owners`` gives the user's own links by the id of each."""
+def histories(samples: Any, plan: Plan) -> list[Any]:
+    """Return recorded samples with histories in place of images."""
+    owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
 
     def leaf(value: Any) -> Any:
         if isinstance(value, RecordingStack):
             return Stacked([leaf(part) for part in value.parts])
         return _history(value.tape, owners) if is_recording(value) else None
 
-    return tree.map_leaves(sample, leaf)
+    return [tree.map_leaves(sample, leaf) for sample in samples]
 
 
 def _history(tape: Tape, owners: dict[int, Place]) -> History:

@@ -37,11 +37,11 @@ def direct(link: Any) -> Draw:
     cls: Any = type(link)
     if not _is_called_plainly(link):
         return _called(link)
-    if cls in _CHAINS and _is_torchs(link.forward):
+    if cls in _CHAINS and is_torchs(link.forward):
         draw = _in_turn([direct(part) for part in _parts(link)])
         return (lambda image: image if _skips(link.p) else draw(image)) if cls is v2.RandomApply else draw
     if isinstance(link, v2.Transform) and cls.forward in (v2.Transform.forward, _RandomApplyTransform.forward):
-        known = _is_torchs(cls, link.check_inputs, link.transform, link._call_kernel)
+        known = is_torchs(cls, link.check_inputs, link.transform, link._call_kernel)
         known = known and not any(map(callable, vars(link).values()))  # user code, which may do anything
         return _Known(link) if known else _Shortened(link)
     return _called(link)
@@ -75,7 +75,7 @@ def _is_called_plainly(link: Any) -> bool:
     return not (link._forward_hooks or link._forward_pre_hooks or "forward" in vars(link))
 
 
-def _is_torchs(*methods: Any) -> bool:
+def is_torchs(*methods: Any) -> bool:
     """Return whether all methods are torch's or torchvision's own."""
     return all(str(getattr(method, "__module__", "")).startswith(("torch.", "torchvision.")) for method in methods)
 

@@ -11,10 +11,11 @@ also in later recordings.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
+import PIL.Image
 import torch
 from PIL import ImageOps
 from torch import Tensor
@@ -38,7 +39,7 @@ from .images import (
     record,
 )
 from .ops import NotRecordable
-from .picture_ops import FUNCTIONS
+from .picture_ops import FUNCTIONS, METHODS
 from .pictures import RecordingPicture, enhancers, image_ops, recorded
 from .tape import session
 
@@ -183,6 +184,8 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None) -> _Make:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if session.twins is not None:
+                return session.twins.through(original, call, args, kwargs)
             instead = functions.get(type(args[0])) if args else None
             return (instead if instead is not None and session.active else original)(*args, **kwargs)
 
@@ -221,6 +224,8 @@ def _mixing(how: str, value: str) -> _Make:
     def make(original: _Function) -> _Function:
         @functools.wraps(original)
         def transform(self: Any, batch: Any, params: Any) -> Any:
+            if session.twins is not None:
+                return session.twins.through(original, transform, (self, batch, params), {})
             if not session.active or not isinstance(batch, RecordingStack):
                 return original(self, batch, params)
             self._check_image_or_video(batch, batch_size=params["batch_size"])
@@ -231,32 +236,81 @@ def _mixing(how: str, value: str) -> _Make:
     return make
 
 
+def _twin_patches() -> Iterator[_Patch]:
+    """Yield the replacements of what records by itself on recording images, but must be told of calls on real ones."""
+    for name in METHODS:
+        yield _Patch(PIL.Image.Image, name, functools.partial(_with_twin, name))
+    for functional, kernels in dispatch._KERNEL_REGISTRY.items():
+        if functional.__name__ in ENCODERS or functional.__name__ in SEVERAL:
+            for cls in kernels.keys() & _REAL:
+                yield _Kernel(kernels, cls, functional)
+
+
+_REAL = {Tensor, tv_tensors.Image, tv_tensors.Mask, PIL.Image.Image}
+
+
+def _with_twin(name: str, original: _Function) -> _Function:
+    def record(twin: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(twin, name)(*args, **kwargs)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        twins = session.twins
+        return original(*args, **kwargs) if twins is None else twins.through(original, record, args, kwargs)
+
+    return call
+
+
 class _Patch:
     """Replacement of a library's function, made when that function is first seen in its place."""
 
-    def __init__(self, owner: Any, name: str, make: _Make) -> None:
+    def __init__(self, owner: Any, name: Any, make: _Make) -> None:
         self._owner, self._name, self._make = owner, name, make
+        self._table = vars(owner)
         self._original: _Function | None = None
         self._replacement: _Function | None = None
 
     def install(self) -> None:
         """Replace the library's own function; leave anybody else's."""
-        now = vars(self._owner).get(self._name)
+        now = self._table.get(self._name)
         if self._original is None and is_native(now, self._owner):
             self._original, self._replacement = now, self._make(now)
         if self._original is not None and now is self._original:
-            setattr(self._owner, self._name, self._replacement)
+            self._put(self._replacement)
 
     def remove(self) -> None:
-        if self._original is not None and vars(self._owner).get(self._name) is self._replacement:
-            setattr(self._owner, self._name, self._original)
+        if self._original is not None and self._table.get(self._name) is self._replacement:
+            self._put(self._original)
+
+    def _put(self, function: Any) -> None:
+        setattr(self._owner, self._name, function)
+
+
+class _Kernel(_Patch):
+    """Replacement of the kernel for real images of one type in torchvision's dispatcher."""
+
+    def __init__(self, kernels: Any, cls: type, functional: _Function) -> None:
+        super().__init__(F, cls, functools.partial(self._with_twin, functional))
+        self._table = kernels
+
+    def _put(self, function: Any) -> None:
+        self._table[self._name] = function
+
+    @staticmethod
+    def _with_twin(functional: _Function, kernel: _Function) -> _Function:
+        @functools.wraps(kernel)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            twins = session.twins
+            return kernel(*args, **kwargs) if twins is None else twins.through(kernel, functional, args, kwargs)
+
+        return call
 
 
 class _Patches:
-    """All replacements. They are in place while any thread records."""
+    """Several replacements. They are in place while any thread records."""
 
-    def __init__(self) -> None:
-        self._all = [_Patch(*patch) for patch in _patches()]
+    def __init__(self, patches: Iterable[_Patch]) -> None:
+        self._all = list(patches)
         self._recordings = 0
 
     def begin(self) -> None:
@@ -273,11 +327,12 @@ class _Patches:
                     patch.remove()
 
 
-_PATCHES = _Patches()
+_PATCHES = _Patches(_Patch(*patch) for patch in _patches())
+_TWIN_PATCHES = _Patches(_twin_patches())
 
 
 @contextmanager
-def recording(refused: frozenset[str] = frozenset(), copies: bool = False) -> Iterator[None]:
+def recording(refused: frozenset[str] = frozenset(), copies: bool = False, twins: Any = None) -> Iterator[None]:
     """Make the functions of torchvision and Pillow record calls on recording images inside the context.
 
     This holds for the calling thread. Recordings can be nested.
@@ -285,11 +340,15 @@ def recording(refused: frozenset[str] = frozenset(), copies: bool = False) -> It
     Args:
         refused: names of functions that are not recorded.
         copies: whether to copy each image, for a dataset that overwrites it.
+        twins: if given, user code gets real images, and the calls are recorded with these images' twins.
     """
     register()
-    with live("functions of torchvision and Pillow"), session.begun(refused, copies):
-        _PATCHES.begin()
+    patches = [_PATCHES] if twins is None else [_PATCHES, _TWIN_PATCHES]
+    with live("functions of torchvision and Pillow"), session.begun(refused, copies, twins), twins or nullcontext():
+        for one in patches:
+            one.begin()
         try:
             yield
         finally:
-            _PATCHES.end()
+            for one in patches:
+                one.end()

@@ -60,7 +60,7 @@ class _Unreadable:
         return cls._retyped(image)
 
     def as_subclass(self, cls: type) -> Any:
-        return _STANDING_FOR.get(cls, RecordingStack)._retyped(self)
+        return retyped(self, cls)
 
     @classmethod
     def _retyped(cls, image: Any) -> Any:
@@ -282,6 +282,11 @@ TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 def itself(image: Any) -> Any:
     """Return the image: recorded in place of a call that changes only the type."""
     return image
+
+
+def retyped(image: Any, cls: type) -> Any:
+    """Return a recording image that stands for the same pixels in a tensor of type ``cls``."""
+    return _STANDING_FOR.get(cls, RecordingStack)._retyped(image)
 
 
 def is_recording(value: Any) -> bool:

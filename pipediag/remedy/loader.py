@@ -61,6 +61,12 @@ class OffloadedLoader(LoaderOnDevice):
     def why(self) -> str:
         return self.feed.why if isinstance(self.feed, ToDevice) else ""
 
+    def evidence(self, batch: Any) -> bytes | None:
+        """Return the evidence of a batch that was executed too, once; None for any other batch."""
+        waiting = self.feed.evidence if isinstance(self.feed, ToDevice) else []
+        number = next((k for k, (of, _) in enumerate(waiting) if of is batch), None)
+        return None if number is None else waiting.pop(number)[1]
+
 
 def offload(
     loader: DataLoader[Any],

@@ -145,14 +145,23 @@ def _begun(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _enhanced(original: Callable[..., Any]) -> Callable[..., Any]:
+    def record(kind: type, picture: Any, factor: float) -> Any:
+        what = _ENHANCERS.get(kind)
+        if what is None:
+            raise NotRecordable(f"{kind.__name__} is not one of Pillow's own enhancers")
+        adjust = getattr(by_torchvision, f"adjust_{what}")
+        return recorded(functools.partial(adjusted, what), adjust)(picture, factor)
+
     @functools.wraps(original)
     def enhance(self: Any, factor: float) -> Any:
+        kind = type(self)
+        if session.twins is not None:
+            plain = functools.partial(original, self)
+            return session.twins.through(
+                lambda picture, factor: plain(factor), functools.partial(record, kind), (self.image, factor), {}
+            )
         if not session.active or not isinstance(self.image, RecordingPicture):
             return original(self, factor)
-        what = _ENHANCERS.get(type(self))
-        if what is None:
-            raise NotRecordable(f"{type(self).__name__} is not one of Pillow's own enhancers")
-        adjust = getattr(by_torchvision, f"adjust_{what}")
-        return recorded(functools.partial(adjusted, what), adjust)(self.image, factor)
+        return record(kind, self.image, factor)
 
     return enhance

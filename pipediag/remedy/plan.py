@@ -89,23 +89,23 @@ class Plan:
         return "\n".join([*(lines or ["nothing moves"]), *undecoded, *(f"- {reason}" for reason in self.reasons)])
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record inside the context as the plan allows."""
+    def recording(self, twins: Any = None) -> Iterator[None]:
+        """Record inside the context as the plan allows, with the ``twins`` of real images if given."""
         with ExitStack() as undo:
-            undo.enter_context(recording(self.refused, self.copies))
+            undo.enter_context(recording(self.refused, self.copies or twins is not None, twins))
             if self.decodes:
                 undo.enter_context(undecoded_pictures())
                 undo.enter_context(undecoded_tensors())
             yield
 
     @contextmanager
-    def installed(self, recorders: Sequence[tuple[Slot, Recorder]]) -> Iterator[None]:
+    def installed(self, recorders: Sequence[tuple[Slot, Recorder]], twins: Any = None) -> Iterator[None]:
         """Record inside the context, with the results of :meth:`recorders` in place of the dataset's transforms."""
-        with self.recording(), in_slots(recorders):
+        with self.recording(twins), in_slots(recorders):
             yield
 
-    def recorders(self, dataset: Any) -> list[tuple[Slot, Recorder]]:
-        """Return the plan's slots in this process's dataset, with a recorder for each.
+    def recorders(self, dataset: Any, kind: type[Recorder] = Recorder) -> list[tuple[Slot, Recorder]]:
+        """Return the plan's slots in this process's dataset, with a recorder of this ``kind`` for each.
 
         Raises:
             NotRecordable: the dataset holds other transforms than those the plan was made for.
@@ -116,7 +116,7 @@ class Plan:
                 slot = slot_at(dataset, piece.path)
             except IndexError:
                 raise NotRecordable("the dataset keeps its transforms elsewhere than when the plan was made") from None
-            recorder = Recorder(slot.get(), piece.start, proven(piece.path, self.own))
+            recorder = kind(slot.get(), piece.start, proven(piece.path, self.own))
             if names(recorder.links) != piece.links:
                 raise NotRecordable("the dataset has other transforms than when the plan was made")
             found.append((slot, recorder))

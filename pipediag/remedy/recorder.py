@@ -135,7 +135,13 @@ def unhidden() -> Iterator[None]:
 
 
 def with_pixels(link: Link, image: Any) -> Any:
-    """Return the result of a link that runs here and now on the image's pixels, as an image that records again."""
+    """Return the result of a link that runs here and now on the image's pixels, as an image that records again.
+
+    Raises:
+        NotRecordable: it runs on a real image too.
+    """
+    if session.of_twin:
+        raise NotRecordable("what it reads has changed since it was proven")
     with session.idle():
         made = link(image.tape.pixels())
     return stood_in(made)

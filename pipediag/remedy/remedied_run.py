@@ -23,7 +23,7 @@ from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
 from .known import Known
 from .loader import OffloadedLoader, offload
-from .plan import moved_links
+from .plan import Plan, moved_links
 from .spotcheck import AFTER, EVERY, SpotCheck
 from .streams.feed import fetches_ahead
 
@@ -62,6 +62,8 @@ class RemediedRun:
         transforms, approximate: as for :func:`pipediag.offload`.
         cached: wraps a loader so that what library calls read and decode is kept; None keeps nothing.
         known: what was found out about datasets with the same transforms, which is not tried again.
+        planned: the plan, if it is known. Its certificate is made from the first batches.
+        certified: called with this run once such a certificate has passed.
         course: continues an earlier loader's.
         every: minimum number of batches between two spot checks.
         after: seconds before the first spot check.
@@ -85,6 +87,8 @@ class RemediedRun:
         approximate: bool = False,
         cached: Callable[[DataLoader[Any]], DataLoader[Any]] | None = None,
         known: Known | None = None,
+        planned: Plan | None = None,
+        certified: Callable[[RemediedRun], None] = lambda run: None,
         course: Course | None = None,
         clock: Clock | None = None,
         every: int = EVERY,
@@ -104,18 +108,20 @@ class RemediedRun:
             twin = twin if cached is None else cached(twin)
             key = known.key(twin.dataset, device, transforms, approximate) if known is not None else None
             found = known.found(key, twin.dataset) if known is not None and key is not None else None
-            if found is None:
-                self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
-                if known is not None and key is not None:
-                    known.note(key, twin.dataset, self.offloaded.plan, self.offloaded.certificate)
-            else:
+            if found is not None:
                 self.offloaded = OffloadedLoader(twin, found.plan, device)
                 self.offloaded.certificate = found.certificate
+            elif planned is not None:
+                self.offloaded = OffloadedLoader(twin, planned, device)
+            else:
+                self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
+        self._known, self._key, self._certified = known, key, certified
+        self._note()
         self._feed = self.offloaded.feed
         self._feed.at_home = True
         self._feed.ahead = fetches_ahead(loader)
         self.links = self._moved()
-        self._check = SpotCheck(self.offloaded, aside, clock or SystemClock(), every, after)
+        self._check = SpotCheck(self.offloaded, clock or SystemClock(), every, after)
         self._began = False
 
     def iterator(self, loader: DataLoader[Any]) -> Iterator[Any]:
@@ -129,6 +135,7 @@ class RemediedRun:
         if self._keeps_workers:  # they keep the loader's settings, the dataset and the transforms that they began with
             gradients = torch.is_grad_enabled() == self._with_gradients
             self._feed.orders.plainly = bool(self.course.given_up) or not gradients
+        self._check.begin()
         kept = torch.get_rng_state(), loader.generator.get_state() if loader.generator is not None else None
         try:
             with self._aside():
@@ -160,7 +167,7 @@ class RemediedRun:
             self.give_up(self._feed.failed)
         if not self.course.given_up and not self._feed.orders.plainly:
             self.course.handed += 1
-            self._check_spot()
+            self._check_spot(batch)
         return batch
 
     def give_up(self, why: str) -> None:
@@ -169,16 +176,27 @@ class RemediedRun:
         self._feed.orders.plainly = True
         self._say(f"back to the plain loader: {why}")
 
-    def _check_spot(self) -> None:
+    def _check_spot(self, batch: Any) -> None:
         if not self.links:
             return
+        certificate = self.offloaded.certificate
         try:
-            self._check.saw(self._feed.orders.latest)
-            why = self._check.doubt() if self._check.due else ""
+            why = self._check.saw(batch)
+            if not why and certificate is None and self.offloaded.certificate is not None:
+                self._note()
+                self._certified(self)
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
         if why:
             self.give_up(why)
+
+    def _note(self) -> None:
+        """Remember what was found out, once there is a certificate for what moves."""
+        offloaded = self.offloaded
+        if offloaded.certificate is None and offloaded.plan.pieces:
+            return
+        if self._known is not None and self._key is not None:
+            self._known.note(self._key, offloaded.loader.dataset, offloaded.plan, offloaded.certificate)
 
     def _is_under_remedy(self, loader: DataLoader[Any]) -> bool:
         """Return whether the next epoch of a loader, which starts new workers, has the remedy."""

@@ -1,7 +1,7 @@
 """Save and load a remedy that was measured to be faster: what it moves, for which loader, and under which versions.
 
-The file holds no code and no proof. ``pipediag run`` tries and certifies the same transforms again, on the run's own
-samples, and continues only if the same links move. This module imports no torch.
+The file holds no code and no proof. ``pipediag run`` certifies the same transforms again, on the run's own batches, and
+moves them only if they are what they were. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class SavedPlan:
         caches: True if what library calls read and decode is kept.
         versions: of pipediag and of the packages whose functions are replayed.
         speedup: as measured, with its interval.
+        pieces: path, start and links of each :class:`pipediag.remedy.plan.Piece`; empty if what moves must be tried
+            again, because code of the user's own must be proven in each process.
+        copies, refused: as in :class:`pipediag.remedy.plan.Plan`.
     """
 
     dataset: str
@@ -59,6 +62,9 @@ class SavedPlan:
     order: int = 0
     versions: dict[str, str] = field(default_factory=dict)
     speedup: dict[str, float | None] = field(default_factory=dict)
+    pieces: tuple[tuple[tuple[int, ...], int, tuple[str, ...]], ...] = ()
+    copies: bool = False
+    refused: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {"pipediag_plan": VERSION, **dataclasses.asdict(self)}

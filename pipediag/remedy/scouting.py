@@ -27,6 +27,7 @@ from ..usercode.places import label, short
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .assembling import assembled
 from .custom import Shapes
+from .fetching import fetched
 from .images import RecordingStack, is_recording
 from .ops import NotRecordable
 from .packing import NoneRecorded, pack
@@ -34,7 +35,6 @@ from .plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
 from .undecoded import is_undecoded
-from .worker import fetched
 
 _DEPTH = 3  # of transforms that are opened
 _NO_IMAGE = "it gets no image that can be recorded"

@@ -1,86 +1,110 @@
-"""Check samples of a running training now and then: what is true of the first samples may not be true of all."""
+"""Compare batches of a running training with their replay: the first ones before anything moves, and some now and then.
+
+What is true of the first samples may not be true of all. A worker makes such a batch as without the remedy while it
+records it (:mod:`.executing`). The loop trains on that, and the replay of the recording is compared with it.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import math
+import pickle
 from typing import Any
 
-from ..loop.copies import plain_twin, wrap_sampler
+from torch import Tensor
+
 from ..measure.clock import Clock
+from ..usercode import tree
+from .certificate_samples import Real, Recorded
 from .certifying import Certificate, certify
 from .loader import OffloadedLoader
-from .trial import witnesses
 
-#: Minimum number of batches between two checks, and number of samples per check.
+#: Minimum number of batches between two checks, and number of samples of each whose calls are compared one by one.
 EVERY, SAMPLES = 500, 2
-#: Fraction of a run's time that checks may take.
+#: Number of samples to compare before anything moves: at most, and at least if an epoch has fewer.
+FIRST, _FEWEST = 64, 8
+#: Maximum share of a run's time for comparing.
 _SHARE = 0.005
 #: Seconds before the first check, which takes some hundred milliseconds.
 AFTER = 60.0
 
 
 class SpotCheck:
-    """Checker that picks samples of passing batches and compares their replay with the CPU's result.
+    """Checker that asks for batches that are executed too, and compares them.
 
-    Separate processes make the samples (:mod:`pipediag.remedy.trial`), so the run's dataset and random numbers do not
-    change. ``aside`` keeps the loaders iterated for this apart from the script's.
+    Without a certificate of the loader, it makes one from the first batches, and nothing moves until then.
     """
 
-    def __init__(
-        self,
-        offloaded: OffloadedLoader,
-        aside: Callable[[], AbstractContextManager[None]],
-        clock: Clock,
-        every: int = EVERY,
-        after: float = AFTER,
-    ) -> None:
+    def __init__(self, offloaded: OffloadedLoader, clock: Clock, every: int = EVERY, after: float = AFTER) -> None:
         self.checked = 0
         self._offloaded = offloaded
-        self._aside = aside
+        self._orders = offloaded.feed.orders
         self._clock = clock
         self._every = every
         self._since = 0
         self._not_before = clock.now() + after
-        self._indices: Any = None
-        self._seeds = random.Random(0)  # independent of the script's generators
+        self._needed = FIRST if offloaded.plan.pieces and offloaded.certificate is None else 0
+        self._first: list[tuple[Real, Recorded]] = []
 
-    def saw(self, indices: Any) -> None:
-        """Note that a batch has been handed to the loop, and the indices that were requested last."""
+    def begin(self) -> None:
+        """Order what a new epoch is to begin with."""
+        if self._needed:
+            seen = self._seen
+            self._needed = seen if seen >= _FEWEST else self._needed
+            missing = self._needed - seen
+            self._orders.executed = math.ceil(missing / (self._offloaded.loader.batch_size or 1))
+            self._orders.compared, self._orders.held = missing, True
+
+    def saw(self, batch: Any) -> str:
+        """Note that a batch is about to be handed to the loop. Return the evidence against the remedy, if any."""
+        evidence = self._offloaded.evidence(batch)
+        if self._needed:
+            return self._collect(batch, evidence)
         self._since += 1
-        self._indices = indices
+        if self._since >= self._every and self._clock.now() >= self._not_before:
+            self._since = 0
+            self._orders.executed, self._orders.compared = 1, SAMPLES
+        return "" if evidence is None else self.doubt(batch, evidence)
 
-    @property
-    def due(self) -> bool:
-        return self._since >= self._every and self._clock.now() >= self._not_before
-
-    def doubt(self) -> str:
-        """Check samples of the latest request, and return the evidence against the remedy; empty if there is none.
-
-        Raises:
-            TrialFailed: the samples could not be made.
-        """
+    def doubt(self, batch: Any, evidence: bytes) -> str:
+        """Compare a batch with the replay of its recording, and return what speaks against the remedy, or ""."""
         began = self._clock.now()
-        loader = plain_twin(self._offloaded.loader)
-        batched = loader.batch_sampler is not None
-        chosen = [list(self._indices)[:SAMPLES]] if batched else [self._indices]
-        wrap_sampler(loader, lambda sampler: chosen)
-        with self._aside():
-            made = witnesses(loader, self._offloaded.plan, SAMPLES, seed=self._seeds.getrandbits(32))
-            certificate = certify(made, self._offloaded.plan, self._offloaded.device)
+        certificate = certify([_pair(batch, evidence)], self._offloaded.plan, self._offloaded.device)
         self.checked += 1
-        self._since = 0
         now = self._clock.now()
         self._not_before = now + (now - began) / _SHARE
-        return _against(certificate)
+        # Unrecorded samples are no failure: training makes them with pixels too.
+        return "" if certificate.unrecorded == certificate.samples else _against(certificate, "a spot check")
+
+    @property
+    def _seen(self) -> int:
+        return sum(recorded.number for _, recorded in self._first)
+
+    def _collect(self, batch: Any, evidence: bytes | None) -> str:
+        if evidence is not None:
+            self._first.append(_pair(batch, evidence))
+        if self._seen < self._needed:
+            return ""
+        self._offloaded.certificate = certify(self._first, self._offloaded.plan, self._offloaded.device)
+        self._needed, self._first, self._orders.held = 0, [], False
+        return _against(self._offloaded.certificate, "the comparison of its first batches")
 
 
-def _against(certificate: Certificate) -> str:
-    """Return the failure in a certificate. Unrecorded samples are no failure: training makes them with pixels too."""
-    if certificate.passed or certificate.unrecorded == certificate.samples:
+def _pair(batch: Any, evidence: bytes) -> tuple[Real, Recorded]:
+    real, recorded = pickle.loads(evidence)
+    return (real if real.batch is not None else real._replace(batch=tree.map_leaves(batch, _on_cpu))), recorded
+
+
+def _on_cpu(leaf: Any) -> Any:
+    return leaf.cpu() if isinstance(leaf, Tensor) else leaf
+
+
+def _against(certificate: Certificate, what: str) -> str:
+    """Return the failure in a certificate, or ""."""
+    if certificate.passed:
         return ""
+    if certificate.unrecorded == certificate.samples:
+        return f"{what} found none that could be recorded: {certificate.why}"
     failed = [verdict.sentence for verdict in (*certificate.ops, *certificate.whole) if not verdict.passed]
     if failed:
-        return f"a spot check found other pixels than the CPU's: {failed[0]}"
-    return "a spot check found other random draws" if certificate.faithful else "a spot check found unrecorded changes"
+        return f"{what} found other pixels than the CPU's: {failed[0]}"
+    return f"{what} found other random draws" if certificate.faithful else f"{what} found unrecorded changes"

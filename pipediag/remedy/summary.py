@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from ..analysis.sentences import together
@@ -13,9 +14,12 @@ from ..session import Apart, Kept, Proof, Remedy
 from ..usercode.constructions import places_of
 from ..usercode.links import links_of
 from .certifying import Certificate, Verdict
+from .decoding import why_not
 from .loader import OffloadedLoader
-from .plan import Plan, moved_links, slot_at
+from .ops import NotRecordable
+from .plan import Piece, Plan, moved_links, slot_at
 from .saved import SavedPlan, versions
+from .triton import available
 
 _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
 
@@ -47,16 +51,37 @@ def told_without_moves(offloaded: OffloadedLoader, cached: DataLoader[Any] | Non
 
 def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> SavedPlan:
     """Return the plan to save, without the script and the speedup."""
-    loader = offloaded.loader
+    loader, plan = offloaded.loader, offloaded.plan
     return SavedPlan(
         dataset=class_name((loader if cached is None else cached).dataset),
         batch_size=loader.batch_size,
         device=offloaded.device.type,
-        moved=tuple(moved_links(offloaded.plan, loader.dataset)),
-        decodes=offloaded.plan.decodes,
+        moved=tuple(moved_links(plan, loader.dataset)),
+        decodes=plan.decodes,
         caches=cached is not None,
         versions=versions(),
+        pieces=() if plan.own else tuple((piece.path, piece.start, piece.links) for piece in plan.pieces),
+        copies=plan.copies,
+        refused=tuple(sorted(plan.refused)),
     )
+
+
+def plan_from(saved: SavedPlan, dataset: Any, device: torch.device) -> Plan | None:
+    """Return the plan that was saved; None if that must be found out again, for example for another dataset."""
+    if not saved.pieces or (saved.decodes and why_not(device)):
+        return None
+    plan = Plan(
+        pieces=tuple(Piece(*piece) for piece in saved.pieces),
+        fuse=available(device),
+        decodes=saved.decodes,
+        copies=saved.copies,
+        refused=frozenset(saved.refused),
+    )
+    try:
+        plan.recorders(dataset)
+    except NotRecordable:
+        return None
+    return plan
 
 
 def class_name(obj: Any) -> str:

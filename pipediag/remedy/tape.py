@@ -147,16 +147,19 @@ class _Session(threading.local):
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
     number = 0  # identifies the recording in this process
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
+    twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
+    of_twin = False  # True while a call is recorded that runs on a real image too
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
     stood = 0  # number of images replaced so far
     settled = 0  # number of images whose pixels were needed so far
     why = ""  # what needed the first one of the batch
 
     @contextmanager
-    def begun(self, refused: frozenset[str], copies: bool) -> Iterator[None]:
+    def begun(self, refused: frozenset[str], copies: bool, twins: Any = None) -> Iterator[None]:
         """Record inside the context; afterwards go on with the recording around it, if any."""
         before = dict(vars(self))
-        self.__dict__.update(active=True, site=0, refused=refused, copies=copies, seen=None, dictation=None)
+        self.__dict__.update(active=twins is None, site=0, refused=refused, copies=copies, seen=None, dictation=None)
+        self.twins = twins
         self.number = next(_NUMBERS)
         try:
             yield
@@ -173,6 +176,16 @@ class _Session(threading.local):
             yield
         finally:
             self.active = before
+
+    @contextmanager
+    def of_twins(self) -> Iterator[None]:
+        """Record a call on twins inside the context."""
+        before = self.active, self.twins, self.live, self.of_twin
+        self.active, self.twins, self.live, self.of_twin = True, None, False, True
+        try:
+            yield
+        finally:
+            self.active, self.twins, self.live, self.of_twin = before
 
     @contextmanager
     def going_on(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from .ring import Ring
 from .streams.feed import Feed, Orders, with_settings
 from .streams.handover import Ready, moved
 from .streams.labels import labelled
-from .worker import AsIs, PackingSide, Plainly, Sent, Unrecorded, handed_on, packing
+from .worker import AlsoExecuted, AsIs, Executed, PackingSide, Plainly, Sent, Unrecorded, handed_on, packing
 
 #: Number of a worker's slots for batches that are being copied, in addition to those in transit.
 _HELD = 3
@@ -38,12 +38,14 @@ class ToDevice(Feed):
     Attributes:
         unrecorded: number of batches so far that the workers had to make with pixels.
         why: the reason for the last of them.
+        evidence: of each batch that was executed too, and is not handed over yet; with the batch.
     """
 
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
         super().__init__(loader, device)
         self.unrecorded = 0
         self.why = ""
+        self.evidence: list[tuple[Any, bytes]] = []
         self._loader = loader
         self._plan = plan
         self._twin: DataLoader[Any] | None = None
@@ -54,6 +56,7 @@ class ToDevice(Feed):
         self._repeats = GraphCache(device)
 
     def begin(self) -> Iterator[Sent]:
+        self.evidence.clear()
         self.orders.stale = any(link.stale() for link in self._plan.moved.values())
         if self.orders.stale:
             self.why = "your own code that was moved has changed since it was proven"
@@ -67,6 +70,12 @@ class ToDevice(Feed):
         self._repeats.capture()
 
     def arrive(self, sent: Sent) -> Ready:
+        ready = self._arrived(sent)
+        if isinstance(sent, Executed):
+            self.evidence.append((ready.batch, sent.evidence))
+        return ready
+
+    def _arrived(self, sent: Sent) -> Ready:
         self._there = None
         if isinstance(sent, AsIs) and self.at_home:
             pins = self._loader.pin_memory and torch.cuda.is_available()
@@ -141,12 +150,17 @@ class _Requested:
         return self
 
     def __next__(self) -> Any:
-        indices = self._orders.latest = next(self._indices)
-        return Plainly(indices) if self._orders.plainly or self._orders.stale else indices
+        indices = next(self._indices)
+        if self._orders.plainly or self._orders.stale:
+            return Plainly(indices)
+        if self._orders.executed:
+            self._orders.executed -= 1
+            return AlsoExecuted(indices, self._orders.compared)
+        return Plainly(indices) if self._orders.held else indices
 
 
 def _batch_in(sent: Sent) -> Any:
-    return sent.batch if isinstance(sent, (Unrecorded, AsIs)) else sent
+    return sent if isinstance(sent, Packed) else sent.batch
 
 
 def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:

@@ -18,6 +18,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..usercode import randomness, tree
 from ..usercode.slots import Slot
 from .assembling import assembled
+from .executing import executed
+from .fetching import fetched
 from .images import is_recording, real
 from .ops import NotRecordable
 from .packed_batch import Packed
@@ -52,25 +54,34 @@ class AsIs:
         return AsIs(pin_memory(self.batch, device))
 
 
+@dataclass
+class Executed:
+    """Batch that the worker made as without the remedy while it recorded it: see :mod:`pipediag.remedy.executing`."""
+
+    batch: Any  # packed if there is a ring
+    evidence: bytes
+
+    def pin_memory(self, device: Any = None) -> Executed:
+        return replace(self, batch=pin_memory(self.batch, device))
+
+
+class AlsoExecuted(NamedTuple):
+    """Request to a worker, in place of indices: make their batch as without the remedy, and record it at once.
+
+    ``compared`` is the number of samples whose calls are compared one by one.
+    """
+
+    indices: Any
+    compared: int
+
+
 class Plainly(NamedTuple):
     """Request to a worker, in place of indices: make their batch as without the remedy."""
 
     indices: Any
 
 
-Sent = Packed | Unrecorded | AsIs
-
-
-def fetched(dataset: Any, indices: Sequence[Any], begin: Callable[[], None] = lambda: None) -> Any:
-    """Return samples as torch's loader fetches them; ``begin`` is called before each that is fetched alone."""
-    many = getattr(dataset, "__getitems__", None)
-    if many is not None:
-        return many(indices)
-    samples = []
-    for index in indices:
-        begin()
-        samples.append(dataset[index])
-    return samples
+Sent = Packed | Unrecorded | AsIs | Executed
 
 
 class PackedCollate:
@@ -106,6 +117,7 @@ class PackingSide:
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
         self.dataset = dataset
         self._collate = collate
+        self._ring = ring
         self._packed = PackedCollate(collate, ring)
         self._real = collate if ring is None else self._packed
         self._plan = plan
@@ -116,12 +128,16 @@ class PackingSide:
         """Return a batch, already collated."""
         if isinstance(indices, Plainly):
             return AsIs(self._collate(fetched(self.dataset, indices.indices)))
+        if isinstance(indices, AlsoExecuted):
+            return self._executed(lambda end: fetched(self.dataset, indices.indices, end=end), indices.compared, True)
         return self._sent(lambda: fetched(self.dataset, indices, self._begin))
 
     def sample(self, index: Any) -> Sent:
         """Return one sample, for a loader without batching."""
         if isinstance(index, Plainly):
             return AsIs(self._collate(self.dataset[index.indices]))
+        if isinstance(index, AlsoExecuted):
+            return self._executed(lambda end: self.dataset[index.indices], index.compared, False)
         return self._sent(lambda: self.dataset[index])
 
     def _begin(self) -> None:
@@ -157,6 +173,13 @@ class PackingSide:
         elif session.settled == settled:  # the collate function has drawn
             randomness.restore(kept)
         return Unrecorded(self._real(tree.map_leaves(samples, _real)), reason)
+
+    def _executed(self, fetch: Callable[[Any], Any], compared: int, batched: bool) -> Sent:
+        try:
+            made = executed(fetch, self._collate, self.dataset, self._plan, compared, batched)
+        except NotRecordable as error:
+            return Unrecorded(self._collate(fetch(lambda samples: None)), f"{NotRecordable.__name__}: {error}")
+        return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
         """Return the recorders, made anew if the dataset has other transforms than for the last batch."""

@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchvision.transforms import v2
 
-from pipediag.remedy import certifying
+from pipediag.remedy import certifying, to_device
 from pipediag.remedy.known import Known
 from pipediag.remedy.packed_batch import Packed
+from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.remedied_run import RemediedRun
 
 CPU = torch.device("cpu")
@@ -390,7 +391,52 @@ class TestSpotCheck:
         ours = list(stand.begun())
         torch.manual_seed(3)
         assert same(ours, list(NATIVE(make(0)))), "the run's random numbers have changed"
-        assert stand._check.checked == 3 and not said
+        assert stand._check.checked == 2 and not said
+
+    @WORKERS
+    def test_nothing_runs_but_what_the_plain_script_runs(self, workers: int, persistent: bool) -> None:
+        """Not even where samples are checked; those are the plain loader's, bit by bit."""
+
+        class Counting(Images):
+            made = torch.zeros(4 * BATCHES, dtype=torch.int64).share_memory_()
+
+            def __getitem__(self, index: int) -> tuple[Tensor, int]:
+                self.made[index] += 1
+                return super().__getitem__(index)
+
+        said = Lines()
+        loader = make(workers, Counting(v2.ToDtype(torch.float32)), persistent_workers=persistent)
+        plain, state = batches_of(make(workers, loader.dataset, persistent_workers=persistent), None)
+        stand = stand_in(loader, said, clock=Still(), every=3, after=0.0)
+        Counting.made.zero_()
+        ours, after = batches_of(loader, stand)
+        assert same(ours, plain) and torch.equal(after, state) and not said
+        assert stand._check.checked >= 3 and Counting.made.unique().tolist() == [3]
+
+    @pytest.mark.parametrize(("wrong", "why"), [(False, ""), (True, "its first batches found other pixels")])
+    def test_a_known_plan_is_certified_before_anything_moves(
+        self, monkeypatch: pytest.MonkeyPatch, wrong: bool, why: str
+    ) -> None:
+        plan = Plan(pieces=(Piece((0,), 0, ("RandomHorizontalFlip", "ToDtype")),))
+        right = certifying.replay
+        if wrong:
+            monkeypatch.setattr(certifying, "replay", lambda *args: [right(*args)[0] + 1, right(*args)[1]])
+        replays: list[int] = []
+        monkeypatch.setattr(to_device, "replay", lambda *args: replays.append(1) or right(*args))
+        certified: list[Any] = []
+        said, loader = Lines(), make(0, Images(v2.ToDtype(torch.float32)))
+        stand = stand_in(loader, said, planned=plan, certified=certified.append, clock=Still())
+        plain, state = batches_of(make(0, loader.dataset), None)
+        ours, after = batches_of(loader, stand)
+        assert same(ours, plain) and torch.equal(after, state)
+        proof = stand.offloaded.certificate
+        assert proof is not None and proof.passed is not wrong and proof.samples == 48, "an epoch has no more"
+        assert len(replays) == (0 if wrong else 2 * BATCHES - 1)
+        assert len(said) == wrong and why in stand.course.given_up and certified == [stand] * (not wrong)
+        assert [(one.name, one.samples) for one in (*proof.ops, *proof.whole)][1:] == [
+            ("to_dtype", 48),
+            ("whole batches, float32", 48),
+        ]
 
     def test_none_in_the_first_minute(self) -> None:
         clock = Still(1000.0)
@@ -425,7 +471,7 @@ class TestSpotCheck:
 
         monkeypatch.setattr(certifying, "replay", wrong)
         assert sorted(labels(stand.begun())) == list(range(4 * BATCHES))
-        assert stand.course.handed == 4 and "other pixels" in stand.course.given_up
+        assert stand.course.handed == 5 and "other pixels" in stand.course.given_up
         assert said == [f"back to the plain loader: {stand.course.given_up}"]
 
     def test_a_failed_check_ends_the_remedy_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,7 +483,7 @@ class TestSpotCheck:
         def refuse(*args: Any, **kwargs: Any) -> Any:
             raise OSError("no process")
 
-        monkeypatch.setattr("pipediag.remedy.spotcheck.witnesses", refuse)
+        monkeypatch.setattr("pipediag.remedy.spotcheck.certify", refuse)
         seen += labels(iterator)
         assert sorted(seen) == list(range(4 * BATCHES))
-        assert stand.course.given_up == "a spot check failed with OSError: no process" and stand.course.handed == 2
+        assert stand.course.given_up == "a spot check failed with OSError: no process" and stand.course.handed == 3

@@ -192,6 +192,37 @@ class TestPlan:
         assert ours == Trained().plainly(lambda training: two_subsets(training, 0))
         assert len(ours.moved) == 1 and not ours.warned
 
+    @pytest.mark.parametrize("workers", [0, 1])
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_what_moves_is_certified_on_the_first_batches(
+        self, monkeypatch: pytest.MonkeyPatch, workers: int, persistent: bool
+    ) -> None:
+        """Nothing is tried: no code of the script's runs that does not run in the plain script."""
+
+        def refuse(*args: Any, **kwargs: Any) -> None:
+            raise AssertionError("it tries")
+
+        monkeypatch.setattr("pipediag.remedy.trial.tried", refuse)
+
+        def script(training: Trained) -> None:
+            loader = DataLoader(
+                Images(), 4, shuffle=True, num_workers=workers, persistent_workers=persistent and workers > 0
+            )
+            for _ in range(4):
+                training.epoch(loader)
+
+        plan = dataclasses.replace(self.plan(0), pieces=(((0,), 0, ("RandomHorizontalFlip",)),))
+        ours = Trained().under_remedy(script, plan=plan)
+        assert ours == Trained().plainly(script) and not ours.warned
+        first, second = ours.said
+        assert first.startswith("RandomHorizontalFlip of the loader at ") and first.endswith("batches are compared")
+        assert second == ours.moved[0] and "to cpu: RandomHorizontalFlip; the pixels are equal" in second
+
+    def test_of_other_transforms_is_refused(self) -> None:
+        plan = dataclasses.replace(self.plan(0), pieces=(((0,), 0, ("RandomVerticalFlip",)),), moved=(("Other", "0"),))
+        with pytest.raises(RunOver, match="the plan moves Other, of this loader moves RandomHorizontalFlip"):
+            Trained().under_remedy(train, plan=plan)
+
     def test_of_a_loader_that_is_not_there(self) -> None:
         ours = Trained().under_remedy(lambda training: two_subsets(training, 0), plan=self.plan(2))
         assert ours == Trained().plainly(lambda training: two_subsets(training, 0))

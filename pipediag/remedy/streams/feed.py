@@ -24,12 +24,16 @@ class Orders:
     Attributes:
         plainly: True if without the remedy, from the next request to a worker on.
         stale: True if so because the user's own code that was moved has changed.
-        latest: the indices of the latest request, for feeds that see them.
+        executed: number of batches, from the next request on, that are executed too, to be compared.
+        compared: number of samples of each of these whose calls are compared one by one.
+        held: True if the batches after these are made without the remedy, until the comparison is done.
     """
 
     plainly: bool = False
     stale: bool = False
-    latest: Any = None
+    executed: int = 0
+    compared: int = 0
+    held: bool = False
 
 
 class Feed:

@@ -1,0 +1,75 @@
+"""Make a batch exactly as without the remedy, and record it at once, as evidence for a certificate.
+
+User code runs once, on real images (:mod:`.twins`), and the loop trains on what it makes. The process that trains
+replays the recording and compares it with that batch (:mod:`.certifying`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..usercode import randomness, tree
+from .assembling import RealRows
+from .certificate_samples import Real, Recorded, histories, skipped_by_chance, tensor_of
+from .images import is_recording
+from .packing import pack
+from .plan import Plan
+from .twins import Following, Twins
+from .undecoded_tensors import decoded
+
+#: Maximum bytes of a recording that is sent beside its batch; of a larger one, the compared samples only.
+_MOST_BYTES = 1 << 26
+
+
+class Made(NamedTuple):
+    """A batch, and the pickled evidence."""
+
+    batch: Any
+    evidence: bytes
+
+
+def executed(
+    fetch: Callable[[Callable[[list[Any]], None]], Any],
+    collate: Callable[[Any], Any],
+    dataset: Any,
+    plan: Plan,
+    compared: int,
+    batched: bool,
+) -> Made:
+    """Make a batch of the samples that ``fetch`` returns. It calls the function that it gets after each sample.
+
+    ``compared`` is the number of samples whose calls are compared one by one.
+
+    Raises:
+        NotRecordable: the dataset holds other transforms than those the plan was made for; nothing was executed.
+    """
+    twins = Twins()
+    recorders = plan.recorders(dataset, Following)
+    with plan.installed(recorders, twins):
+        samples = fetch(twins.keep)
+        some = samples[:compared] if batched else [samples]
+        recorded = [tree.map_leaves(sample, twins.of) for sample in some]
+        real = [tree.map_leaves(sample, lambda leaf: _pixels(leaf, twins)) for sample in some]
+        with RealRows(twins) as rows:
+            batch = collate(samples)
+    state, number = randomness.state(), len(samples) if batched else 1
+    drawn = state if twins.deviating is None else twins.deviating
+    try:
+        with plan.recording():
+            packed = pack(tree.map_leaves(batch, rows.twin_of), plan.fuse)
+            small = packed.memory.nbytes <= _MOST_BYTES
+            if not small:
+                packed = pack(recorded, plan.fuse)
+        told = Recorded(number, packed, histories(recorded, plan), drawn, by_chance=skipped_by_chance(recorders))
+        evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        why = twins.why or f"{type(error).__name__}: {error}"
+        evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
+    return Made(tree.map_leaves(batch, decoded), evidence)
+
+
+def _pixels(leaf: Any, twins: Twins) -> Any:
+    """Return a copy of an image with a twin; None for anything else."""
+    return tensor_of(leaf).clone() if is_recording(twins.of(leaf)) else None
