@@ -46,8 +46,8 @@ class Suite:
         args, ways, shell = self._args, self._args.ways, _BY_COMMAND in text
         if number is not None:
             shell = takes_part(args.seed, number, args.shell, "shell")
-            if not takes_part(args.seed, number, args.planned, "plan"):
-                ways = [way for way in ways if way != "plan"]
+            if not takes_part(args.seed, number, args.planned, "analyze"):
+                ways = [way for way in ways if way != "analyze"]
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
         patience = args.patience * (2 if shell else 1)
@@ -117,7 +117,7 @@ def _show_shrunk(suite: Suite, parts: Parts, out: Path) -> None:
 def _summary(results: list[Result], seconds: float) -> str:
     acted = Counter(what for one in results for what in one.acted)
     differ = sum(bool(one.difference) for one in results)
-    words = ", ".join(f"{acted[what]} {what}" for what in ("moved", "kept", "planned", "nearly"))
+    words = ", ".join(f"{acted[what]} {what}" for what in ("moved", "kept", "planned", "nearly", "failed"))
     each = sum(one.seconds for one in results) / max(1, len(results))
     return (
         f"{len(results)} scripts in {seconds:.0f} s ({each:.1f} s each), of which {words}: {differ} with a difference"
@@ -129,14 +129,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scripts", type=int, default=100, help="how many are invented")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at the same time")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=["run", "cache", "plan"],
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=["run", "cache", "plan", "analyze"],
                         help=f"of {', '.join(WAYS)}; plain checks the suite: a second plain run")  # fmt: skip
     parser.add_argument("--first", action="store_true", help="stop at the first difference, and shrink its script")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the scripts to run")
     parser.add_argument("--kept", type=Path, help="a folder with scripts, in place of invented ones")
     parser.add_argument("--names", nargs="+", help="with --kept: only these scripts")
     parser.add_argument("--shell", type=float, default=0.0, help="share that runs by the real command line")
-    parser.add_argument("--planned", type=float, default=_PLANNED, help="share that is analysed for a plan")
+    parser.add_argument(
+        "--planned", type=float, default=_PLANNED, help="share that is analysed for a plan, which takes 15 s"
+    )
     parser.add_argument("--without", action="append", default=[], help="leave out an option of the parts; repeatable")
     parser.add_argument("--time", type=float, default=float("inf"), help="begin no script after these seconds")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds after which a run hangs")

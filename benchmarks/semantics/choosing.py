@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from .compose import OPEN_ENDED, Parts, kind_of, stages_of
-from .parts import CHOICES, CURRICULUM, FILES, SEVERAL, STATES
+from .parts import CHOICES, CURRICULUM, FILES, SEVERAL, STATES, WITH_BOXES
 
 #: A spawned worker imports torch anew, so only this share of what asks for one gets it.
 _SPAWNED = 0.15
@@ -66,6 +66,13 @@ def settled(parts: Parts) -> Parts:
         p["pil"] = ()
     if p["source"] == "npz":
         p["opened"] = p["opened"] if p["opened"] in ("helper", "imported") else "open"
+    if p["call"] == "boxes":
+        p.update(library="v2", convert="pil" if p["convert"] == "pil" else "tensor", where="before")
+        p["pil"], p["ten"] = (tuple(one for one in p[name] if one in WITH_BOXES) for name in ("pil", "ten"))
+        if kind_of(p) == "u8" and p["source"] != "tensor":
+            p["opened"] = "open"
+    if "crops" in p["ten"]:
+        p["ten"] = (*(one for one in p["ten"] if one != "crops"), "crops")
     if p["call"] in ("collate", "wrapped"):
         p["sample"] = "pair"
     if p["collate"] == "lists":
@@ -74,6 +81,10 @@ def settled(parts: Parts) -> Parts:
         p["collate"] = "default"
     if p["sampler"] == "unbatched":
         p.update(collate="default", last="keep", call="compose" if p["call"] == "collate" else p["call"])
+    if p["source"] == "iterable" and p["loop"] == "deleted":
+        p["loop"] = "plain"
+    if p["sampler"] in ("stateful", "drawn", "ranks") and p["loop"] in ("twice", "lookahead"):
+        p["loop"] = "plain"
     if p["generator"] == "own" and p["sampler"] not in ("shuffle", "none"):
         p["generator"] = "none"
     # Which worker has got how far is a matter of time.
@@ -95,7 +106,9 @@ def settled(parts: Parts) -> Parts:
         p.update(workers="1", lasting="persistent", form="main", rebuilt="", beside="one")
         p["loop"] = p["loop"] if p["loop"] in ("plain", "accumulate", "kept", "inplace", "exit") else "plain"
         p["state"] = tuple(one for one in p["state"] if one not in ("closure", "own", "function"))
-        p["ten"] = tuple(one for one in p["ten"] if one != "generator")
+        p["ten"] = tuple(one for one in p["ten"] if one not in ("generator", "lambda"))
+        p["pil"] = tuple(one for one in p["pil"] if one != "lambda")
+        p["collate"] = "default" if p["collate"] == "closure" else p["collate"]
     if p["rebuilt"]:
         p["lasting"] = ""
     if p["loop"] == "twice" and p["lasting"]:
@@ -106,7 +119,7 @@ def settled(parts: Parts) -> Parts:
     stages = stages_of(p)
     fitting = {
         "indices": p["sampler"] == "subset",
-        "epoch": p["sampler"] == "own",
+        "epoch": p["sampler"] in ("own", "ranks"),
         "grow": p["sampler"] in ("none", "shuffle") and p["generator"] == "none",
         "transform": p["call"] not in ("item", "collate", "two", "function"),
         "note": p["call"] not in ("item", "two"),

@@ -14,7 +14,7 @@ from .parts import CURRICULUM, FILES, PIL, STATES, TENSORS, State
 Parts = dict[str, str | tuple[str, ...]]
 
 #: Loops after which the number of calls depends on how far the workers had got.
-OPEN_ENDED = ("break", "peek", "twice", "finally", "error", "try")
+OPEN_ENDED = ("break", "peek", "twice", "finally", "error", "try", "endless", "deleted", "caught")
 _OWN = Path(__file__).with_name("own.py")
 _IMPORTS = """
 import argparse
@@ -33,6 +33,8 @@ import torchvision
 from PIL import Image, ImageChops, ImageEnhance, ImageOps
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
 from torch.utils.data import SubsetRandomSampler, WeightedRandomSampler, default_collate, get_worker_info, random_split
+from torch.utils.data.distributed import DistributedSampler
+from torchvision import tv_tensors
 from torchvision.transforms import functional as TF
 
 import helper
@@ -47,6 +49,11 @@ _SOURCES = {
     "list": ("self.rows = (pixels(n).transpose(0, 3, 1, 2) / 255).tolist()", "x = torch.tensor(self.rows[i])"),
     "drawn": ("", "x = torch.from_numpy(np.random.default_rng(i).random((3, 12, 14), dtype=np.float32))"),
     "pictures": ("self.pictures = [Image.fromarray(one) for one in pixels(n)]", "x = self.pictures[i]"),
+    "handle": (
+        "pixels(n).tofile('pixels.bin')\nself.handle = None",
+        "if self.handle is None:\n    self.handle = open('pixels.bin', 'rb')\n"
+        "self.handle.seek(504 * i)\nx = Image.frombytes('RGB', (14, 12), self.handle.read(504))",
+    ),
     "iterable": ("self.pixels = torch.from_numpy(pixels(n).transpose(0, 3, 1, 2).copy())", "x = self.pixels[i] / 255"),
 }
 _OPENS = {
@@ -69,6 +76,10 @@ _CALLS = {
     "joint": "x, y = self.transform(x, y)",
     "two": "x = self.second(self.first(x))",
     "item": "x = make_transform()(x)",
+    "boxes": (
+        "box = tv_tensors.BoundingBoxes([[1, 2, 7, 9]], format='XYXY', canvas_size=(12, 14))\n"
+        "x, box = self.transform(x, box)\ny = y + int(box.sum())"
+    ),
     "collate": "",
     "wrapped": "",
 }
@@ -88,6 +99,7 @@ _COLLATES = {
     "inplace": "collate_in_place",
     "lists": "collate_listed",
     "object": "Collate()",
+    "closure": "counting_collate()",
 }
 _SAMPLERS = {
     "none": "",
@@ -97,6 +109,10 @@ _SAMPLERS = {
     "own": "sampler=sampler",
     "batches": "batch_sampler=BatchSampler(RandomSampler(dataset), 5, False)",
     "unbatched": "batch_size=None",
+    "stateful": "sampler=sampler",
+    "drawn": "sampler=sampler",
+    "ranks": "sampler=sampler",
+    "seeded": "sampler=RandomSampler(dataset, generator=torch.Generator().manual_seed(2))",
     "replacement": "sampler=RandomSampler(dataset, replacement=True, num_samples=12)",
 }
 _PATCHES = {
@@ -104,6 +120,14 @@ _PATCHES = {
     "resize": "torchvision.transforms.functional.resize",
     "rotate": "Image.Image.rotate",
     "open": "Image.open",
+}
+#: What makes the sampler of that name.
+_MADE_SAMPLERS = {
+    "subset": "SubsetRandomSampler(list(range(0, N, 2)) + [5, 11, 13])",
+    "own": "OwnSampler(N)",
+    "stateful": "StatefulSampler(N)",
+    "drawn": "DrawnSampler(N)",
+    "ranks": "DistributedSampler(dataset, 2, 0)",
 }
 #: Names by which the loop hands its objects to the dataset.
 _HANDED = {"config": "cfg", "value": "value", "closure": "reads", "shared": "level"}
@@ -113,7 +137,7 @@ _SPLIT = "train, val = random_split(dataset, [12, 4])"
 def kind_of(parts: Parts) -> str:
     """Return what the source gives: a picture (pil), a tensor of bytes (u8) or of floats (f32)."""
     source = parts["source"]
-    if source in ("array", "pictures"):
+    if source in ("array", "pictures", "handle"):
         return "pil"
     if source in ("png", "jpeg", "gifs"):
         return "u8" if parts["opened"] == "torchvision" else "pil"
@@ -198,6 +222,7 @@ def _transform(p: Parts) -> str:
         "two": f"{_composed(stages[:half])}, {_composed(stages[half:])}",
         "joint": f"Joint([{', '.join(stages)}])",
         "own": f"Chain([{', '.join(stages)}])",
+        "nested": f"T.Compose([{_composed(stages[:half])}, {_composed(stages[half:])}])",
         "sequential": f"torch.nn.Sequential({', '.join(stages)})",
     }
     call = "own" if p["call"] == "sequential" and not _are_modules(p) else str(p["call"])
@@ -255,6 +280,8 @@ def _stage(p: Parts, number: int) -> str:
         return f"stage_{number}"
     if p["call"] == "two":
         return f"transform[{int(number >= half)}].transforms[{number - half * (number >= half)}]"
+    if p["call"] == "nested":
+        return f"transform.transforms[{int(number >= half)}].transforms[{number - half * (number >= half)}]"
     if p["call"] == "sequential" and _are_modules(p):
         return f"transform[{number}]"
     return f"transform.transforms[{number}]"
@@ -279,12 +306,13 @@ def _loader(p: Parts, dataset: str, order: str, generator: bool = False) -> str:
         "persistent_workers=True": p["lasting"],
         f"multiprocessing_context='{p['context']}'": p["context"],
         f"prefetch_factor={p['prefetch']}": p["prefetch"],
-        "worker_init_fn=seed_worker": p["init"],
+        "worker_init_fn=seed_worker": p["init"] == "seeded",
+        "worker_init_fn=note_on_dataset": p["init"] == "dataset",
         "drop_last=True": p["last"] == "drop" and sized,
         "generator=generator": generator,
         f"collate_fn={collate}": collate,
     }
-    return f"DataLoader({', '.join([dataset, *(word for word, holds in words.items() if holds)])})"
+    return f"{p['loader']}({', '.join([dataset, *(word for word, holds in words.items() if holds)])})"
 
 
 def _making(p: Parts) -> tuple[list[str], list[str]]:
@@ -312,12 +340,11 @@ def _body(p: Parts) -> str:
     lines += ["args = argparse.Namespace(epoch=0)", *(state.before for state in _states(p))]
     lines += [] if p["call"] == "function" else ["transform = make_transform()"]
     lines += data
-    lines += ["sampler = SubsetRandomSampler(list(range(0, N, 2)) + [5, 11, 13])"] if p["sampler"] == "subset" else []
-    lines += ["sampler = OwnSampler(N)"] if p["sampler"] == "own" else []
+    lines += [f"sampler = {_MADE_SAMPLERS[str(p['sampler'])]}"] if p["sampler"] in _MADE_SAMPLERS else []
     lines += ["generator = torch.Generator().manual_seed(11)"] if p["generator"] == "own" else []
     lines += loaders if not p["rebuilt"] or p["loop"] == "peek" else []
     lines += ["model = torch.nn.Linear(48, 1)", "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)"]
-    lines += [_steps(p), "kept = []" if p["loop"] == "kept" else ""]
+    lines += [_steps(p), {"kept": "kept = []", "endless": "batches = None"}.get(str(p["loop"]), "")]
     lines += ["saw('peek', next(iter(loader)))"] if p["loop"] == "peek" else []
     epoch = [*_patch(p), *edits, *(loaders if p["rebuilt"] else []), *_loop(p)]
     epoch += (
@@ -362,11 +389,12 @@ def _patch(p: Parts) -> list[str]:
 def _steps(p: Parts) -> str:
     """Return the functions that a loop does its steps with."""
     loss = [
-        "batch = batch['samples']" if p["collate"] == "object" else "",
+        "batch = batch['samples']" if p["collate"] in ("object", "closure") else "",
         "batch = default_collate(batch)" if p["collate"] == "lists" else "",
         f"x, y = {_SAMPLES[str(p['sample'])][1]}",
         "x = x[0]" if p["call"] == "views" else "",
         "x, y = x.reshape(-1, *x.shape[-3:]), torch.as_tensor(y, dtype=torch.float32).reshape(-1)",
+        "y = y.repeat_interleave(max(1, len(x) // len(y)))",
         "x.mul_(0.5)" if p["loop"] == "inplace" else "",
         "x = torch.nn.functional.adaptive_avg_pool2d(x.float(), 4).flatten(1)",
         "return ((model(x).squeeze(1) - y) ** 2).mean()",
@@ -395,7 +423,7 @@ def _loop(p: Parts) -> list[str]:
         "if step == 1:\n    evaluate()" if p["beside"] == "validation" else "",
         "saw('extra', extra)\nstep_on(extra)" if both else "",
         "if step == 1 and epoch < 2:\n    break" if loop == "break" else "",
-        "if epoch == 1 and step == 1:\n    raise KeyError('stopped')" if loop == "finally" else "",
+        "if epoch == 1 and step == 1:\n    raise KeyError('stopped')" if loop in ("finally", "caught") else "",
     )
     each = f"for step, batch in enumerate({'zip(loader, other)' if both else 'loader'}):\n{work}"
     caught = "except ValueError as error:\n    saw('failed', str(error).splitlines()[-1])"
@@ -409,6 +437,15 @@ def _loop(p: Parts) -> list[str]:
         ahead = "batch, ahead, step = ahead, next(batches, None), step + 1"
         begin = "batches, step = iter(loader), -1\nahead = next(batches, None)"
         return [begin, f"while ahead is not None:\n    {ahead}\n{work}"]
+    if loop == "endless":
+        drawn = "try:\n    batch = next(batches)\nexcept (TypeError, StopIteration):\n    batches = iter(loader)\n"
+        return [f"for step in range(5):\n{_in(drawn + '    batch = next(batches)')}\n{work}"]
+    if loop == "deleted":
+        return [f"batches = iter(loader)\nfor step in range(2):\n    batch = next(batches)\n{work}\ndel batches, batch"]
+    if loop == "amp":
+        return [f"with torch.autocast('cpu', dtype=torch.bfloat16):\n{_in(each)}"]
+    if loop == "caught":
+        return [f"try:\n{_in(each)}\nexcept KeyError:\n    saw('caught')"]
     if loop == "twice":
         return [f"for step, (batch, again) in enumerate(zip(loader, loader)):\n    saw('again', again)\n{work}"]
     if loop == "finally":

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import torch
 from PIL import Image, ImageChops, ImageEnhance, ImageOps
-from torch.utils.data import Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 from torchvision.transforms import functional as TF
 
 from .record import alive, called
@@ -138,6 +138,11 @@ class Level:
         return x * FACTOR
 
 
+class Stack:
+    def __call__(self, crops):
+        return torch.stack(crops)
+
+
 class OwnGenerator:
     def __init__(self):
         self.random, self.torch = random.Random(3), torch.Generator().manual_seed(4)
@@ -209,6 +214,30 @@ class OwnSampler(Sampler):
         return self.n
 
 
+class StatefulSampler(OwnSampler):
+    def __iter__(self):
+        self.epoch += 1
+        return super().__iter__()
+
+
+class DrawnSampler(OwnSampler):
+    def __iter__(self):
+        for i in random.sample(range(self.n), self.n):
+            np.random.rand()
+            yield i
+
+
+class Counting(DataLoader):
+    def __iter__(self):
+        for batch in super().__iter__():
+            called()
+            yield batch
+
+
+def note_on_dataset(number):
+    get_worker_info().dataset.note = number + 1
+
+
 def seed_worker(number):
     np.random.seed(torch.initial_seed() % 2**31 + number)
 
@@ -220,6 +249,17 @@ def collate_reversed(samples):
 
 def collate_listed(samples):
     return list(samples)
+
+
+def counting_collate():
+    calls = 0
+
+    def collate(samples):
+        nonlocal calls
+        calls += 1
+        return {"samples": default_collate(samples), "calls": calls}
+
+    return collate
 
 
 class Collate:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 #: One option of each is chosen.
 CHOICES: dict[str, tuple[str, ...]] = {
-    "source": ("tensor", "array", "list", "drawn", "png", "jpeg", "gifs", "npz", "pictures", "iterable"),
+    "source": ("tensor", "array", "list", "drawn", "png", "jpeg", "gifs", "npz", "pictures", "iterable", "handle"),
     "opened": ("open", "with", "bytes", "helper", "imported", "torchvision", "cached"),
     "library": ("v1", "v2"),
-    "call": ("compose", "own", "sequential", "function", "item", "views", "joint", "two", "collate", "wrapped"),
+    "call": ("compose", "own", "sequential", "function", "item", "views", "joint", "two", "collate", "wrapped",
+             "nested", "boxes"),
     "convert": ("tensor", "pil", "numpy", "strided"),
     "where": ("before", "after"),
     "sample": ("pair", "dict", "named", "indexed", "string", "numpy", "nested", "alone"),
     "fetch": ("item", "items"),
-    "sampler": ("none", "shuffle", "subset", "weighted", "own", "batches", "unbatched", "replacement"),
+    "sampler": ("none", "shuffle", "subset", "weighted", "own", "batches", "unbatched", "replacement",
+                "stateful", "drawn", "ranks", "seeded"),
     "generator": ("none", "own"),
     "workers": ("0", "2", "1", "3", "0", "2"),
     "lasting": ("", "persistent"),
     "context": ("", "", "", "", "fork", "fork", "fork", "spawn"),
     "last": ("keep", "drop"),
-    "collate": ("default", "default", "function", "object", "inplace", "lists"),
+    "collate": ("default", "default", "function", "object", "inplace", "lists", "closure"),
     "rebuilt": ("", "rebuilt"),
     "prefetch": ("", "1", "4"),
-    "init": ("", "", "seeded"),
+    "init": ("", "", "seeded", "dataset"),
+    "loader": ("DataLoader", "DataLoader", "DataLoader", "Counting"),
     "beside": ("one", "one", "one", "samplers", "splits", "after", "three", "validation"),
     "loop": ("plain", "plain", "accumulate", "break", "skip", "resume", "inplace", "kept", "lookahead", "next", "twice",
-             "peek", "finally", "error", "exit", "patch", "try"),
+             "peek", "finally", "error", "exit", "patch", "try", "endless", "deleted", "amp", "caught"),
     "edits": ("between", "inside"),
     "patched": ("hflip", "resize", "rotate", "open"),
     "form": ("flat", "main"),
@@ -51,6 +54,8 @@ PIL = {
     "blur": "T.GaussianBlur(3)",
     "apply": "T.RandomApply([T.ColorJitter(0.5)], p=0.5)",
     "choice": "T.RandomChoice([T.RandomHorizontalFlip(1.0), T.RandomVerticalFlip(1.0)])",
+    "nested": "T.RandomApply([T.RandomHorizontalFlip(), T.Compose([T.ColorJitter(0.2)])], p=0.6)",
+    "lambda": "T.Lambda(lambda image: image.rotate(5))",
     "mirror": "Mirror()",
     "enhance": "Enhance()",
     "tilt": "Tilt()",
@@ -68,6 +73,8 @@ TENSORS = {
     "crop": "T.RandomCrop(8, pad_if_needed=True)",
     "sized": "T.RandomResizedCrop(8, antialias=True)",
     "blur": "T.GaussianBlur(3)",
+    "lambda": "T.Lambda(lambda x: x * 0.9)",
+    "apply": "T.RandomApply([T.GaussianBlur(3)], p=0.4)",
     "scale": "Scale()",
     "centre": "Centre()",
     "noise": "Noise()",
@@ -78,7 +85,14 @@ TENSORS = {
     "level": "Level()",
     "generator": "OwnGenerator()",
     "turn": "Turn()",
+    "crops": "T.Compose([T.FiveCrop(6), Stack()])",
 }
+#: The stages of a transform of picture and boxes are the library's own, and know boxes.
+WITH_BOXES = tuple(
+    name
+    for name, stage in (PIL | TENSORS).items()
+    if stage.startswith("T.") and name not in ("trivial", "randaugment", "crops", "lambda", "choice")
+)
 
 
 class State:
@@ -122,6 +136,7 @@ STATES = {
                    before="value = mp.Value('i', 0)", shared=True),
     "class": State("self.level", "Data.level = epoch"),
     "global": State("LEVEL", "LEVEL = epoch", top="LEVEL = 0"),
+    "note": State("getattr(self, 'note', 0)"),
     "worker": State("getattr(get_worker_info(), 'id', 0)"),
     "written": State("int(self.levels[i])", "data.levels[:] += 1", init="self.levels = np.zeros(n, dtype=np.int64)"),
     "buffer": State("len(self.buffer) % 5", "data.buffer.append(epoch)", init="self.buffer = []"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import gc
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import util
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,9 +31,10 @@ import numpy  # noqa: F401
 import torch
 import torchvision.transforms.v2  # noqa: F401
 
-from pipediag.host import rerouting, runner  # noqa: F401
+from pipediag.host import rerouting, runner
 from pipediag.host.script import Target, run
 from pipediag.lifeline import end_with
+from pipediag.remedy.summary import saved_plan
 
 _HERE = Path(__file__).parent
 #: What a forked run does instead of a fresh interpreter: returns the exit code.
@@ -81,6 +83,30 @@ def plainly() -> int:
 def remedied(plan: str = runner.NO_PLAN, folder: str = runner.NO_PLAN) -> Main:
     """Return what ``pipediag run`` does, with this plan and this folder for samples."""
     return lambda: runner.main([plan, folder, "train.py"])
+
+
+def planning(folder: str = runner.NO_PLAN) -> Main:
+    """Return what :func:`remedied` does without a plan, and writes the plan of what it does with the first loader.
+
+    Nothing is measured, as an analysis does before it writes a plan.
+    """
+
+    def main() -> int:
+        original = rerouting.Rerouting._made
+
+        def made(self: Any, site: Any, loader: Any, *rest: Any) -> Any:
+            run = original(self, site, loader, *rest)
+            if run is not None and not os.path.exists("plan.json"):
+                plan = saved_plan(run.offloaded, None if site.kept is None else loader)
+                where, order = site.place
+                plan = replace(plan, script="train.py", dataset=site.dataset, where=where, order=order)
+                Path("plan.json").write_text(json.dumps(plan.to_dict()))
+            return run
+
+        rerouting.Rerouting._made = made  # type: ignore[method-assign]
+        return remedied(folder=folder)()
+
+    return main
 
 
 def prepare(folder: Path, text: str, data: Path, edited: bool = False) -> Path:

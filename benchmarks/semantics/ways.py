@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from .running import Job, Main, Ran, edit, plainly, prepare, remedied
+from pipediag.host import runner
 
-#: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; with the plan of an analysis.
-WAYS = ("plain", "run", "cache", "plan")
+from .running import Job, Main, Ran, edit, plainly, planning, prepare, remedied
+
+#: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; with a plan of what ``run`` does;
+#: with the plan of an analysis, which writes one only if the remedy pays.
+WAYS = ("plain", "run", "cache", "plan", "analyze")
 _PIPEDIAG = (sys.executable, "-m", "pipediag")
 _ANALYZE = ("analyze", "--apply", "--budget", "4", "--apply-budget", "8", "--no-knobs", "-q", "--plan", "plan.json")
 #: What pipediag says where something moved, and where something is kept or comes from a cache.
@@ -34,7 +37,8 @@ class Result:
     Attributes:
         name: of the script.
         difference: the way and the first difference; empty if there is none.
-        acted: what pipediag really did: ``moved``, ``kept``, ``planned``; ``nearly`` if some pixels are not equal.
+        acted: what pipediag really did: ``moved``, ``kept``, ``planned``; ``nearly`` if some pixels are not equal;
+            ``failed`` if the plain script ends by an error.
         seconds: of all runs.
     """
 
@@ -91,6 +95,7 @@ def compared(
     if plain.code is None:
         result.difference = "plain: it hangs"
         return result
+    result.acted |= {"failed"} if plain.code and plain.error else set()
     if "plain" in ways and saw("plain", plain, (yield job("again", ()))):
         return result
     if "run" in ways and saw("run", plain, (yield job("run", ("run",), remedied()))):
@@ -104,12 +109,17 @@ def compared(
         second = yield job("cache", command, remedied(folder="kept"), again=True)
         if saw("cache, with an edited helper", edited, second):
             return result
-    if "plan" in ways:
-        analysis = yield job("plan", _ANALYZE, None)
-        result.seconds += analysis.seconds
-        if (folder / "plan" / "plan.json").exists():
+    for way in ("plan", "analyze"):
+        if way not in ways:
+            continue
+        kept = "kept" if way == "plan" and len(text) % 2 else runner.NO_PLAN
+        made = job(way, _ANALYZE, None) if way == "analyze" else Job(prepare(folder / way, text, data), planning(kept))
+        result.seconds += (yield made).seconds
+        if (folder / way / "plan.json").exists():
             result.acted.add("planned")
-            saw("plan", plain, (yield job("plan", ("run", "--plan", "plan.json"), remedied("plan.json"), again=True)))
+            with_plan = ("run", "--plan", "plan.json")
+            if saw(way, plain, (yield job(way, with_plan, remedied("plan.json", kept), again=True))):
+                break
     return result
 
 

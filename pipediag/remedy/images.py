@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import PIL.Image
@@ -22,6 +23,7 @@ from torchvision.transforms.v2 import functional as F
 
 from .batched import mixing
 from .encoders import ENCODERS, SEVERAL
+from .layout import copied
 from .ops import NotRecordable, State, state_of
 from .picture_ops import BANDS
 from .pictures import RecordingPicture
@@ -105,12 +107,18 @@ class _Unreadable:
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
         """Return a plain tensor, as most methods of torchvision's types do."""
+        if not isinstance(self, RecordingStack):
+            state = self.tape.state._replace(mask=False)
+            return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state))
+        if args or kwargs:
+            raise NotRecordable("a batch is given another layout")
+        return self
+
+    def cpu(self, *_: Any, **__: Any) -> Any:
         return self if isinstance(self, RecordingStack) else self.as_subclass(Tensor)
 
-    cpu = contiguous
-
     def float(self) -> Any:
-        return self.contiguous().to(torch.float32)
+        return self.cpu().to(torch.float32)
 
     def pixels(self) -> Tensor:
         """Return the real image, for code that kept a recording image beyond the recording."""
@@ -318,7 +326,8 @@ def stand_in(value: Any) -> Any:
         return None
     state = state_of((shape, value.dtype, cls is RecordingMask, not value.is_contiguous(), True))
     session.stood += 1
-    return cls.of(Tape(_seen(value, value.clone), state))
+    twin = value.clone if isinstance(value, UndecodedTensor) else partial(copied, value)
+    return cls.of(Tape(_seen(value, twin), state))
 
 
 _STANDING_FOR: dict[type, type[_Unreadable]] = {

@@ -18,6 +18,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..errors import UsageError
 from .decoding import Files, with_pixels
+from .layout import Strides
 from .ops import Shape
 from .ring import Claim, Lease
 
@@ -76,19 +77,26 @@ class Source(NamedTuple):
 
 
 class Leaf:
-    """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed and wrapped.
+    """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed, laid out and wrapped.
 
+    ``stride`` is given if the tensor is not contiguous.
     It is no dataclass or named tuple, which tree functions would take for containers.
     """
 
-    __slots__ = ("mixes", "number", "shape", "wrap")
+    __slots__ = ("mixes", "number", "shape", "stride", "wrap")
 
     def __init__(
-        self, number: int, shape: Shape, mixes: Sequence[tuple[str, Any]], wrap: Callable[[Tensor], Tensor] | None
+        self,
+        number: int,
+        shape: Shape,
+        mixes: Sequence[tuple[str, Any]],
+        wrap: Callable[[Tensor], Tensor] | None,
+        stride: Strides | None = None,
     ) -> None:
         self.number = number
         self.shape = shape
         self.mixes = mixes
+        self.stride = stride
         self.wrap = wrap
 
 
@@ -97,7 +105,7 @@ class Plain:
 
     __slots__ = ("section", "stride")
 
-    def __init__(self, section: Section, stride: tuple[int, ...] | None) -> None:
+    def __init__(self, section: Section, stride: Strides | None) -> None:
         self.section = section
         self.stride = stride
 

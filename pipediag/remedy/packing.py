@@ -22,12 +22,14 @@ from torchvision import tv_tensors
 from ..usercode import tree
 from .fuse import fused
 from .images import RecordingImage, RecordingMask, RecordingStack, is_recording
+from .layout import contiguous, is_dense
 from .ops import EACH_PIXEL, NotRecordable, Op, Shape, inside
 from .packed_batch import Leaf, Packed
 from .pictures import RecordingPicture
 from .program import merge
 from .ring import Ring
 from .stacking import Parts, is_named_tuple, is_plain
+from .strides import strides_of
 from .tape import Tape
 from .undecoded import Undecoded, is_undecoded
 from .undecoded_tensors import decoded
@@ -68,7 +70,10 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
             tape.check()
         members.append(range(begin, len(tapes)))
         wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
-        return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap)
+        stride = None if isinstance(value, RecordingStack) else strides_of(value.tape)
+        if stride == contiguous(value.shape):
+            stride = None
+        return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
 
     structure = _placed(batch, memory, other)
     if not tapes:
@@ -110,13 +115,15 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
 def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
     """Return the batch with its plain tensors placed in ``memory`` and ``other(leaf)`` in place of every other leaf.
 
-    Tensors inside containers of the user's own types stay, because such a container might look at its items.
+    Tensors inside containers of the user's own types stay, because such a container might look at its items. So do
+    those with gaps in their memory, which torch sends as they are.
     """
     if isinstance(obj, Parts):
         return memory.plain(obj.tensors, obj.shape, obj.dtype)
     obj = decoded(obj)
-    if is_plain(obj):
-        return memory.plain(obj, tuple(obj.shape), obj.dtype, _stride(obj))
+    if is_plain(obj) and is_dense(obj):
+        stride = tuple(obj.stride())
+        return memory.plain(obj, tuple(obj.shape), obj.dtype, None if stride == contiguous(obj.shape) else stride)
     if type(obj) in (list, tuple):
         return type(obj)([_placed(item, memory, other) for item in obj])
     if is_named_tuple(obj):
@@ -131,14 +138,6 @@ def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
             object.__setattr__(twin, field.name, _placed(getattr(obj, field.name), memory, other))
         return twin
     return tree.map_leaves(obj, other)
-
-
-def _stride(tensor: Tensor) -> tuple[int, ...] | None:
-    """Return the strides of a dense tensor whose dimensions are permuted in memory; None for any other tensor."""
-    if tensor.is_contiguous():
-        return None
-    outermost_first = sorted(range(tensor.ndim), key=lambda dim: (-tensor.stride(dim), dim))
-    return tuple(tensor.stride()) if tensor.permute(outermost_first).is_contiguous() else None
 
 
 def _check_holds_no_image(value: Any) -> None:

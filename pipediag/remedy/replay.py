@@ -16,6 +16,7 @@ from torch import Tensor
 from ..usercode import tree
 from . import kernels
 from .batched import mixing
+from .layout import laid_out
 from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 from .streams.handover import moved
 
@@ -57,6 +58,8 @@ def replay(
             made = ready[value.number].reshape(value.shape)
             for how, amount in value.mixes:
                 made = getattr(mixing, how)(made, amount)
+            if value.stride is not None:
+                made = laid_out(made, value.stride)
             return made if value.wrap is None else value.wrap(made)
         return moved(value, device)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..usercode.places import label
+from .layout import copied
 from .ops import NotRecordable, Op, State, Track, state_of
 
 
@@ -35,7 +36,7 @@ class Call(NamedTuple):
             if self.drawn_from is not None:
                 torch.set_rng_state(self.drawn_from)
             # The original is still needed, even if the call writes into its input.
-            image = image.clone() if isinstance(image, Tensor) else image
+            image = copied(image) if isinstance(image, Tensor) else image
             result = self.fn(image, *self.args, **self.kwargs)
         return result if self.part is None else result[self.part]
 

@@ -92,7 +92,10 @@ class UndecodedImage(UndecodedTensor, tv_tensors.Image):  # type: ignore[misc]
 
 
 _WITHOUT_PIXELS = frozenset(
-    {getattr(Tensor, name) for name in ("size", "dim", "numel", "__len__", "is_contiguous", "is_floating_point")}
+    {
+        getattr(Tensor, name)
+        for name in ("size", "stride", "dim", "numel", "__len__", "is_contiguous", "is_floating_point")
+    }
     | {getattr(Tensor, name).__get__ for name in ("shape", "ndim", "dtype", "device", "is_cpu", "requires_grad")}
     | {torch.is_tensor, torch.is_floating_point, Tensor.requires_grad_}
 )

@@ -20,7 +20,7 @@ class Data(Dataset):
         called()
         x = Image.open(self.paths[i]).convert("RGB")
         x = torch.stack([self.transform(x), self.transform(x)])
-        return x[0], x[1].mean()
+        return x[0], x[1].float().mean()
 
 
 def main():

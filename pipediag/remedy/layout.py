@@ -1,0 +1,45 @@
+"""Lay a tensor out by given strides."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Strides = tuple[int, ...]
+
+
+def contiguous(shape: tuple[int, ...]) -> Strides:
+    """Return the strides of a contiguous tensor."""
+    return tuple(torch.empty(shape, device="meta").stride())
+
+
+def laid_out(tensor: Tensor, strides: Strides) -> Tensor:
+    """Return a copy with these strides; on a device other than the CPU, with those that a copy to it has."""
+    if not (tensor.is_cpu or tensor.is_meta):
+        like = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device="meta")
+        return torch.empty_like(like, device=tensor.device).copy_(tensor)
+    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
+    made[once].copy_(tensor[once])
+    return made
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """Return a copy of the same type and strides."""
+    try:
+        made = laid_out(tensor.as_subclass(Tensor), tensor.stride())
+    except RuntimeError:  # its elements overlap
+        return tensor.clone()
+    return made.as_subclass(type(tensor))
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether the elements fill their memory without gaps, in any order of the dimensions."""
+    outermost_first = sorted(range(tensor.ndim), key=lambda dim: (-tensor.stride(dim), dim))
+    return bool(tensor.permute(outermost_first).is_contiguous())
+
+
+def same_strides(made: Tensor, plain: Tensor) -> bool:
+    """Return whether a tensor has the strides that the plain one has, once it is on the same device."""
+    like = plain if made.is_cpu else torch.empty_like(plain, device="meta")
+    return bool(made.stride() == like.stride())
