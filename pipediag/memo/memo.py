@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..imports import when_imported
@@ -163,6 +164,8 @@ class Memo:
         try:
             owner = attrgetter(call.owner)(module) if call.owner else module
         except AttributeError:  # of a version that has none, or built without
+            return
+        if type(owner) is ModuleType and call.name not in vars(owner):  # a lazy module gets it from another one
             return
         if self._users:
             self._undo.enter_context(layered(owner, call.name, partial(call.stand_in, self)))
