@@ -12,7 +12,6 @@ instead of 512 pages, which else costs more than copying.
 
 from __future__ import annotations
 
-import fcntl
 import marshal
 import mmap
 import os
@@ -23,13 +22,13 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from . import ranks
+from .locks import Lock, locked
 from .mapping import LARGE, Mapping
 from .room import free_disk, free_memory
 
@@ -52,7 +51,7 @@ _START = struct.Struct("=2q16s2q16x")
 #: Bytes that a process claims at a time, and the largest share of the whole room that they may be.
 _CLAIMED, _SHARE = 16 << 20, 64
 #: Bytes that may be claimed before the free room is measured again.
-_STEP = 64 << 20
+_STEP = 512 << 20
 #: Values of the word _FULL other than the number of an operating system error.
 _LIMIT, _SHORT, _NO_SLOT = -1, -2, -3
 #: Maximum number of parts written in one call; Linux takes 1024.
@@ -108,6 +107,7 @@ class Arena:
         self._prepared: dict[int, bool] = {}  # whether there is a large page, by its number, where this process writes
         self._verified: set[int] = set()  # places of earlier runs' entries that are whole
         self._claimed = _Claim()
+        self._lock = Lock(number)
 
     def __del__(self) -> None:
         if "number" in self.__dict__:
@@ -256,7 +256,7 @@ class Arena:
     def _publish(self, key: bytes, begin: int, size: int) -> bool:
         """Make a written entry visible, unless another process was first."""
         tag = _tag(key)
-        with locked(self.number):
+        with self._lock:
             for slot in self._probed(tag):
                 held, room = _place(self._words[_INDEX + 2 * slot + 1])
                 if not room:
@@ -287,7 +287,7 @@ class Arena:
     def _claim(self, size: int) -> int | None:
         """Claim ``size`` bytes, and more for the next calls."""
         unit = _UNIT if self._large is None else LARGE
-        with locked(self.number):
+        with self._lock:
             begin = _up(self._words[_TAIL], unit)
             more = 0 if size > self._claimable // 8 else min(self._claimable, self._limit - begin)
             end = begin + _up(max(size, more), unit)
@@ -359,19 +359,6 @@ class _Claim:
         if self._process != os.getpid():
             self._process, self._lock, self._begin, self._end = os.getpid(), threading.Lock(), 0, 0
         return self._lock
-
-
-@contextmanager
-def locked(number: int) -> Iterator[None]:
-    """Hold the lock of an open file, which the kernel releases if the process dies."""
-    # A new opening: forks and threads would share the lock of one that they share.
-    lock = os.open(f"/proc/self/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
-        os.close(lock)
 
 
 def _reopened(number: Any, room: int, folder: Path | None, run: int) -> Arena:

@@ -115,7 +115,7 @@ def _key(picture: Any) -> bytes:
     (tile,) = picture.tile
     if tile[0] != _DECODERS.get((kind.__module__, kind.__qualname__)) or "load" in held:
         raise NoKey
-    if held.get("_im", held.get("im")) is not None or getattr(picture, "is_animated", False):
+    if held.get("_im", held.get("im")) is not None or held.get("is_animated"):
         raise NoKey
     module, logger, versions = _pillow()
     if logger.isEnabledFor(logging.DEBUG):  # some chunks are logged
