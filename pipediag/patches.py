@@ -54,7 +54,7 @@ class _Layer:
         return call
 
 
-def _alive(value: Any) -> Any:
+def alive(value: Any) -> Any:
     """Return an attribute's value without the layers on top of it that have ended."""
     while type(value) is FunctionType:
         layer = vars(value).get("_layer")
@@ -80,7 +80,7 @@ def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
     """
     with SWAPPING:
         own = name in vars(owner)
-        native = _alive(vars(owner).get(name))
+        native = alive(vars(owner).get(name))
         layer = _Layer(native if own else getattr(owner, name, None))
         inserted = layer.function(stand_in) if type(stand_in) is FunctionType and callable(layer.below) else stand_in
         setattr(owner, name, inserted)
@@ -92,7 +92,7 @@ def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
                 layer.over = True
                 if vars(owner).get(name) is inserted:
                     if own:
-                        setattr(owner, name, _alive(native))
+                        setattr(owner, name, alive(native))
                     else:
                         delattr(owner, name)
 

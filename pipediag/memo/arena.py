@@ -1,14 +1,17 @@
 """One file that all processes of a run store results in and read them from.
 
-The file has a header, an index with open addressing, and entries. It is sparse at its full size. It is written with
-``pwrite`` only: a write through a mapping kills the process if the disk is full. Reading takes no lock. An entry is
-visible once its word of the index is written, which comes last, so a process may be killed at any moment. Entries are
-raw bytes with a description in Python's marshal format, which runs no code when it is read.
+The file has a header, an index with open addressing, and entries. It grows as room is claimed. It is written with
+``pwrite``, since a write through a mapping kills the process if the disk is full; only memory that is there already is
+written directly. Reading takes no lock. An entry is visible once its word of the index is written, which comes last, so
+a process may be killed at any moment. Entries are raw bytes with a description in Python's marshal format, which runs
+no code when it is read.
+
+In memory, processes claim whole large pages where the system has them: the kernel then takes and maps 2 MB at once
+instead of 512 pages, which else costs more than copying.
 """
 
 from __future__ import annotations
 
-import fcntl
 import marshal
 import mmap
 import os
@@ -19,20 +22,21 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from . import ranks
+from .locks import Lock, locked
+from .mapping import LARGE, Mapping
 from .room import free_disk, free_memory
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s2q")  # magic, version, slots
-_MAGIC, _VERSION = b"pipediag", 3
-#: Further words of the header: size of the file, end of the last claim, end of the room that was found free, reason why
-#: no more entries are accepted, number of entries, their bytes.
+_MAGIC, _VERSION = b"pipediag", 4
+#: Further words of the header: size that the file may reach, end of the last claim, end of the room that was found
+#: free, reason why no more entries are accepted, number of entries, their bytes.
 _SIZE, _TAIL, _GRANTED, _FULL, _ENTRIES, _USED = range(3, 9)
 #: First word of the index. A slot is two words: the beginning of the key, then place and size in units of ``_UNIT``.
 _INDEX = 16
@@ -41,17 +45,20 @@ _UNIT, _SIZE_BITS = 64, 24
 #: Bytes of an entry: at most, and as expected for the size of the index.
 _LARGEST, _EXPECTED = _UNIT * ((1 << _SIZE_BITS) - 1), 1 << 14
 _LEAST_SLOTS, _MOST_SLOTS = 1 << 12, 1 << 22
-#: Beginning of an entry: check sum of the rest, run that wrote it, key, whole size, size of the description.
-_START = struct.Struct("=2q16s2q")
+#: Beginning of an entry: check sum of the rest, run that wrote it, key, size of the body, and size of the description,
+#: which is behind the body.
+_START = struct.Struct("=2q16s2q16x")
 #: Bytes that a process claims at a time, and the largest share of the whole room that they may be.
 _CLAIMED, _SHARE = 16 << 20, 64
 #: Bytes that may be claimed before the free room is measured again.
-_STEP = 64 << 20
+_STEP = 512 << 20
 #: Values of the word _FULL other than the number of an operating system error.
 _LIMIT, _SHORT, _NO_SLOT = -1, -2, -3
 #: Maximum number of parts written in one call; Linux takes 1024.
 _MOST_PARTS = 512
 _CHUNK = 1 << 20
+#: Maximum size of the description of a body that is made in place.
+_DESCRIBED = 1 << 11
 _NAME = "memo.cache"
 
 
@@ -60,6 +67,19 @@ class Entry(NamedTuple):
 
     head: Any
     body: memoryview
+
+
+class Space:
+    """Room for a body that is made in place, in memory that is there already and is all 0.
+
+    Attributes:
+        body: to write to.
+        kept: the body as others see it, read-only; None if no entry has it.
+    """
+
+    def __init__(self, begin: int, body: memoryview) -> None:
+        self.begin, self.body = begin, body
+        self.kept: memoryview | None = None
 
 
 class Arena:
@@ -79,11 +99,15 @@ class Arena:
         self._front = _front(self._slots)
         size = struct.unpack("=q", os.pread(number, 8, 8 * _SIZE))[0]
         self._limit = min(self._front + room, size)
-        front = mmap.mmap(number, self._front, mmap.MAP_SHARED, mmap.PROT_READ)
-        self._words = memoryview(front).cast("q")
-        self._content = memoryview(mmap.mmap(number, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        content = Mapping(number, size)
+        self._words = content.view[: self._front].cast("q")
+        self._content = content.view
+        # Memory is accounted for when it is used, so a second mapping takes none.
+        self._large = Mapping(number, size, writable=True) if folder is None and self._claimable >= LARGE else None
+        self._prepared: dict[int, bool] = {}  # whether there is a large page, by its number, where this process writes
         self._verified: set[int] = set()  # places of earlier runs' entries that are whole
         self._claimed = _Claim()
+        self._lock = Lock(number)
 
     def __del__(self) -> None:
         if "number" in self.__dict__:
@@ -129,40 +153,76 @@ class Arena:
             entry = self._content[begin : begin + room]  # empty if a later run has made the file longer
             if len(entry) < _START.size:
                 continue
-            check, run, own, size, described = _START.unpack_from(entry)
-            if own != key or size > room:
+            check, run, own, nbytes, described = _START.unpack_from(entry)
+            behind = _START.size + _up(nbytes, _UNIT)
+            if own != key or behind + described > room:
                 continue
-            end = _START.size + described
-            body = entry[_up(end, _UNIT) : size]
+            body, head = entry[_START.size : _START.size + nbytes], entry[behind : behind + described]
             if run != self._run and begin not in self._verified:
-                if _summed(entry[8:end], [body]) != check:  # the machine crashed before the disk had all of it
+                if (
+                    _summed([entry[8 : _START.size], head], [body]) != check
+                ):  # the machine crashed before the disk had all
                     continue
                 self._verified.add(begin)
-            return Entry(marshal.loads(entry[_START.size : end]), body)
+            return Entry(marshal.loads(head), body)
         return None
 
-    def add(self, key: bytes, head: Any, parts: Sequence[Any]) -> bool:
+    def space(self, nbytes: int) -> Space | None:
+        """Return room for a body of so many bytes, to be given to :meth:`add` or :meth:`give_back`; None if no memory
+        can be had that is sure to be there."""
+        size = _START.size + _up(nbytes, _UNIT) + _DESCRIBED
+        if self._large is None or self._words[_FULL] or size > min(_LARGEST, self._room):
+            return None
+        begin = self._taken(size)
+        if begin is None:
+            return None
+        if not self._is_prepared(begin, begin + size):
+            self._claimed.give_back(begin, size)
+            return None
+        return Space(begin, self._large.view[begin + _START.size : begin + _START.size + nbytes])
+
+    def give_back(self, space: Space) -> None:
+        """Free the room of a body that is no longer used."""
+        space.body[:] = bytes(len(space.body))
+        self._claimed.give_back(space.begin, _START.size + _up(len(space.body), _UNIT) + _DESCRIBED)
+
+    def add(self, key: bytes, head: Any, parts: Sequence[Any] | Space) -> bool:
         """Store a result. Return False if the key has an entry already, if it is too large, or without room."""
         if self._words[_FULL]:
             return False
         described = marshal.dumps(head, 2)  # from version 3 on, bytes depend on reference counts
-        begin_of_body = _up(_START.size + len(described), _UNIT)
+        if isinstance(parts, Space):
+            return self._add_made(key, described, parts)
         body = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
-        size = begin_of_body + sum(map(len, body))
+        nbytes = sum(map(len, body))
+        size = _START.size + _up(nbytes, _UNIT) + len(described)
         if size > min(_LARGEST, self._room):
             return False
-        padding = bytes(begin_of_body - _START.size - len(described))
-        start = _START.pack(0, self._run, key, size, len(described))
-        check = _summed(start[8:] + described, body) if self._folder is not None else 0
+        start = _START.pack(0, self._run, key, nbytes, len(described))
+        check = _summed([start[8:], described], body) if self._folder is not None else 0
         try:
-            begin = self._claimed.taken(size) or self._claim(size)
+            begin = self._taken(size)
             if begin is None:
                 return False
-            _write(self.number, [struct.pack("=q", check) + start[8:], described, padding, *body], begin)
+            self._is_prepared(begin, begin + size)
+            padding = bytes(-nbytes % _UNIT)
+            _write(self.number, [struct.pack("=q", check) + start[8:], *body, padding, described], begin)
             return self._publish(key, begin, size)
         except OSError as error:
             self._refuse(error.errno or -1)
             return False
+
+    def _add_made(self, key: bytes, described: bytes, space: Space) -> bool:
+        nbytes = len(space.body)
+        behind = _START.size + _up(nbytes, _UNIT)
+        if len(described) > _DESCRIBED:
+            return False
+        os.pwrite(self.number, _START.pack(0, self._run, key, nbytes, len(described)), space.begin)
+        os.pwrite(self.number, described, space.begin + behind)
+        added = self._publish(key, space.begin, behind + _DESCRIBED)
+        if added:
+            space.kept = self._content[space.begin + _START.size : space.begin + _START.size + nbytes]
+        return added
 
     @property
     def entries(self) -> int:
@@ -196,7 +256,7 @@ class Arena:
     def _publish(self, key: bytes, begin: int, size: int) -> bool:
         """Make a written entry visible, unless another process was first."""
         tag = _tag(key)
-        with locked(self.number):
+        with self._lock:
             for slot in self._probed(tag):
                 held, room = _place(self._words[_INDEX + 2 * slot + 1])
                 if not room:
@@ -214,16 +274,25 @@ class Arena:
             os.pwrite(self.number, _SLOT.pack(entries, self._words[_USED] + _up(size, _UNIT)), 8 * _ENTRIES)
         return True
 
-    def _claim(self, size: int) -> int | None:
-        """Return the offset of ``size`` bytes that only this call may write to, or None without room.
+    @property
+    def _claimable(self) -> int:
+        """Bytes that are claimed at a time for small entries."""
+        return min(_CLAIMED, self._room // _SHARE)
 
-        Claim more for the next calls.
-        """
-        most = min(_CLAIMED, self._room // _SHARE)
-        with locked(self.number):
-            begin = self._words[_TAIL]
-            more = 0 if size > most // 8 else min(most, self._limit - begin)
-            end = begin + _up(max(size, more), _UNIT)
+    def _taken(self, size: int) -> int | None:
+        """Return the offset of ``size`` bytes that only this call may write to, or None without room."""
+        begin = self._claimed.taken(size)
+        return self._claim(size) if begin is None else begin
+
+    def _claim(self, size: int) -> int | None:
+        """Claim ``size`` bytes, and more for the next calls."""
+        unit = _UNIT if self._large is None else LARGE
+        with self._lock:
+            begin = _up(self._words[_TAIL], unit)
+            more = 0 if size > self._claimable // 8 else min(self._claimable, self._limit - begin)
+            end = begin + _up(max(size, more), unit)
+            if end > self._limit:
+                end = begin + _up(size, _UNIT)
             if end > self._limit:
                 if size <= _CHUNK:  # a large one is skipped, smaller ones may still fit
                     self._refuse(_LIMIT)
@@ -234,9 +303,20 @@ class Arena:
                     self._refuse(_SHORT)
                     return None
                 _set(self.number, _GRANTED, end + min(spare, _STEP))
+            _grow(self.number, end)
             _set(self.number, _TAIL, end)
         self._claimed.keep(begin + _up(size, _UNIT), end)
         return begin
+
+    def _is_prepared(self, begin: int, end: int) -> bool:
+        """Take the large pages of room that this process has claimed. Return False if it stays in small ones."""
+        if self._large is None:
+            return False
+        pages = range(begin // LARGE, -(-end // LARGE))
+        for page in pages:
+            if page not in self._prepared:
+                self._prepared[page] = self._large.enlarge(page * LARGE)
+        return all(self._prepared[page] for page in pages)
 
     def _refuse(self, code: int) -> None:
         """Accept no further entry."""
@@ -269,23 +349,16 @@ class _Claim:
             self._begin = end
             return begin
 
+    def give_back(self, begin: int, size: int) -> None:
+        """Free the latest bytes that were taken; do nothing if others were taken since."""
+        with self._own():
+            if self._begin == begin + _up(size, _UNIT):
+                self._begin = begin
+
     def _own(self) -> threading.Lock:
         if self._process != os.getpid():
             self._process, self._lock, self._begin, self._end = os.getpid(), threading.Lock(), 0, 0
         return self._lock
-
-
-@contextmanager
-def locked(number: int) -> Iterator[None]:
-    """Hold the lock of an open file, which the kernel releases if the process dies."""
-    # A new opening: forks and threads would share the lock of one that they share.
-    lock = os.open(f"/proc/self/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
-        os.close(lock)
 
 
 def _reopened(number: Any, room: int, folder: Path | None, run: int) -> Arena:
@@ -339,7 +412,6 @@ def _formatted(number: int, room: int) -> int:
     # Reading a hole of a file in memory takes memory too, and kills the process if there is none.
     for begin in range(0, front, _CHUNK):
         _write(number, [bytes(min(_CHUNK, front - begin))], begin)
-    os.ftruncate(number, front + room)
     _set(number, _SIZE, front + room)
     _set(number, _TAIL, front)
     _write(number, [_FIXED.pack(_MAGIC, _VERSION, slots)], 0)
@@ -354,10 +426,9 @@ def _reused(number: int, room: int, length: int) -> bool:
     words = memoryview(head).cast("q")
     slots, size = words[2], words[_SIZE]
     known = 0 < slots <= _MOST_SLOTS and slots & (slots - 1) == 0
-    if not known or not _front(slots) <= words[_TAIL] <= size <= length:
+    if not known or not _front(slots) <= words[_TAIL] <= min(size, length):
         return False
     if size < _front(slots) + room:
-        os.ftruncate(number, _front(slots) + room)
         _set(number, _SIZE, _front(slots) + room)
     _write(number, [bytes(16)], 8 * _GRANTED)  # this and the next word held for the earlier run
     return True
@@ -384,6 +455,12 @@ def _front(slots: int) -> int:
     return _up(8 * (_INDEX + 2 * slots), mmap.PAGESIZE)
 
 
+def _grow(number: int, length: int) -> None:
+    """Make a file at least ``length`` bytes long."""
+    if os.fstat(number).st_size < length:
+        os.ftruncate(number, length)
+
+
 def _set(number: int, word: int, value: int) -> None:
     os.pwrite(number, struct.pack("=q", value), 8 * word)
 
@@ -400,11 +477,11 @@ def _write(number: int, parts: Iterable[Any], offset: int) -> None:
             left[0] = left[0][written:]
 
 
-def _summed(front: Any, body: Sequence[memoryview]) -> int:
+def _summed(described: Sequence[Any], body: Sequence[memoryview]) -> int:
     """Return a check sum that finds pages that were never written. The parts' sizes but the last are multiples of 8."""
     import numpy as np
 
-    total = zlib.crc32(front)
+    total = sum(map(zlib.crc32, described))
     for part in body:
         words = len(part) // 8
         total += int(np.frombuffer(part[: 8 * words], np.uint64).sum(dtype=np.uint64)) if words else 0

@@ -12,11 +12,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..imports import when_imported
-from . import active
-from .arena import Arena, Entry
+from . import active, lent
+from .arena import Arena, Entry, Space
 from .calls import CALLS, FAMILIES, Call
 from .patching import layered
 from .tally import BYTES, HITS, MADE, Tally
@@ -102,6 +103,14 @@ class Memo:
                 self._keep(family, name, pack, result, took)
         return result
 
+    def space(self, nbytes: int) -> Space | None:
+        """Return room for a result that ``plain`` makes in place and ``pack`` gives as its bytes; None without."""
+        return self.arena.space(nbytes)
+
+    def give_back(self, space: Space) -> None:
+        """Free room whose content no entry has."""
+        self.arena.give_back(space)
+
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Answer the known calls of this process within the context."""
@@ -122,6 +131,7 @@ class Memo:
             with self._lock:
                 self._users -= 1
                 if not self._users:
+                    lent.own_all()
                     self._undo.close()
 
     @property
@@ -155,6 +165,8 @@ class Memo:
             owner = attrgetter(call.owner)(module) if call.owner else module
         except AttributeError:  # of a version that has none, or built without
             return
+        if type(owner) is ModuleType and call.name not in vars(owner):  # a lazy module gets it from another one
+            return
         if self._users:
             self._undo.enter_context(layered(owner, call.name, partial(call.stand_in, self)))
 
@@ -162,7 +174,7 @@ class Memo:
         if took < 2 * _READ_S:
             return
         head, parts = pack(result)
-        nbytes = sum(memoryview(part).nbytes for part in parts)
+        nbytes = len(parts.body) if isinstance(parts, Space) else sum(memoryview(part).nbytes for part in parts)
         if took < 2 * (_READ_S + _BYTE_S * nbytes):
             return
         self.tally.add(family, MADE)

@@ -10,7 +10,7 @@ from functools import wraps
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ..patches import replaced
+from ..patches import alive, replaced
 
 
 def layered(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> AbstractContextManager[None]:
@@ -18,7 +18,7 @@ def layered(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) ->
 
     Do nothing if others have replaced the library's own function already: what theirs does is not known.
     """
-    plain = getattr(owner, name, None)
+    plain = alive(getattr(owner, name, None))
     if plain is None or not _is_the_librarys(plain, owner):
         return nullcontext()
     return replaced(owner, name, wraps(plain)(make(plain)))

@@ -9,32 +9,37 @@ from typing import Any
 _BYTES = {"L": 1, "P": 1, "I;16": 2, "LA": 4, "RGB": 4, "RGBA": 4, "RGBX": 4, "CMYK": 4, "I": 4, "F": 4}
 
 
+def size_of(mode: str, size: tuple[int, int]) -> int:
+    """Return the bytes of a picture's pixels; 0 if its mode is not known here."""
+    return size[0] * size[1] * _BYTES.get(mode, 0)
+
+
 def pixels_of(picture: Any) -> bytearray | None:
     """Return the pixels of a loaded picture; None if its mode is not known here."""
     mode, (width, height) = picture.mode, picture.size
-    if mode not in _BYTES or not width or not height:
+    nbytes = size_of(mode, picture.size)
+    if not nbytes:
         return None
-    data = bytearray(width * height * _BYTES[mode])
-    _mapped(mode, picture.size, data).paste(picture.im, (0, 0, width, height))
+    data = bytearray(nbytes)
+    mapped(mode, picture.size, data).paste(picture.im, (0, 0, width, height))
     return data
 
 
 def with_pixels(mode: str, size: tuple[int, int], data: Any) -> Any:
     """Return a new core image with these pixels."""
-    image = _core().new(mode, size)
-    image.paste(_mapped(mode, size, data), (0, 0, *size))
-    return image
+    return mapped(mode, size, data).copy()
 
 
-def _mapped(mode: str, size: tuple[int, int], data: Any) -> Any:
-    """Return a core image whose memory is ``data``."""
-    if len(data) != size[0] * size[1] * _BYTES[mode]:
+def mapped(mode: str, size: tuple[int, int], data: Any) -> Any:
+    """Return a core image whose memory is ``data``. Pillow takes it for read-only."""
+    if len(data) != size_of(mode, size):
         raise ValueError("the pixels do not fit the size")
-    return _core().map_buffer(data, size, "raw", 0, (mode, size[0] * _BYTES[mode], 1))
+    return core().map_buffer(data, size, "raw", 0, (mode, size[0] * _BYTES[mode], 1))
 
 
 @functools.cache
-def _core() -> Any:
+def core() -> Any:
+    """Return Pillow's compiled module."""
     from PIL import Image
 
     return vars(Image)["core"]

@@ -8,7 +8,7 @@ import struct
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-from .arena import locked
+from .locks import locked
 
 #: Words of a row: for each family, the calls answered from what is kept, the calls made, and the bytes stored.
 _WORDS = 3

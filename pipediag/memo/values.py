@@ -11,15 +11,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .arena import Entry
+from .arena import Entry, Space
 from .pixels import pixels_of, with_pixels
 
 _SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 _ALIGNED = 64
 _DEPTH = 6
 
-#: A description that marshal can write, and buffers.
-Packed = tuple[Any, list[Any]]
+#: A description that marshal can write, and buffers, or the room in which the result was made.
+Packed = tuple[Any, list[Any] | Space]
 
 
 class Unfit(Exception):
@@ -99,7 +99,12 @@ class _Packing:
 
     def _picture(self, value: Any) -> Any:
         data = pixels_of(value)
-        if data is None or value.palette is not None or value.readonly or set(vars(value)) - _OF_PICTURES:
+        if (
+            data is None
+            or value.palette is not None
+            or vars(value).get("_readonly", vars(value).get("readonly"))
+            or set(vars(value)) - _OF_PICTURES
+        ):
             raise Unfit
         if value._exif is not None:
             raise Unfit

@@ -81,6 +81,11 @@ def sound(files: Path) -> Any:
     )
 
 
+def with_librosa(files: Path) -> Any:
+    librosa = pytest.importorskip("librosa")
+    return *librosa.load(str(files / "a.wav"), sr=None), *librosa.load(files / "a.wav", sr=4000, mono=False)
+
+
 READS: list[tuple[Callable[[Path], Any], int]] = [
     (lambda files: np.load(files / "a.npy"), 1),
     (lambda files: np.load(str(files / "objects.npy"), allow_pickle=True).tolist(), 0),
@@ -93,6 +98,7 @@ READS: list[tuple[Callable[[Path], Any], int]] = [
     (imread, 2),
     (imdecode, 1),
     (sound, 2),
+    (with_librosa, 2),
 ]
 
 
@@ -205,6 +211,35 @@ def test_what_the_user_has_replaced_is_not_known(files: Path, memo: Memo, librar
     sounds.read = lambda path: (len(sounds.made), plain(path))
     with memo.installed():
         assert [sounds.read(files / "a.wav")[0] for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_package_that_gets_its_functions_late(
+    files: Path, memo: Memo, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ``__getattr__`` takes the function of a submodule and keeps it, as that of ``librosa``."""
+    (folder / "lazy_sounds").mkdir()
+    (folder / "lazy_sounds" / "core.py").write_text(
+        "made = []\ndef read(path):\n    made.append(path)\n    return 1, 2\n"
+    )
+    (folder / "lazy_sounds" / "__init__.py").write_text(
+        "def __getattr__(name):\n"
+        "    from importlib import import_module\n"
+        "    globals()[name] = getattr(import_module('lazy_sounds.core'), name)\n"
+        "    return globals()[name]\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    reads = tuple(by_path(SOUND, module, "read") for module in ("lazy_sounds.core", "lazy_sounds"))
+    monkeypatch.setattr("pipediag.memo.memo.CALLS", reads)
+    sounds = imported("lazy_sounds")
+    for _ in range(3):
+        with memo.installed():
+            assert sounds.read(files / "a.wav") == (1, 2)
+    made = imported("lazy_sounds.core").made
+    assert len(made) == 1 and memo.hits == 2
+    sounds.read(files / "a.wav")
+    assert len(made) == 2
+    for module in ("lazy_sounds.core", "lazy_sounds"):
+        del sys.modules[module]
 
 
 def test_layers_are_removed_in_any_order(library: str) -> None:

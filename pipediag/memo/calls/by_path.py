@@ -19,16 +19,18 @@ def by_path(family: int, module: str, name: str) -> Call:
 
 
 def _stand_in(family: int, module: str, memo: Remembering, plain: Callable[..., Any]) -> Callable[..., Any]:
+    name = f"{plain.__module__}.{plain.__qualname__}"  # whatever it is called by
+
     def read(*args: Any, **kwargs: Any) -> Any:
         call = partial(plain, *args, **kwargs)
-        return memo.recall(family, partial(_key, module, args, kwargs), call, values.pack, values.unpack)
+        return memo.recall(family, partial(_key, module, name, args, kwargs), call, values.pack, values.unpack)
 
     return read
 
 
-def _key(module: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def _key(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     ending = os.path.splitext(os.fspath(args[0]))[1]
-    return digest(module, version(module), ending, path_state(args[0]), simple(args[1:]), simple(kwargs))
+    return digest(name, version(module), ending, path_state(args[0]), simple(args[1:]), simple(kwargs))
 
 
 def version(module: str) -> str:

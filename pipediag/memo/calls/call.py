@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from ..arena import Space
+
 #: What calls are counted as, by number.
 FAMILIES = ("Pillow", "torchvision.io", "OpenCV", "numpy.load", "sound files", "@pipediag.pure")
 PILLOW, TORCHVISION, OPENCV, NUMPY, SOUND, PURE = range(len(FAMILIES))
@@ -21,6 +23,10 @@ class Remembering(Protocol):
         pack: Callable[[Any], Any],
         unpack: Callable[[Any], Any],
     ) -> Any: ...
+
+    def space(self, nbytes: int) -> Space | None: ...
+
+    def give_back(self, space: Space) -> None: ...
 
 
 class Call(NamedTuple):

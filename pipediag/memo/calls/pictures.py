@@ -3,6 +3,8 @@
 ``Image.open`` runs as ever, and reads the file's header. Only the decoding of JPEG and PNG pictures of one frame is
 remembered, with everything that ``load`` leaves in the picture: pixels, text and other chunks behind them, the place in
 the file, and whether the file is closed.
+
+Large pictures are decoded where they are kept, so that nothing is copied, and handed out with lent pixels.
 """
 
 from __future__ import annotations
@@ -14,34 +16,98 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..arena import Entry
+from .. import lent
+from ..arena import Entry, Space
 from ..keys import NoKey, digest, file_state
-from ..pixels import pixels_of, with_pixels
-from ..values import Packed, Unfit
+from ..pixels import mapped, pixels_of, size_of
+from ..values import Unfit
 from .call import PILLOW, Call, Remembering
 
 #: Classes whose ``load`` is understood, with the decoder that they use.
 _DECODERS = {("PIL.JpegImagePlugin", "JpegImageFile"): "jpeg", ("PIL.PngImagePlugin", "PngImageFile"): "zip"}
+#: Modes of pictures whose pixels may be lent: without a palette, and four bytes a pixel, as Pillow's decoders expect.
+_LENT = {"RGB", "RGBA", "RGBX", "CMYK"}
+#: Bytes of pixels from which lending takes less time than copying.
+_LARGE = 1 << 16
 #: Attributes that are set by what a hit does itself.
 _SET_ANYWAY = {"_im", "im", "fp", "tile", "map", "readonly", "_readonly", "info", "palette"}
 
 
 def _stand_in(memo: Remembering, plain: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any) -> Any:
+        reads = lent.reader_calls(0)
+        if self.tile or not reads:
+            lent.own(self)
         if not self.tile:
             return plain(self)
-        file, before = self.fp, {}
+        decoding = _Decoding(self, memo)
+        lends = reads and lent.can_lend()
+        try:
+            return memo.recall(
+                PILLOW,
+                decoding.key,
+                partial(decoding.run, plain),
+                decoding.packed,
+                partial(_filled, self, lends),
+            )
+        finally:
+            decoding.end(lends)
 
-        def loaded() -> Any:
-            before.update(_state(self))
-            return plain(self)
+    return lent.watch(load)
 
-        def pack(result: Any) -> Packed:
-            return _packed(self, before, None if file.closed else file.tell())
 
-        return memo.recall(PILLOW, partial(_key, self), loaded, pack, partial(_filled, self))
+class _Decoding:
+    """A picture's decoding, in place if there is room."""
 
-    return load
+    def __init__(self, picture: Any, memo: Remembering) -> None:
+        self._picture, self._memo = picture, memo
+        self._space: Space | None = None
+        self._may_be_kept = False
+
+    def key(self) -> bytes:
+        found = _key(self._picture)
+        self._may_be_kept = True
+        return found
+
+    def run(self, plain: Callable[[Any], Any]) -> Any:
+        picture = self._picture
+        self._file, self._before = picture.fp, _state(picture)
+        nbytes = size_of(picture.mode, picture.size)
+        if self._may_be_kept and picture.mode in _LENT and nbytes >= _LARGE:
+            self._space = self._memo.space(nbytes)
+        if self._space is not None:
+            picture.im = mapped(picture.mode, picture.size, self._space.body)
+            self._image = picture.im
+        return plain(picture)
+
+    def packed(self, result: Any) -> tuple[Any, Any]:
+        """Describe what ``load`` has changed.
+
+        Raises:
+            Unfit: it left what a hit cannot leave.
+        """
+        picture, file, space = self._picture, self._file, self._space
+        head = _changes(picture, self._before, None if file.closed else file.tell())
+        if space is not None and picture.im is self._image:
+            return head, space
+        pixels = pixels_of(picture)
+        if pixels is None:
+            raise Unfit
+        return head, [pixels]
+
+    def end(self, lends: bool) -> None:
+        """Take the picture's pixels out of what is written to."""
+        picture, space = self._picture, self._space
+        if space is None:
+            return
+        if picture.im is self._image:
+            if space.kept is None:
+                picture.im = picture.im.copy()
+            else:
+                _hand_out(picture, mapped(picture.mode, picture.size, space.kept), lends)
+        self._image = None
+        if space.kept is None:
+            self._memo.give_back(space)
 
 
 def _key(picture: Any) -> bytes:
@@ -49,7 +115,7 @@ def _key(picture: Any) -> bytes:
     (tile,) = picture.tile
     if tile[0] != _DECODERS.get((kind.__module__, kind.__qualname__)) or "load" in held:
         raise NoKey
-    if held.get("_im", held.get("im")) is not None or getattr(picture, "is_animated", False):
+    if held.get("_im", held.get("im")) is not None or held.get("is_animated"):
         raise NoKey
     module, logger, versions = _pillow()
     if logger.isEnabledFor(logging.DEBUG):  # some chunks are logged
@@ -77,8 +143,8 @@ def _state(picture: Any) -> dict[str, Any]:
     return {name: type(one)(one) if type(one) in (dict, list) else one for name, one in vars(picture).items()}
 
 
-def _packed(picture: Any, before: dict[str, Any], place: int | None) -> Packed:
-    """Describe what ``load`` has changed.
+def _changes(picture: Any, before: dict[str, Any], place: int | None) -> tuple[Any, ...]:
+    """Return what ``load`` has changed beside the pixels.
 
     Raises:
         Unfit: it left what a hit cannot leave.
@@ -86,7 +152,7 @@ def _packed(picture: Any, before: dict[str, Any], place: int | None) -> Packed:
     after, image = vars(picture), picture.im
     gone = set(before) - set(after) or set(before["info"]) - set(picture.info)
     closed = picture.fp is None and (place is None) == _closes(picture)
-    if gone or not closed or picture.tile or picture.readonly or picture.map is not None:
+    if gone or not closed or picture.tile or _says_readonly(picture) or picture.map is not None:
         raise Unfit
     if (image.mode, image.size) != (picture.mode, picture.size) or before["palette"] is not picture.palette:
         raise Unfit
@@ -96,11 +162,13 @@ def _packed(picture: Any, before: dict[str, Any], place: int | None) -> Packed:
         for name, one in after.items()
         if name not in _SET_ANYWAY and not _is_same(before.get(name, picture), one)
     }
-    pixels = pixels_of(picture)
-    if pixels is None:
-        raise Unfit
     # Marshal refuses what is not exactly of a simple type, such as Pillow's text with a language.
-    return (picture.mode, picture.size, info, changed, place), [pixels]
+    return picture.mode, picture.size, info, changed, place
+
+
+def _says_readonly(picture: Any) -> bool:
+    held = vars(picture)  # the property is also true for a core image that is mapped
+    return bool(held.get("_readonly", held.get("readonly")))
 
 
 def _closes(picture: Any) -> bool:
@@ -111,13 +179,15 @@ def _is_same(before: Any, after: Any) -> bool:
     return before == after if type(before) in (dict, list) else before is after
 
 
-def _filled(picture: Any, entry: Entry) -> Any:
+@lent.watch
+def _filled(picture: Any, lends: bool, entry: Entry) -> Any:
     """Leave the picture as ``load`` would."""
     mode, size, info, changed, place = entry.head
-    image, file = with_pixels(mode, size, entry.body), picture.fp
+    image, file = mapped(mode, size, entry.body), picture.fp
     if place is not None:
         file.seek(place)
-    picture.im, picture.tile, picture.map, picture.readonly = image, [], None, 0
+    picture.tile, picture.map = [], None
+    _hand_out(picture, image, lends and mode in _LENT and len(entry.body) >= _LARGE)
     picture.info.update(info)
     vars(picture).update(changed)
     if _closes(picture):
@@ -126,4 +196,16 @@ def _filled(picture: Any, entry: Entry) -> Any:
     return _pillow()[0].Image.Image.load(picture)
 
 
-CALLS = (Call("PIL.ImageFile", "ImageFile", "load", _stand_in),)
+def _hand_out(picture: Any, image: Any, lends: bool) -> None:
+    if lends:
+        lent.lend(picture, image)
+    else:
+        picture.im, picture.readonly = image.copy(), 0
+
+
+CALLS = (
+    Call("PIL.ImageFile", "ImageFile", "load", _stand_in),
+    Call("PIL.Image", "Image", "load", lambda memo, plain: lent.load_stand_in(plain)),
+    Call("PIL.Image", "Image", "copy", lambda memo, plain: lent.copy_stand_in(plain)),
+    Call("PIL.Image", "Image", "frombytes", lambda memo, plain: lent.owning_stand_in(plain)),
+)

@@ -7,7 +7,7 @@ from .call import SOUND
 
 CALLS = (
     by_path(SOUND, "soundfile", "read"),
-    by_path(SOUND, "librosa.core.audio", "load"),
+    *(by_path(SOUND, module, "load") for module in ("librosa.core.audio", "librosa.core", "librosa")),
     by_path(SOUND, "torchaudio", "load"),
     by_path(SOUND, "scipy.io.wavfile", "read"),
 )

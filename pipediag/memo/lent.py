@@ -1,0 +1,147 @@
+"""Pictures whose pixels are those of the cache, read-only, until somebody may write to them.
+
+Pillow has such pictures itself: those of mapped files. Its methods copy the pixels of a read-only picture before they
+write. Only ``frombytes``, what ``load`` returns, and what is done with a picture's core afterwards would not be safe.
+So a picture gets pixels of its own as soon as anything calls ``load`` on it that may write: it is neither one of
+Pillow's methods that loading and augmenting consist of, nor somebody else who does not use what ``load`` returns.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import opcode
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from .. import patches
+
+#: Methods of Pillow's ``Image`` that read the pixels after ``load`` and do not keep or return the picture's core.
+_READERS = (
+    *("convert", "copy", "crop", "getchannel", "getextrema", "histogram", "reduce", "resize", "split", "tobytes"),
+    *("transpose", "_Image__transformer"),
+)
+#: Fills the code up behind a call.
+_CACHE = opcode.opmap.get("CACHE", 0)
+#: Pictures with such pixels and their core images, by the picture's number.
+_lent: dict[int, tuple[weakref.ref[Any], Any]] = {}
+#: Code of functions noted by :func:`watch`.
+_ours: set[CodeType] = set()
+
+
+def lend(picture: Any, core: Any) -> None:
+    """Give a picture a core image that others use, too."""
+    picture.im, picture.readonly = core, 1
+    number = id(picture)
+    _lent[number] = weakref.ref(picture, lambda _: _lent.pop(number, None)), core
+
+
+def is_lent(picture: Any) -> bool:
+    """Return whether a picture's present core image is not its own."""
+    held = _lent.get(id(picture))
+    return held is not None and held[0]() is picture and vars(picture).get("_im") is held[1]
+
+
+def own(picture: Any) -> None:
+    """Give a picture pixels of its own if it has none."""
+    if is_lent(picture):
+        picture.im, picture.readonly = picture.im.copy(), 0
+    _lent.pop(id(picture), None)
+
+
+def own_all() -> None:
+    """Give all pictures pixels of their own."""
+    for picture, _ in list(_lent.values()):
+        if (found := picture()) is not None:
+            own(found)
+
+
+def reader_calls(depth: int) -> bool:
+    """Return whether the function ``depth`` frames above the caller was called by one that only reads."""
+    frame = sys._getframe(depth + 2)
+    while frame.f_back is not None and frame.f_code.co_filename == patches.__file__:
+        frame = frame.f_back
+    code = frame.f_code
+    return code in _readers() or code in _ours or (not _is_pillows(code) and _discards(code, frame.f_lasti))
+
+
+@functools.lru_cache(maxsize=256)
+def _discards(code: CodeType, call: int) -> bool:
+    """Return whether a function does not use the result of the call at the offset ``call`` of its code."""
+    following = itertools.dropwhile(lambda one: one == _CACHE, code.co_code[call + 2 :: 2])
+    return next(following, None) == opcode.opmap["POP_TOP"]
+
+
+def _is_pillows(code: CodeType) -> bool:
+    from PIL import Image
+
+    return os.path.dirname(code.co_filename) == os.path.dirname(Image.__file__)
+
+
+def load_stand_in(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what stands in for ``Image.load``."""
+
+    def load(self: Any) -> Any:
+        if id(self) in _lent and not reader_calls(0):
+            own(self)
+        return plain(self)
+
+    return watch(load)
+
+
+def copy_stand_in(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what stands in for ``Image.copy``: the copy of a picture with lent pixels has them, too."""
+
+    def copy(self: Any) -> Any:
+        if getattr(self, "tile", None):
+            self.load()
+        if not is_lent(self):
+            return plain(self)
+        image = self.im
+        new = self._new(image)
+        lend(new, image)
+        return new
+
+    return watch(copy)
+
+
+def owning_stand_in(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what stands in for a method that writes without asking whether it may, such as ``Image.frombytes``."""
+
+    def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own(self)
+        return plain(self, *args, **kwargs)
+
+    return watch(write)
+
+
+def can_lend() -> bool:
+    """Return whether what watches lent pictures is in place, and nobody has replaced it."""
+    from PIL import Image, ImageFile
+
+    return all(map(_is_ours, (Image.Image.load, Image.Image.frombytes, ImageFile.ImageFile.load)))
+
+
+def watch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Note a function of ours that calls ``load`` and does not write, or calls :func:`own` where it must."""
+    _ours.add(function.__code__)
+    return function
+
+
+def _is_ours(function: Any) -> bool:
+    below = getattr(function, "__wrapped__", None)
+    is_layer = getattr(function, "__code__", None) and function.__code__.co_filename == patches.__file__
+    return bool(is_layer) and getattr(below, "__code__", None) in _ours
+
+
+@functools.cache
+def _readers() -> frozenset[CodeType]:
+    from PIL import Image, ImageFile
+
+    methods = [getattr(Image.Image, name, None) for name in _READERS] + [ImageFile.ImageFile.load]
+    return frozenset(inspect.unwrap(method).__code__ for method in methods if inspect.isfunction(method))
