@@ -63,11 +63,16 @@ def cli(context: click.Context) -> None:
     Before CI:   pipediag audit -o audit.html train.py
     """
     from .commands.defaults import defaults
+    from .commands.results import say
 
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-    else:
-        context.default_map = defaults(cli, Path.cwd())
+        return
+    try:
+        folder = Path.cwd()
+    except OSError:
+        raise UsageError("the working directory was removed: change to one that exists") from None
+    context.default_map = defaults(cli, folder, context.invoked_subcommand, say)
 
 
 _Command = Callable[..., int]
@@ -99,12 +104,14 @@ def _delivering(function: _Command) -> _Command:
     """Give the command one :class:`Results` instead of the options that say where its report goes."""
 
     @wraps(function)
-    def command(*given: Any, outputs: tuple[str, ...], json: bool, quiet: bool, verbose: bool, **others: Any) -> int:
+    def command(
+        *given: Any, outputs: tuple[str, ...], json: bool, redact: bool, quiet: bool, verbose: bool, **others: Any
+    ) -> int:
         from .commands.results import Results
         from .report import STANDARD_OUTPUT
 
         files = [path for path in outputs if path != STANDARD_OUTPUT]
-        results = Results(files, json or len(files) < len(outputs), verbose - quiet)
+        results = Results(files, json or len(files) < len(outputs), verbose - quiet, redact=redact)
         return function(*given, results=results, **others)
 
     return command
@@ -126,6 +133,8 @@ def _results(help: str, of_a_diagnosis: bool = False) -> _Decorator:
         click.option("-o", "--output", "outputs", multiple=True, metavar="FILE", callback=checked, type=_FILE,
                      help=f"{help} ({endings}); repeatable. - prints JSON."),
         click.option("--json", is_flag=True, help="Print JSON instead of the report, as -o - does."),
+        click.option("--redact", is_flag=True,
+                     help="Leave the script's argument values, folders, host names and lines of code out of reports."),
         click.option("-q", "--quiet", is_flag=True, help="Print only the answer, in one line, and no progress."),
         click.option("-v", "--verbose", is_flag=True, help="Print the whole report instead of one screen."),
         _delivering,

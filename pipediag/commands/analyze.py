@@ -60,7 +60,7 @@ def analyze(
             results.fail(plan, str(error))
     elif request.apply and not outcomes(session):
         say(f"no remedy was kept: {_NOT_TRIED}")
-    diagnosis = diagnose_session(session, price)
+    diagnosis = diagnose_session(results.reported(session), price)
     results.deliver(diagnosis)
     return results.code(gated(diagnosis, fail_over))
 

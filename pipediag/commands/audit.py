@@ -26,7 +26,7 @@ def audit(request: Request, results: Results, percent: float, price: float | Non
     session = measure(replace(request, audit=percent / 100, knobs=True), results)
     if not session.anything_seen:
         return exit_code(session)
-    checked = run_checklist(diagnose_session(session, price), percent / 100)
+    checked = run_checklist(diagnose_session(results.reported(session), price), percent / 100)
     results.deliver(checked)
     code = exit_code(session)
     if code == EXIT_OK and checked.failed:

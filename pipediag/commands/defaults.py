@@ -1,9 +1,15 @@
-"""Read the defaults of options from ``[tool.pipediag]`` in a ``pyproject.toml``."""
+"""Read the defaults of options from ``[tool.pipediag]`` in a ``pyproject.toml``.
+
+The file may lie in a folder that others can write to, or in a project of somebody else's. So it must belong to this
+user, may name only files inside its project, and the user is told that it was used.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +17,18 @@ import click
 
 from ..errors import UsageError
 
+#: Options whose files are written.
+_WRITTEN = ("outputs", "plan", "profile")
+#: Characters of a file that are read.
+_MOST_CHARACTERS = 1 << 20
 
-def defaults(cli: click.Group, folder: Path) -> dict[str, dict[str, Any]]:
+
+def defaults(
+    cli: click.Group, folder: Path, used: str = "", say: Callable[[str], None] = lambda text: None
+) -> dict[str, dict[str, Any]]:
     """Return the defaults of each command by parameter, from the nearest table in ``folder`` or a folder above it.
+
+    A line says which table the command ``used`` takes defaults from, and which file is another user's.
 
     The keys of the table are option names, for all commands that have the option. A table named after a command holds
     that command's own.
@@ -22,22 +37,33 @@ def defaults(cli: click.Group, folder: Path) -> dict[str, dict[str, Any]]:
         UsageError: a key is no option, or its value does not fit.
     """
     for file in (one / "pyproject.toml" for one in (folder, *folder.parents)):
-        table = _table(file)
-        if table is not None:
-            try:
-                return _by_command(cli, table)
-            except UsageError as error:
-                raise UsageError(f"{file}: {error}") from None
+        table = _table(file, say)
+        if table is None:
+            continue
+        try:
+            found = _by_command(cli, table)
+            for name, values in found.items():
+                _check_inside(_options(cli.commands[name]).values(), values, file.parent)
+        except UsageError as error:
+            raise UsageError(f"{file}: {error}") from None
+        if found.get(used):
+            say(f"defaults from {file}: {', '.join(sorted(found[used]))}")
+        return found
     return {}
 
 
-def _table(file: Path) -> dict[str, Any] | None:
-    """Return the table of pipediag, or None if the file has none or cannot be read."""
+def _table(file: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """Return the table of pipediag, or None if the file has none, cannot be read, or is another user's."""
     try:
-        text = file.read_text(encoding="utf-8")
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as opened:
+            facts = os.fstat(opened.fileno())
+            text = opened.read(_MOST_CHARACTERS) if stat.S_ISREG(facts.st_mode) else ""
     except (OSError, ValueError):
         return None
     if "pipediag" not in text:
+        return None
+    if facts.st_uid not in (0, os.geteuid()):
+        say(f"{file} is not read: it belongs to another user")
         return None
     if sys.version_info >= (3, 11):
         import tomllib
@@ -51,6 +77,20 @@ def _table(file: Path) -> dict[str, Any] | None:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not TOML ({error})") from None
     return table if isinstance(table, dict) else None
+
+
+def _check_inside(options: Iterable[click.Option], values: Mapping[str, Any], project: Path) -> None:
+    """Check that the files that would be written lie in the project.
+
+    Raises:
+        UsageError: one does not.
+    """
+    for option in options:
+        if option.name in _WRITTEN and option.name in values:
+            named = values[option.name]
+            for path in [named] if isinstance(named, str) else named:
+                if path != "-" and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(project)):
+                    raise UsageError(f"{option.name} = {path!r}: outside the project; give it on the command line")
 
 
 def _by_command(cli: click.Group, table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

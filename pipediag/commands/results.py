@@ -10,6 +10,8 @@ from .. import report
 from ..errors import EXIT_FAILED, EXIT_OK, SessionFileError
 from ..host.standard_streams import put
 from ..report.terminal import printable
+from ..session import Session
+from ..session.private import redacted
 
 
 @dataclass
@@ -21,12 +23,18 @@ class Results:
         json: print JSON in place of the screen.
         verbosity: negative for the answer alone, positive for the whole report.
         failed: outputs whose last attempt failed.
+        redact: leave out what names the user and the code.
     """
 
     files: Sequence[str] = ()
     json: bool = False
     verbosity: int = 0
     failed: set[str] = field(default_factory=set)
+    redact: bool = False
+
+    def reported(self, session: Session) -> Session:
+        """Return what the reports may say of a session."""
+        return redacted(session) if self.redact else session
 
     def write(self, subject: report.Subject) -> None:
         """Write each file, even if another cannot be written."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from ..analysis import diagnose_session
 from ..analysis.sentences import counted
@@ -13,6 +14,7 @@ from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, Not
 from ..host.passes import Request
 from ..host.progress import duration, really_runs
 from ..session import Session
+from ..session.private import masked, without_values
 from .measuring import exit_code, measure
 from .results import Results
 
@@ -44,7 +46,8 @@ def sweep(request: Request, varied: Sequence[str], results: Results) -> int:
     targets = [replace(request.target, args=with_setting(request.target.args, setting)) for setting in settings]
     request.target.check()
     results.note(f"{_announcement(len(settings), request.budget, request.apply)}; each time {really_runs(request)}")
-    found = Sweep(request.target.name, len(settings), [])
+    name = PurePath(request.target.name).name if results.redact else request.target.name
+    found = Sweep(name, len(settings), [])
     code = EXIT_OK
     try:
         for number, (setting, target) in enumerate(zip(settings, targets, strict=True), 1):
@@ -121,13 +124,13 @@ def _put(args: list[str], name: str, value: str) -> None:
 
 def _analyzed(request: Request, setting: Setting, results: Results) -> tuple[Run, int]:
     """Return one run, and the exit code that ends the sweep after it, or 0 to continue."""
-    argv = request.target.argv
+    argv = without_values(request.target.argv) if results.redact else masked(request.target.argv)
     try:
         session = measure(request, results, of_a_sweep=True)
     except (NothingMeasured, UsageError) as error:
         return Run(setting, argv, None, error.exit_code, str(error)), EXIT_OK
     code = exit_code(session)
-    diagnosis = diagnose_session(session) if session.anything_seen else None
+    diagnosis = diagnose_session(results.reported(session)) if session.anything_seen else None
     if session.ended == "interrupted":
         return Run(setting, argv, diagnosis, code, "interrupted"), code
     return Run(setting, argv, diagnosis, code, _why_it_failed(session, code) if code else ""), EXIT_OK

@@ -64,7 +64,8 @@ class Line:
     Attributes:
         pid: 0 for the child.
         rank: its number in a distributed job, if known.
-        failed: when the process ended with an error or abruptly; None if it did not.
+        joined: when the process joined.
+        failed: when it ended with an error or abruptly; None if it did not.
         error: how it failed, in words.
         ended: True if it has reported its end.
     """
@@ -72,6 +73,7 @@ class Line:
     def __init__(self, receiver: Receiver, watch: Watch, job: Job, is_child: bool) -> None:
         self.receiver, self.watch = receiver, watch
         self.is_child = is_child
+        self.joined = time.monotonic()
         self.session = job.session
         self.pid = 0
         self.rank: int | None = None
@@ -157,7 +159,6 @@ class Lines:
         self.was_ended = False
         self._all = [self._line(pipe, is_child=True)]
         self._open = [*self._all]
-        self._joined = 0.0
 
     def _line(self, receiver: Receiver, is_child: bool) -> Line:
         watch = Watch(self._plan, self._job.session, Outcome(), self._patience, self._started)
@@ -174,7 +175,6 @@ class Lines:
             line = self._line(receiver, is_child=False)
             self._all.append(line)
             self._open.append(line)
-            self._joined = time.monotonic()
         now = time.monotonic()
         for line in self._open:
             leader = self.leader
@@ -213,10 +213,21 @@ class Lines:
 
     def without_a_rank(self) -> float:
         """Return the seconds since a rank failed that was not restarted; 0 if there is none."""
-        failed = [line.failed for line in self._all if line.failed is not None and line.rank is not None]
-        if not failed or self._joined > min(failed):
-            return 0.0
-        return time.monotonic() - min(failed)
+        failed = [at for line in self._all if (at := line.failed) is not None and not self._restarted(line, at)]
+        return time.monotonic() - min(failed) if failed else 0.0
+
+    def _restarted(self, failed: Line, at: float) -> bool:
+        """Return whether the rank that failed, or the whole job with other numbers, was started again.
+
+        A rank that joins for the first time is only late. A launcher that starts the job again, perhaps with fewer
+        ranks, ends those that the failure left.
+        """
+        ranks = [line for line in self._all if line.rank is not None and line is not failed]
+        again = {line.rank for line in ranks if line.joined >= at}
+        if failed.rank is None or failed.rank in again:
+            return True
+        survivors = [line for line in ranks if line.joined < at]
+        return bool(again & {line.rank for line in survivors}) and not any(line in self._open for line in survivors)
 
     def close(self) -> Outcome:
         """Return the outcome of the leading process."""

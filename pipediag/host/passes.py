@@ -14,6 +14,7 @@ from ..analysis.sentences import counted
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received
+from ..session.private import masked
 from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
 from .lines import Job
@@ -60,7 +61,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     """
     request.target.check()
     session = Session(tool_version=__version__, began=time.perf_counter())
-    session.script.argv = request.target.argv
+    session.script.argv = masked(request.target.argv)
     job = Job(session)
     plan = Plan(
         budget=request.budget,

@@ -43,11 +43,24 @@ def no_orphans() -> Iterator[None]:
     """End every process started within the context that still runs at its end, including orphans."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children, so that they can be found
     before = {p.pid for p in psutil.Process().children(recursive=True)}
-    with _interrupting(signal.SIGTERM), _interrupting(signal.SIGHUP):
+    with _exit_codes_kept(), _interrupting(signal.SIGTERM), _interrupting(signal.SIGHUP):
         try:
             yield
         finally:
             _end([p for p in psutil.Process().children(recursive=True) if p.pid not in before])
+
+
+@contextmanager
+def _exit_codes_kept() -> Iterator[None]:
+    """Let the system keep the exit codes of children: not so if a parent, such as a supervisor, ignored SIGCHLD."""
+    ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 class Terminated(KeyboardInterrupt):

@@ -9,18 +9,20 @@ leader holds a lock on the file until it ends, and writes into it which pass has
 from __future__ import annotations
 
 import atexit
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import tempfile
 import time
 from typing import Any
 
 from ..errors import EXIT_BY_SIGNAL, UsageError
-from ..measure.own_rank import local_rank
+from ..measure.own_rank import local_rank, local_variable
 from .locks import locked
 from .processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
 from .script import Target
@@ -29,7 +31,7 @@ from .watch import FAREWELL
 #: Variables that the ranks of one job have in common, and no other job on the host at the same time.
 _OF_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE")
 #: Seconds that a follower waits for the leader's first pass, and that its script may outlast the leader's pass.
-_PATIENCE, _AFTERMATH = 120.0, 10.0
+_PATIENCE, _AFTERMATH = 10.0, 10.0
 #: Seconds between two checks of the leader's file.
 _POLL = 0.05
 #: Attempts to lock the file, which others lock briefly to check it.
@@ -45,7 +47,10 @@ class _Announcement:
     """The leader's file, locked for as long as this process lives."""
 
     def __init__(self, path: str) -> None:
-        self._fd = _opened(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._fd = _opened(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from None
         self._passes = 0
         for _ in range(_TRIES):
             if locked(self._fd):
@@ -96,7 +101,8 @@ def follow() -> int:
             if begun is None and time.monotonic() > until:
                 raise UsageError(
                     f"no pipediag leads this job on this host: for {_PATIENCE:g} s no process held {path}; start every "
-                    "rank with the same command and the same temporary folder"
+                    "rank with the same command and the same temporary folder, or, if this is no rank of a job, unset "
+                    + local_variable()
                 )
             if begun and begun["pass"] > last:
                 last = begun["pass"]
@@ -124,9 +130,15 @@ def _run(begun: dict[str, Any], path: str) -> int:
 
 
 def _begun(path: str) -> dict[str, Any] | None:
-    """Return the leader's latest pass: empty before its first one, None if there is no leader."""
+    """Return the leader's latest pass: empty before its first one, None if there is no leader.
+
+    Raises:
+        UsageError: the file is another user's, or no regular file.
+    """
     try:
         fd = _opened(path, os.O_RDONLY)
+    except PermissionError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
     except OSError:
         return None
     try:
@@ -140,12 +152,13 @@ def _begun(path: str) -> dict[str, Any] | None:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open the file. Raises OSError if it is another user's."""
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    if os.fstat(fd).st_uid != os.geteuid():
-        os.close(fd)
-        raise PermissionError(f"{path} belongs to another user")
-    return fd
+    """Open the file. Raises OSError if it is another user's, or no regular file."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    facts = os.fstat(fd)
+    if facts.st_uid == os.geteuid() and stat.S_ISREG(facts.st_mode):
+        return fd
+    os.close(fd)
+    raise PermissionError(errno.EPERM, "it is another user's, or no regular file", path)
 
 
 def _path() -> str:

@@ -1,10 +1,16 @@
-"""Join the lockstep of a distributed job: rank 0 opens a store, and the other ranks connect to it."""
+"""Join the lockstep of a distributed job: rank 0 opens a store, and the other ranks connect to it.
+
+torch would let the store listen on every network interface. Here it listens on loopback if the job runs on one host,
+and otherwise on this host's address in the job; and what it holds is sealed (:mod:`.sealed_store`).
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import socket
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, cast
 
@@ -14,7 +20,9 @@ from ..measure.clock import Clock
 from ..measure.machine import affinity, cores, cpus, numa_node
 from ..measure.own_rank import local_rank
 from ..session import Rank
-from .lockstep import EPOCH, Follower, Leader, Lockstep, Store
+from ..session.codec import build
+from .lockstep import EPOCH, Follower, Leader, Lockstep
+from .sealed_store import SealedStore, Store, new_secret, read_secret
 
 #: Key in the job's own store under which rank 0 publishes the address of our store.
 _KEY = "pipediag/lockstep"
@@ -66,32 +74,40 @@ class Joining:
             rank, world_size = place_in_job()
             if world_size == 1:
                 self._found = Lockstep()
+            elif self._is_unreachable:
+                return None
             elif rank == 0:
-                self._found = Leader(_opened(), world_size, self._clock)
+                self._found = self._leading(world_size)
             else:
-                store = self._awaited()
-                self._found = None if store is None else Follower(store, rank, world_size, self._clock)
+                self._found = self._following(rank, world_size)
         return self._found
 
-    def _awaited(self) -> Store | None:
-        """Return rank 0's store, or None if it is not there in time."""
-        if self._is_unreachable:
+    def _leading(self, world_size: int) -> Leader | None:
+        """Return this rank's part, or None if this host lets it listen nowhere."""
+        try:
+            return Leader(_opened(world_size), world_size, self._clock)
+        except (OSError, RuntimeError):
+            self._is_unreachable = True
             return None
+
+    def _following(self, rank: int, world_size: int) -> Follower | None:
+        """Return this rank's part, or None if rank 0's store is not there in time."""
         until, self._patience = self._clock.now() + self._patience, 0.0
         try:
             theirs = _jobs_store()
             if not self._has(theirs, _key(), until):
                 return None
-            store = _connected(json.loads(theirs.get(_key())))
+            store = _connected(build(Address, json.loads(theirs.get(_key()))))
             if not self._has(store, EPOCH, until):
                 return None
+            follower = Follower(store, rank, world_size, self._clock)
         except RuntimeError:  # torch's errors of a store whose process has ended
             return None
-        except OSError:  # perhaps a firewall: trying again in each step would hold up the job
+        except (OSError, TypeError, ValueError):  # a firewall, or no address of ours: trying again would hold up steps
             self._is_unreachable = True
             return None
         _count()
-        return store
+        return follower
 
     def _has(self, store: Store, key: str, until: float) -> bool:
         """Return whether the store has the key in time."""
@@ -102,25 +118,80 @@ class Joining:
         return True
 
 
-def _opened() -> Store:
+@dataclass(frozen=True)
+class Address:
+    """Where rank 0's store listens, and the secret or the file that holds it."""
+
+    host: str
+    port: int
+    secret: str
+
+    def __post_init__(self) -> None:
+        if not 0 < self.port < 1 << 16:
+            raise ValueError(f"port {self.port}")
+
+
+def _opened(world_size: int) -> Store:
     """Open rank 0's store, and publish its address in the job's own store."""
-    store: Any = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
-    _jobs_store().set(_key(), json.dumps({"host": socket.gethostname(), "port": store.port}))
+    one_host = is_one_host(world_size, _jobs_host())
+    host = "127.0.0.1" if one_host else own_address(_jobs_host())
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.bind((host, 0))
+        port = listener.getsockname()[1]
+        store: Any = dist.TCPStore(
+            host, port, is_master=True, wait_for_workers=False, timeout=_TIMEOUT, master_listen_fd=listener.detach()
+        )
+    secret, told = new_secret(one_host)
+    _jobs_store().set(_key(), json.dumps(asdict(Address(host, port, told))))
     _count()
-    return cast("Store", store)
+    return SealedStore(store, secret)
 
 
-def _connected(address: dict[str, Any]) -> Store:
+def _connected(address: Address) -> Store:
     """Connect to rank 0's store.
 
     Raises:
-        OSError: it cannot be reached.
+        OSError: it cannot be reached, or its secret is not for this user.
     """
-    here = address["host"] == socket.gethostname()
-    host = "127.0.0.1" if here else os.environ.get("MASTER_ADDR", address["host"])
-    with socket.create_connection((host, address["port"]), _CONNECTING):  # torch itself tries for a minute
+    secret = read_secret(address.secret)
+    with socket.create_connection((address.host, address.port), _CONNECTING):  # torch itself tries for a minute
         pass
-    return cast("Store", dist.TCPStore(host, address["port"], is_master=False, timeout=_TIMEOUT))
+    return SealedStore(dist.TCPStore(address.host, address.port, is_master=False, timeout=_TIMEOUT), secret)
+
+
+def is_one_host(world_size: int, jobs_host: str) -> bool:
+    """Return whether all ranks are known to run on this host, given the address at which the job's ranks meet."""
+    counts = [(os.environ.get(name), all_) for name, all_ in (("LOCAL_WORLD_SIZE", world_size), ("SLURM_NNODES", 1))]
+    if any(count == str(all_) for count, all_ in counts):
+        return True
+    try:
+        return ipaddress.ip_address(socket.gethostbyname(jobs_host)).is_loopback and jobs_host != socket.gethostname()
+    except (OSError, ValueError):
+        return False
+
+
+def own_address(jobs_host: str) -> str:
+    """Return this host's address on the way to where the job's ranks meet, or to anywhere if that is loopback."""
+    found = "127.0.0.1"
+    for host in (jobs_host, "192.0.2.1"):  # nothing is sent; the second address is of documentation
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.connect(address)
+                found = str(probe.getsockname()[0])
+        except OSError:
+            continue
+        if not ipaddress.ip_address(found.partition("%")[0]).is_loopback:
+            break
+    return found
+
+
+def _jobs_host() -> str:
+    """Return the address at which the ranks of the job meet."""
+    store: Any = _jobs_store()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return str(getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "") or socket.gethostname())
 
 
 def _jobs_store() -> Store:

@@ -12,12 +12,17 @@ batches, rank 0 may itself be waiting for this rank. It then trains unchanged un
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from ..measure.clock import Clock
+from ..session import REMEDIES, Rank, is_rung
+from ..session.codec import build
+from .sealed_store import Store
+
+_T = TypeVar("_T")
 
 #: What each rank prepares before it needs cached batches; see :attr:`Activity.prepares`.
 CACHES = "caches"
@@ -30,15 +35,15 @@ _PATIENCE, _LEAST_PATIENCE = 2.0, 0.05
 _SOON, _LATER = 2e-4, 5e-3
 #: Maximum seconds that rank 0 waits for the other ranks to join, and to read that the analysis is over.
 _JOINING, _LEAVING = 5.0, 2.0
-
-
-class Store(Protocol):
-    """The part of ``torch.distributed.Store`` that is used."""
-
-    def set(self, key: str, value: str) -> None: ...
-    def get(self, key: str) -> bytes: ...
-    def check(self, keys: list[str]) -> bool: ...
-    def add(self, key: str, amount: int) -> int: ...
+#: Largest values in a message: positions and numbers of activities and ranks, and seconds that a step is made longer.
+_MOST, _LONGEST_DELAY = 10**9, 60.0
+#: Characters that a message may add to a report.
+_MOST_TEXT = 300
+STRANGE_MESSAGE = {
+    "code": "strange-message",
+    "message": "a message of another rank was not of the kind that the ranks send, and was ignored",
+    "help": "start all ranks with the same version of pipediag; nobody else can write what they accept",
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,15 @@ class Activity:
     prepares: str = ""
     ends: bool = False
 
+    def __post_init__(self) -> None:
+        ranks = [*self.delayed, *(self.fed or [])]
+        if not all(0 <= one <= _MOST for one in (*ranks, self.number + 1, self.window, self.round or 0)):
+            raise ValueError("a number is out of range")
+        if not 0 <= self.delay <= _LONGEST_DELAY:
+            raise ValueError(f"a delay of {self.delay} s")
+        if not is_rung(self.rung) or self.prepares not in ("", CACHES, *REMEDIES):
+            raise ValueError(f"no rung: {self.rung!r:.40}, {self.prepares!r:.40}")
+
     def rung_of(self, rank: int) -> str:
         """Return the rung for one rank."""
         return self.rung if self.fed is None or rank in self.fed else "baseline"
@@ -75,6 +89,19 @@ class Activity:
         return self.delay if rank in self.delayed else 0.0
 
 
+@dataclass(frozen=True)
+class Grant:
+    """The positions of an epoch at which the ranks do something: from ``begin`` on, before ``end``."""
+
+    begin: int
+    end: int
+    activity: Activity
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin < self.end <= _MOST:
+            raise ValueError(f"steps {self.begin} to {self.end}")
+
+
 class Lockstep:
     """A process that trains alone, and has nobody to agree with. Base class for the ranks of a job."""
 
@@ -82,6 +109,7 @@ class Lockstep:
 
     def __init__(self) -> None:
         self.activity = Activity()
+        self.warn: Callable[[dict[str, str]], None] = lambda warning: None
 
     @property
     def in_job(self) -> bool:
@@ -115,13 +143,38 @@ class Lockstep:
         return {}
 
 
-class Leader(Lockstep):
+class InJob(Lockstep):
+    """A rank of a job, which reads what the others have written. What is not of the kind expected is ignored."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+
+    def _text(self, key: str) -> str | None:
+        """Return a message, or None if it is a strange one."""
+        try:
+            return self._store.get(key).decode()
+        except ValueError:
+            self.warn(STRANGE_MESSAGE)
+            return None
+
+    def _built(self, cls: type[_T], text: str | None) -> _T | None:
+        """Return the object that a message describes, or None if it is a strange one."""
+        if text is None:
+            return None
+        try:
+            return build(cls, json.loads(text))
+        except (TypeError, ValueError, RecursionError):
+            self.warn(STRANGE_MESSAGE)
+            return None
+
+
+class Leader(InJob):
     """Rank 0, which grants the steps."""
 
     def __init__(self, store: Store, world_size: int, clock: Clock) -> None:
-        super().__init__()
+        super().__init__(store)
         self.world_size = world_size
-        self._store = store
         self._clock = clock
         self._epoch, self._end, self._grants = -1, 0, 0
         self._reserved = 0  # steps of the activity that are not granted yet
@@ -147,8 +200,8 @@ class Leader(Lockstep):
         steps = max(1, min(self._reserved, self._ahead))
         self._reserved = max(0, self._reserved - steps)
         self._end = begin + steps
-        grant = {"begin": begin, "end": self._end, "activity": asdict(self.activity)}
-        self._store.set(_key(self._epoch, self._grants), json.dumps(grant))
+        grant = Grant(begin, self._end, self.activity)
+        self._store.set(_key(self._epoch, self._grants), json.dumps(asdict(grant)))
         self._grants += 1
 
     def left(self, epoch: int, position: int) -> int:
@@ -162,7 +215,7 @@ class Leader(Lockstep):
 
     def unserved(self, rung: str) -> str:
         key = f"unserved/{rung}"
-        return self._store.get(key).decode() if self._store.check([key]) else ""
+        return (self._text(key) or "")[:_MOST_TEXT] if self._store.check([key]) else ""
 
     def stop(self) -> dict[int, str]:
         self._store.set("stop", "1")
@@ -173,13 +226,15 @@ class Leader(Lockstep):
         """Wait some seconds until every other rank has joined; return whether all have."""
         return self._wait_for("joined", _JOINING)
 
-    def notes(self) -> dict[int, dict[str, Any]]:
+    def notes(self) -> dict[int, Rank]:
         """Return the latest note of each other rank about itself."""
-        return {rank: json.loads(note) for rank, note in self._reported("note").items()}
+        notes = {rank: self._built(Rank, note) for rank, note in self._reported("note").items()}
+        return {rank: replace(note, rank=rank) for rank, note in notes.items() if note is not None}
 
     def _reported(self, what: str) -> dict[int, str]:
         keys = {rank: f"{what}/{rank}" for rank in range(1, self.world_size)}
-        return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
+        texts = {rank: self._text(key) for rank, key in keys.items() if self._store.check([key])}
+        return {rank: text for rank, text in texts.items() if text is not None}
 
     def _wait_for(self, counter: str, seconds: float) -> bool:
         """Wait until every other rank has increased ``counter``; return whether all have, in time."""
@@ -199,13 +254,12 @@ class Stopped(Exception):
     """The analysis is over: rank 0 has ended it, or is gone."""
 
 
-class Follower(Lockstep):
+class Follower(InJob):
     """Any other rank, which waits for grants. It counts its epochs from 0, the one in which it joins."""
 
     def __init__(self, store: Store, rank: int, world_size: int, clock: Clock) -> None:
-        super().__init__()
+        super().__init__(store)
         self.rank, self.world_size = rank, world_size
-        self._store = store
         self._clock = clock
         self._epoch, self._read = -1, 0
         self._begin = self._end = 0
@@ -234,10 +288,10 @@ class Follower(Lockstep):
             while position >= self._end:
                 if not self._awaited(_key(epoch, self._read)):
                     return Activity(number=-1)
-                grant = json.loads(self._store.get(_key(epoch, self._read)))
+                grant = self._built(Grant, self._text(_key(epoch, self._read)))
                 self._read += 1
-                self._begin, self._end = grant["begin"], grant["end"]
-                self._granted = Activity(**grant["activity"])
+                if grant is not None:
+                    self._begin, self._end, self._granted = grant.begin, grant.end, grant.activity
         return self._granted if position >= self._begin else Activity(number=-1)
 
     def _awaited(self, key: str) -> bool:

@@ -9,12 +9,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..errors import AnalysisOver
+from ..errors import AnalysisOver, SessionFileError
 from ..loop.identity import Places
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Training
@@ -32,7 +33,7 @@ from .findings import FindingsSender
 from .follow import Following
 from .joining import Joining, rank_facts
 from .loader_iterator import LoaderIterator, Track
-from .lockstep import Follower
+from .lockstep import STRANGE_MESSAGE, Follower
 from .loop_side import Loop
 from .observing import Observer
 from .other_loaders import OtherLoaders
@@ -173,6 +174,7 @@ class Measurement:
         lockstep = self._joining.lockstep()
         if lockstep is None:
             return None
+        lockstep.warn = partial(self.send, "warning")
         device = self.training.device or default_device()
         self._target = track
         if lockstep.in_job:
@@ -282,7 +284,11 @@ class Measurement:
         return json.dumps(self.session.to_dict(), default=str) if self._gathers else ""
 
     def take_reports(self, reports: dict[int, str]) -> None:
-        self.ranks = {rank: Session.from_dict(json.loads(text)) for rank, text in reports.items() if text}
+        for rank, text in reports.items():
+            try:
+                self.ranks.update({rank: Session.from_dict(json.loads(text))} if text else {})
+            except (SessionFileError, TypeError, ValueError, RecursionError):
+                self.send("warning", STRANGE_MESSAGE)
 
     def finish(self, reason: str) -> None:
         """Stop the script for good: every later ``iter()`` and ``next()`` raises again."""

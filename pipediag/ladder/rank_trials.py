@@ -73,7 +73,7 @@ class RankTrials:
         """Return what is known of each rank."""
         return [
             summary(self._leader.rank, self._session, self._leader.world_size),
-            *(Rank(**note) for _, note in sorted(self._leader.notes().items())),
+            *(note for _, note in sorted(self._leader.notes().items())),
         ]
 
     def _trial(self, change: Change) -> Turn[RankTrial | None]:

@@ -32,10 +32,16 @@ def own_rank() -> int | None:
 
 def local_rank() -> int | None:
     """Return this process's number on its host, or None if it was not started as one of several processes."""
+    variable = local_variable()
+    return _in_environment(variable, -1) if variable else None
+
+
+def local_variable() -> str:
+    """Return the environment variable that holds this process's number on its host, or ""."""
     for number, count in LOCAL_VARIABLES:
         if _in_environment(count, 1) > 1 and _in_environment(number, -1) >= 0:
-            return _in_environment(number, -1)
-    return None
+            return number
+    return ""
 
 
 def in_a_job() -> bool:

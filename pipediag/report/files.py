@@ -1,11 +1,14 @@
-"""Write a file completely or not at all."""
+"""Write a file completely or not at all, for its owner alone.
+
+The folder may be shared with others: nothing that they have put into it is followed, waited for or overwritten.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from pathlib import Path
+import tempfile
 
 from ..errors import UsageError
 
@@ -19,13 +22,11 @@ def check_writable(option: str, path: str) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    file = Path(path)
     try:
-        existed = file.exists()
-        with file.open("a", encoding="utf-8"):
-            pass
+        existed = os.path.lexists(path)
+        os.close(_opened(_target(path)))
         if not existed:
-            file.unlink()
+            os.unlink(path)
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be written ({error.strerror})") from None
 
@@ -33,19 +34,18 @@ def check_writable(option: str, path: str) -> None:
 def write_whole(path: str, data: bytes) -> None:
     """Write to a temporary file beside it, then replace it. An earlier file stays until then, and its mode remains.
 
-    A special file, or one that cannot be replaced in its folder, is written in place.
+    A new file has the mode 0600. A special file, or one that cannot be replaced in its folder, is written in place.
 
     Raises:
         OSError: the file cannot be written. An earlier one is still there.
     """
-    path = os.path.realpath(path)
-    mode = os.stat(path).st_mode if os.path.exists(path) else None
+    path = _target(path)
+    mode = os.lstat(path).st_mode if os.path.lexists(path) else None
     if mode is not None and not stat.S_ISREG(mode):
-        _write(os.open(path, os.O_WRONLY), data)
+        _write(_opened(path), data)
         return
-    beside = os.path.join(os.path.dirname(path), f".pipediag-{os.getpid()}")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        descriptor, beside = tempfile.mkstemp(prefix=".pipediag-", dir=os.path.dirname(path))
         try:
             if mode is not None:
                 os.fchmod(descriptor, stat.S_IMODE(mode))
@@ -57,7 +57,38 @@ def write_whole(path: str, data: bytes) -> None:
     except OSError as error:
         if error.errno not in _FIXED:
             raise
-        _write(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), data)
+        descriptor = _opened(path)
+        if mode is not None:
+            os.ftruncate(descriptor, 0)
+        _write(descriptor, data)
+
+
+def _target(path: str) -> str:
+    """Return the file that a path stands for.
+
+    Raises:
+        OSError: it is another user's link, which may lead to a file of this user's.
+    """
+    if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "it is a link of another user")
+    return os.path.realpath(path)
+
+
+def _opened(path: str) -> int:
+    """Open the file for writing.
+
+    Raises:
+        OSError: it cannot be opened, has become a link, or is a pipe that nobody reads.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "it is a pipe or socket that nobody reads") from None
+        raise
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _write(descriptor: int, data: bytes) -> None:

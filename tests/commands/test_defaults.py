@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,9 @@ def test_without_a_table(measured: Measured, text: str) -> None:
         ("[tool.pipediag]\nworkdir = 3", "workdir = 3: a text is needed"),
         ("[tool.pipediag]\noutput = [1]", "a list of texts is needed"),
         ("[tool.pipediag]\nbudget = ", "not TOML"),
+        ("[tool.pipediag]\noutput = ['/etc/x.json']", "outside the project"),
+        ("[tool.pipediag]\noutput = ['ok.json', '../x.json']", "outside the project"),
+        ("[tool.pipediag.analyze]\nplan = '/tmp/p.json'", "outside the project"),
     ],
 )
 def test_what_does_not_fit(
@@ -85,3 +89,46 @@ def test_what_does_not_fit(
     assert (code, out) == (2, "")
     assert told in err and "pyproject.toml" in err and err.count("\n") == 1
     assert main("--help")[0] == 0
+
+
+def test_a_link_out_of_the_project_is_outside(
+    main: Main, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "clone"
+    project.mkdir()
+    (tmp_path / "settings.json").write_text("mine")
+    (project / "out.json").symlink_to(tmp_path / "settings.json")
+    (project / "pyproject.toml").write_text("[tool.pipediag]\noutput = ['out.json']\n")
+    monkeypatch.chdir(project)
+    code, _, err = main("analyze", script)
+    assert code == 2 and "outside the project" in err and (tmp_path / "settings.json").read_text() == "mine"
+
+
+def test_a_line_names_the_table(main: Main, script: Path, measured: Measured, tmp_path: Path) -> None:
+    measured("[tool.pipediag]\nbudget = 60\n[tool.pipediag.run]\napproximate = true\n", "analyze")
+    _, _, err = main("analyze", script)
+    assert f"pipediag: defaults from {tmp_path / 'pyproject.toml'}: budget\n" in err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_table_of_another_user_is_not_read(
+    main: Main, script: Path, tmp_path: Path, measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "[tool.pipediag]\nbudget = 60\n"
+    measured(text, "analyze")
+    os.chown(tmp_path / "pyproject.toml", 12345, 12345)
+    assert measured(text, "analyze").budget == 120
+    assert "it belongs to another user" in main("analyze", script)[2]
+
+
+def test_a_pipe_is_no_table(measured: Measured, main: Main, tmp_path: Path, script: Path) -> None:
+    os.mkfifo(tmp_path / "pyproject.toml")
+    assert main("analyze", script)[0] == 0
+
+
+def test_a_removed_working_directory_is_said(main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, _, err = main("report", "x.json")
+    assert code == 2 and "the working directory was removed" in err and err.count("\n") == 1

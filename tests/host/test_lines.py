@@ -214,6 +214,49 @@ class TestFailures:
         clock[0] = 9.0
         assert played.lines.without_a_rank() == 0.0
 
+    def test_a_rank_that_fails_again_after_its_restart(self, played: Pass, clock: list[float]) -> None:
+        self.ends(played.member(1), "E")
+        played.take()
+        clock[0] = 1.0
+        again = played.member(1)
+        played.take()
+        clock[0] = 2.0
+        self.ends(again, "E")
+        played.take()
+        clock[0] = 9.0
+        assert played.lines.without_a_rank() == 7.0
+
+    def test_a_late_rank_is_no_restart(self, played: Pass, clock: list[float]) -> None:
+        """Rank 0 dies before rank 7 has joined, which then waits for it for ever."""
+        others = [played.member(rank) for rank in (1, 2)]
+        self.ends(played.member(0), "E")
+        played.take()
+        clock[0] = 1.0
+        played.member(7)
+        played.take()
+        clock[0] = 9.0
+        assert played.lines.without_a_rank() == 9.0
+        for other in others:
+            other.close()
+        played.take()
+        assert played.lines.without_a_rank() == 9.0, "nor when those that waited have lost it"
+
+    def test_a_job_that_is_started_again_with_fewer_ranks(self, played: Pass, clock: list[float]) -> None:
+        members = [played.member(rank) for rank in range(3)]
+        played.take()
+        clock[0] = 1.0
+        self.ends(members[2], "E")
+        for member in members[:2]:
+            member.send("ended", asdict(Story()))
+            member.close()
+        played.take()
+        clock[0] = 3.0
+        for rank in range(2):
+            played.member(rank)
+        played.take()
+        clock[0] = 20.0
+        assert played.lines.without_a_rank() == 0.0
+
 
 def test_a_launcher_that_goes_on_after_the_analysis_is_ended(played: Pass, clock: list[float]) -> None:
     member = played.member(0)

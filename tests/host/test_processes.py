@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
-from pipediag.host.processes import Terminated, no_orphans
+from pipediag.host.processes import Terminated, exit_code_of, no_orphans
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -32,3 +34,14 @@ def test_what_nohup_ignores_is_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_the_childs_exit_code_is_known_though_a_supervisor_ignores_it() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with no_orphans():
+            child = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+            child.wait()
+        assert exit_code_of(child) == 3 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGCHLD, before)

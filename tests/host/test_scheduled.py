@@ -90,3 +90,20 @@ def test_a_rank_without_a_leader(job: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_another_job_has_another_file(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_PORT", "29501")
     assert Path(scheduled._path()) != job
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_pipe_under_the_jobs_name_stops_nobody(job: Path, monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
+    """Anybody may make one in a shared temporary folder. Opening it would wait for its other end."""
+    os.mkfifo(job)
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr(scheduled, "_announcement", None)
+    with pytest.raises(UsageError, match="another user's, or no regular file"):
+        scheduled.follow() if rank == "1" else scheduled.announce("order", Target("train.py"), None)
+
+
+def test_a_variable_that_a_job_left_is_named(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(scheduled, "_PATIENCE", 0.0)
+    with pytest.raises(UsageError, match="unset LOCAL_RANK"):
+        scheduled.follow()

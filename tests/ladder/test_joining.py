@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 
+import psutil
 import pytest
 import torch.distributed as dist
 
@@ -119,7 +121,7 @@ def test_the_store_of_rank_0_cannot_be_reached(place: Place) -> None:
     """This rank tries once, and trains unchanged."""
     with socket.socket() as closed:  # bound, but nobody listens
         closed.bind(("127.0.0.1", 0))
-        address = {"host": socket.gethostname(), "port": closed.getsockname()[1]}
+        address = {"host": "127.0.0.1", "port": closed.getsockname()[1], "secret": "ab" * 32}
         place.store.set("pipediag/lockstep/0", json.dumps(address))
         place.rank = 1
         joining = Joining(Clock())
@@ -162,3 +164,84 @@ def test_facts(monkeypatch: pytest.MonkeyPatch, number: str, count: str) -> None
     assert found.affinity
     monkeypatch.setenv(number, "")
     assert rank_facts("cpu").local_rank is None
+
+
+STRANGE = [
+    "{}",
+    "[" * 100_000,
+    "[]",
+    "none",
+    '{"host": "127.0.0.1", "port": 0, "secret": ""}',
+    '{"host": "127.0.0.1", "port": 1.5, "secret": ""}',
+    '{"host": 7, "port": 1, "secret": ""}',
+    '{"host": "127.0.0.1", "port": 1, "secret": "/etc/passwd"}',
+    '{"host": "127.0.0.1", "port": 1, "secret": "/proc/1/fd/../root/etc/passwd"}',
+]
+
+
+@pytest.mark.parametrize("address", STRANGE)
+def test_a_strange_address_is_ignored(place: Place, address: str) -> None:
+    """Whoever reaches the job's own store can write one."""
+    place.store.set("pipediag/lockstep/0", address)
+    place.rank = 1
+    assert Joining(Clock()).lockstep() is None
+
+
+def test_nobody_else_gets_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one host rank 0 listens on loopback; a stranger there can neither read what is kept nor be believed."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    clock = Clock()
+    leader = Joining(clock).lockstep()
+    assert isinstance(leader, Leader)
+    leader.comes_to(0, 0)
+    address = json.loads(place.store.get("pipediag/lockstep/0"))
+    assert address["host"] == "127.0.0.1" and address["secret"].startswith("/proc/")
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries if name != "lo" else []:
+            if entry.family == socket.AF_INET:
+                with pytest.raises(OSError):
+                    socket.create_connection((entry.address, address["port"]), 1.0)
+    stranger = dist.TCPStore("127.0.0.1", address["port"], is_master=False)
+    for key in ("stop", "note/1", "grant/0/0", "epoch"):
+        stranger.set(key, '{"delay": 3600}')
+    if hasattr(stranger, "list_keys"):
+        known = [key for key in stranger.list_keys() if re.fullmatch("[0-9a-f]{32}", key)]
+        assert len(known) == 2, "the epoch, and a grant"
+        assert all(b"baseline" not in stranger.get(key) for key in known)
+    place.rank = 1
+    place.number(0)
+    follower = Joining(clock).lockstep()
+    assert isinstance(follower, Follower)
+    follower.comes_to(0, 0)
+    assert follower.activity == leader.activity and leader.notes() == {}
+    if hasattr(stranger, "list_keys"):
+        warnings: list[dict[str, str]] = []
+        leader.comes_to(0, 1)
+        leader.comes_to(0, 2)
+        follower.warn = warnings.append
+        for key in stranger.list_keys():
+            if key not in known:
+                stranger.set(key, "garbage")
+        follower._patience = 0.0
+        with pytest.raises(Superseded):
+            follower.comes_to(0, 2)
+        assert [warning["code"] for warning in warnings][:1] == ["strange-message"]
+        assert follower.activity.rung == "baseline", "it trains unchanged"
+
+
+def test_several_hosts_meet_at_the_address_in_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOCAL_WORLD_SIZE", "SLURM_NNODES"):
+        monkeypatch.delenv(name, raising=False)
+    assert module.is_one_host(2, "127.0.0.1") and module.is_one_host(2, "localhost")
+    assert not module.is_one_host(2, socket.gethostname()), "its name may lead to loopback, but not for other hosts"
+    assert not module.is_one_host(2, "192.0.2.1") and not module.is_one_host(2, "no.such.host.invalid")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert module.is_one_host(2, "192.0.2.1") and not module.is_one_host(4, "192.0.2.1")
+    assert module.own_address("127.0.0.1") not in ("0.0.0.0", "")
+
+
+def test_a_rank_that_may_not_listen_trains_unchanged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "is_one_host", lambda *_: False)
+    monkeypatch.setattr(module, "own_address", lambda _: "192.0.2.1")
+    joining = Joining(Clock())
+    assert joining.lockstep() is None and joining.lockstep() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,10 +14,18 @@ from hypothesis import strategies as st
 
 from pipediag.ladder import lockstep as module
 from pipediag.ladder.lockstep import CACHES, Activity, Follower, Leader, Lockstep, Stopped, Superseded
+from pipediag.session import Rank, is_rung
 
 from ..clock import Clock
 from .ranks import Hung, Job, Store
 
+#: What a stranger may send.
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+_FIELDS = ["begin", "end", "activity", "rank", "world_size", "delay", "shares", "schema_version", "windows", "rungs"]
 #: Maximum seconds that a rank waits for a grant, and seconds between two polls.
 PATIENCE, LATER = module._PATIENCE, module._LATER
 #: Seconds of a simulated step.
@@ -265,8 +274,39 @@ class TestReports:
         followers = [Follower(store, rank, 4, clock) for rank in (1, 3)]
         for ms in (5.0, 7.0):
             for follower in followers:
-                follower.note({"rank": follower.rank, "worker_ms": ms})
-        assert leader.notes() == {1: {"rank": 1, "worker_ms": 7.0}, 3: {"rank": 3, "worker_ms": 7.0}}
+                follower.note({"rank": follower.rank, "world_size": 4, "worker_ms": ms})
+        assert leader.notes() == {rank: Rank(rank, 4, worker_ms=7.0) for rank in (1, 3)}
+
+    @given(
+        st.sampled_from(["grant/0/1", "note/1", "unserved/device", "report/1"]),
+        st.one_of(st.text(max_size=50), _JSON, st.dictionaries(st.sampled_from(_FIELDS), _JSON)).map(
+            lambda value: value if isinstance(value, str) else json.dumps(value)
+        ),
+    )
+    @settings(max_examples=150, deadline=None)
+    def test_strange_messages_are_ignored(self, key: str, value: str) -> None:
+        """Whatever it says, a rank goes on, trains at most a minute longer a step, and takes no rung that is none."""
+        store = Store()
+        leader, follower, _ = pair(store)
+        warnings: list[dict[str, str]] = []
+        leader.warn = follower.warn = warnings.append
+        follower._patience = 0.0
+        store.set(key, value)
+        done = follow(follower, 0, 1)
+        assert done.delay <= 60.0 and (done.number == -1 or is_rung(done.rung))
+        leader.notes()
+        assert len(leader.unserved("device")) <= 300
+        leader.stop()
+        assert {warning["code"] for warning in warnings} <= {"strange-message"}
+
+    def test_a_delay_beyond_reason_is_said_and_ignored(self, store: Any) -> None:
+        _, follower, _ = pair(store)
+        warnings: list[dict[str, str]] = []
+        follower.warn = warnings.append
+        grant = {"begin": 1, "end": 9, "activity": {"number": 1, "rung": "device", "delayed": [1], "delay": 3600}}
+        store.set("grant/0/1", json.dumps(grant))
+        assert follow(follower, 0, 1).delay_of(1) == 0.0
+        assert [warning["code"] for warning in warnings] == ["strange-message"]
 
     def test_who_has_joined(self, store: Any) -> None:
         clock = Clock()
