@@ -32,7 +32,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "exact-steps": (["onecycle.py"], {"rungs": "device,sample,baseline"}),
     "exact-steps-workers": (["onecycle.py", "--workers", "2"], {"rungs": "device,sample,baseline"}),
     "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 60}),
-    "contract": (["worker_contract.py"], {"rungs": IN_WORKERS, "budget": 4}),
+    "contract": (["worker_contract.py"], {"rungs": IN_WORKERS, "budget": 12}),
     "contract-distributed": (
         ["worker_contract.py", "--persistent", "--sampler", "distributed"],
         {"rungs": IN_WORKERS, "budget": 4},
@@ -103,7 +103,7 @@ def test_a_thread_that_draws_ahead_of_the_loop(results: Results) -> None:
     assert done.measured == {"device", "baseline"} and not done.others
     assert done.bottleneck == "load"
     assert 0.05 < done.json["verdict"]["starved"]["value"] < 0.6
-    assert done.seconds < PATIENT + 15
+    assert done.seconds < PATIENT + 30
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ from .sandbox import Analysis, Sandbox, line_of, some_slow
 
 Results = dict[str, Future[Analysis]]
 
-#: Long enough for a second pass on a busy machine, whose start is part of the budget.
-SHORT = {"rungs": "device,baseline", "budget": 30}
+SHORT = {"rungs": "device,baseline", "budget": 6}
+#: The start of a second pass is part of the budget, and this one has to reach its end.
+LONGER = {**SHORT, "budget": 12}
 #: How the second run is refused, and what is said of it.
 REFUSED = {
     "makedirs": "FileExistsError: [Errno 17] File exists: 'runs/exp'",
@@ -28,6 +29,7 @@ REFUSED = {
 }
 CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     **{how: (["runs_once.py", how], {**SHORT, "crashes": True}) for how in REFUSED},
+    "makedirs-last": (["runs_once.py", "makedirs-last"], {**LONGER, "crashes": True}),
     "done": (["runs_once.py", "done"], SHORT),
     "too-short": (["runs_once.py", "makedirs", "--predicts", "--steps", "4"], {**SHORT, "crashes": True, "code": 1}),
     "two-steps": (["ends_by.py", "end", "--steps", "2"], {**SHORT, "code": 1}),
@@ -38,7 +40,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "logs": (["hogwild.py", "--log"], {"rungs": "device,baseline", "budget": 10}),
     "silent": (["ends_by.py", "exit", "--steps", "1"], {**SHORT, "code": 3}),
 }
-SLOW = ["makedirs", "input", "words", "trains-forked", "kill", "few-steps", "slow-steps", "logs"]
+SLOW = ["makedirs", "makedirs-last", "input", "words", "trains-forked", "kill", "few-steps", "slow-steps", "logs"]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,7 @@ def test_a_refused_run_is_run_again_in_a_folder_of_its_own(analyze: Callable[...
     (aside / "words.txt").write_text("some words")
     done = analyze(
         "runs_once.py", "makedirs", "--reads", "words.txt",
-        rungs="device,baseline", budget=30, options=("--workdir", str(aside)), crashes=True,
+        rungs="device,baseline", budget=8, options=("--workdir", str(aside)), crashes=True,
     )  # fmt: skip
     session = done.json["session"]
     attempts = {seen["attempt"] for seen in session["windows"] + session["observed"]}
