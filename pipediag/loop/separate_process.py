@@ -10,6 +10,8 @@ import copy
 import fcntl
 import gc
 import itertools
+import math
+import multiprocessing
 import os
 import pickle
 import stat
@@ -20,9 +22,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
 
 from ..frames import in_one_line
+from ..measure.machine import allowed_cpus
 from ..usercode import randomness
 from .private_memory import unshare_memory
 from .wrappers import InitWorker
@@ -46,29 +49,36 @@ def tried(
     together: int | None = None,
     seed: int = 0,
     refusal: type[Exception] = TrialFailed,
+    most: int = 1,
 ) -> Iterator[Any]:
     """Run ``task`` in a worker of its own on the first samples that the loader's sampler requests; yield its results.
+
+    Runs with equal arguments begin in equal states, also each of several workers.
 
     Args:
         samples: number of samples.
         together: number of samples for one call of the task; None for all of them.
         seed: of the worker's generators.
         refusal: the task's own error, whose message is passed on unchanged.
+        most: maximum number of workers. They are no more than the loader's own, and one if starting them takes long.
 
     Raises:
         TrialFailed: the samples could not be made.
     """
     runner = _Runner(loader, task, samples, together or samples, refusal)
     user = loader.worker_init_fn if loader.num_workers else None
+    context = loader.multiprocessing_context or _context(loader)
+    forks = getattr(context, "_name", context or multiprocessing.get_start_method()) == "fork"
+    useful = min(most, loader.num_workers, math.ceil(samples / runner.together), len(allowed_cpus())) if forks else 1
     with randomness.undisturbed():
         worker = DataLoader(
             runner,
             batch_size=None,
-            num_workers=1,
+            num_workers=max(1, useful),
             prefetch_factor=1,
             collate_fn=_unchanged,
             worker_init_fn=_Init(InitWorker(_OfWorker(loader.dataset), user)),
-            multiprocessing_context=loader.multiprocessing_context or _context(loader),
+            multiprocessing_context=context,
             generator=torch.Generator().manual_seed(seed),
         )
         try:
@@ -148,7 +158,7 @@ class _Runner(IterableDataset):  # type: ignore[misc]
         self._sampler = loader.batch_sampler if self._batched else loader.sampler
         self._task = task
         self._samples = samples
-        self._together = together
+        self.together = together
         self._refusal = refusal
 
     def __getstate__(self) -> dict[str, Any]:
@@ -158,8 +168,10 @@ class _Runner(IterableDataset):  # type: ignore[misc]
         some: list[Any] = []
         try:
             indices = self._indices()
-            for begin in range(0, len(indices), self._together):
-                some = indices[begin : begin + self._together]
+            info = get_worker_info()
+            assert info is not None, "it runs in a worker"
+            for begin in range(info.id * self.together, len(indices), info.num_workers * self.together):
+                some = indices[begin : begin + self.together]
                 yield pickle.dumps(self._task(self._dataset, self._collate, some))
         except (self._refusal, TrialFailed) as error:
             yield pickle.dumps(TrialFailed(str(error)))

@@ -21,8 +21,8 @@ from .ops import NotRecordable
 from .plan import Place, Plan, link_at
 from .scouting import Found, find, given_to
 
-#: Number of samples that :func:`witnesses` makes at a time.
-_TOGETHER = 8
+#: Number of samples that a process of :func:`witnesses` makes at a time, and maximum number of processes at once.
+_TOGETHER, _PROCESSES = 8, 8
 
 _tried = partial(tried, refusal=NotRecordable)
 
@@ -44,17 +44,14 @@ def reference_at(loader: DataLoader[Any], place: Place, samples: int) -> Referen
     return reference
 
 
-def witnesses(
-    loader: DataLoader[Any], plan: Plan, samples: int, seed: int | None = None
-) -> Iterator[tuple[Real, Recorded]]:
-    """Yield samples made both ways, each in its own process: see :mod:`pipediag.remedy.certificate_samples`.
-
-    ``seed`` seeds the workers; the default is this process's own initial seed.
-    """
-    seed = torch.initial_seed() if seed is None else seed
-    # Not at the same time: the processes may share connections, which cannot be reopened as files are.
-    for_real = list(_tried(loader, real, samples, _TOGETHER, seed))
-    return zip(for_real, _tried(loader, partial(recorded, plan=plan), samples, _TOGETHER, seed), strict=True)
+def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[tuple[Real, Recorded]]:
+    """Yield samples made both ways, each in processes of its own: see :mod:`pipediag.remedy.certificate_samples`."""
+    seed = torch.initial_seed()
+    # Not at the same time: the processes may share connections, which cannot be reopened as files are. Where the loader
+    # has several workers, these share them too.
+    for_real = list(_tried(loader, real, samples, _TOGETHER, seed, most=_PROCESSES))
+    again = _tried(loader, partial(recorded, plan=plan), samples, _TOGETHER, seed, most=_PROCESSES)
+    return zip(for_real, again, strict=True)
 
 
 def _find(dataset: Any, collate: Collate, indices: list[Any], start: Plan) -> Found:

@@ -318,6 +318,22 @@ def test_both_ways_begin_in_one_state() -> None:
         assert randomness.moved(made.random_state, told.random_state) is None
 
 
+class Placed(Images):
+    def __getitem__(self, index: int) -> Any:
+        return (*super().__getitem__(index), os.getpid())
+
+
+def test_several_workers_share_the_samples() -> None:
+    made = loader(Placed(chain(), length=40), num_workers=2)
+    pairs = list(witnesses(made, found(made, Plan(), 4).plan, 36))
+    assert [told.number for _, told in pairs] == [8, 8, 8, 8, 4]
+    samples = [sample for real, _ in pairs for sample in real.samples]
+    assert [sample[1] for sample in samples] == list(range(36))
+    assert len({sample[-1] for sample in samples}) == 2
+    for real, told in pairs:
+        assert told.packed is not None and randomness.moved(real.random_state, told.random_state) is None
+
+
 def init_by_seed(worker_id: int) -> None:
     info = torch.utils.data.get_worker_info()
     assert info is not None
