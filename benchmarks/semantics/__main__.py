@@ -50,7 +50,7 @@ class Suite:
                 ways = [way for way in ways if way != "analyze"]
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
-        patience = args.patience * (2 if shell else 1)
+        patience = args.patience * (2 if shell or "'spawn'" in text else 1)  # each process imports torch anew
         return compared(name, text, folder, self._data, ways, shell, patience, args.ignore)
 
     def one(self, name: str, text: str) -> Result:

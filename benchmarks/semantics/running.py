@@ -224,9 +224,19 @@ def _is_running(job: Job) -> bool:
         _end(job)
     out, err = (_read(job.folder / name) for name in ("stdout", "stderr"))
     said = [line for line in err if line.startswith("pipediag")]
-    others = [line for line in err if line and not line.startswith("pipediag")]
+    others = [line for line in _without_ignored(err) if line and not line.startswith("pipediag")]
     job.ran = Ran(code, out, said, others[-1] if code and others else "", seconds)
     return False
+
+
+def _without_ignored(lines: list[str]) -> Iterator[str]:
+    """Yield the lines without exceptions that Python ignored, such as those of iterators in forked workers."""
+    ignored = False
+    for line in lines:
+        begins = line.startswith("Exception ignored")
+        if not (begins or ignored):
+            yield line
+        ignored = begins or (ignored and line.startswith(("Traceback", " ")))
 
 
 def _end(job: Job, waits: bool = True) -> None:

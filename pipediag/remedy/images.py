@@ -382,11 +382,13 @@ def _recorded(
     last = args[IN_PLACE[name] :] if name in IN_PLACE else ()
     if not (kwargs.get("inplace", False) or any(last)):
         return image.of(after)
-    if not tape.ops:
+    if isinstance(tape.source, Tensor) and all(op.name in _VIEWS for op in tape.ops):
         raise NotRecordable("the dataset's own image is written into")
     image.tape = after
     return image
 
 
+#: Ops whose result may share memory with their input.
+_VIEWS = frozenset({"crop"})
 #: Functions that may write into the image, and the number of arguments before their ``inplace``.
 IN_PLACE = {"normalize": 2, "erase": 5}
