@@ -48,6 +48,12 @@ def loaded_before(picture: Any) -> None:
     pixels[0, 0] = pixels[1, 1]
 
 
+def by_map(picture: Any) -> None:
+    found: list[Any] = []
+    found.extend(map(type(picture).load, [picture]))
+    found[0][1, 2] = found[0][5, 5]
+
+
 def decoded_into(picture: Any) -> None:
     picture.frombytes(bytes(SIZE[0] * SIZE[1] * len(picture.getbands())))
 
@@ -71,6 +77,7 @@ def opaque(picture: Any) -> None:
 WRITES: list[Callable[[Any], Any]] = [
     by_access,
     loaded_before,
+    by_map,
     decoded_into,
     by_core,
     by_copy,
