@@ -112,6 +112,20 @@ def test_writing_is_as_plainly(path: Path, memo: Memo, write: Callable[[Any], An
     assert memo.hits == 4 and memo.arena.entries == 1
 
 
+@pytest.mark.parametrize("write", WRITES)
+def test_writing_at_once_is_as_plainly(path: Path, memo: Memo, write: Callable[[Any], Any]) -> None:
+    def written() -> bytes:
+        picture = Image.open(path)
+        if write is decoded_into or write is by_core:
+            picture.load()
+        write(picture)
+        return picture.tobytes()
+
+    plain = written()
+    with memo.installed():
+        assert [written() for _ in range(4)] == [plain] * 4
+
+
 def test_a_picture_that_is_only_read_is_lent(path: Path, memo: Memo) -> None:
     with memo.installed():
         for _ in range(3):
