@@ -8,10 +8,9 @@ Pillow's methods that loading and augmenting consist of, nor somebody else who d
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
-import itertools
-import opcode
 import os
 import sys
 import weakref
@@ -26,8 +25,6 @@ _READERS = (
     *("convert", "copy", "crop", "getchannel", "getextrema", "histogram", "reduce", "resize", "split", "tobytes"),
     *("transpose", "_Image__transformer"),
 )
-#: Fills the code up behind a call.
-_CACHE = opcode.opmap.get("CACHE", 0)
 #: Pictures with such pixels and their core images, by the picture's number.
 _lent: dict[int, tuple[weakref.ref[Any], Any]] = {}
 #: Code of functions noted by :func:`watch`.
@@ -72,9 +69,12 @@ def reader_calls(depth: int) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _discards(code: CodeType, call: int) -> bool:
-    """Return whether a function does not use the result of the call at the offset ``call`` of its code."""
-    following = itertools.dropwhile(lambda one: one == _CACHE, code.co_code[call + 2 :: 2])
-    return next(following, None) == opcode.opmap["POP_TOP"]
+    """Return whether a function's call at the offset ``call`` in its code is a statement ``….load()``."""
+    shown = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "PRECALL")]
+    at = sum(one.offset <= call for one in shown) - 1  # the offset may be that of a cache behind the call
+    before, after = shown[at - 1], shown[min(at + 1, len(shown) - 1)]
+    is_load = before.opname in ("LOAD_METHOD", "LOAD_ATTR") and before.argval == "load"
+    return is_load and shown[at].opname.startswith("CALL") and after.opname == "POP_TOP"
 
 
 def _is_pillows(code: CodeType) -> bool:

@@ -48,6 +48,12 @@ def loaded_before(picture: Any) -> None:
     pixels[0, 0] = pixels[1, 1]
 
 
+def by_map(picture: Any) -> None:
+    found: list[Any] = []
+    found.extend(map(type(picture).load, [picture]))
+    found[0][1, 2] = found[0][5, 5]
+
+
 def decoded_into(picture: Any) -> None:
     picture.frombytes(bytes(SIZE[0] * SIZE[1] * len(picture.getbands())))
 
@@ -71,6 +77,7 @@ def opaque(picture: Any) -> None:
 WRITES: list[Callable[[Any], Any]] = [
     by_access,
     loaded_before,
+    by_map,
     decoded_into,
     by_core,
     by_copy,
@@ -103,6 +110,20 @@ def test_writing_is_as_plainly(path: Path, memo: Memo, write: Callable[[Any], An
         assert [made(path, write) for _ in range(3)] == [plain] * 3
         assert made(path, lambda picture: None) == made(path, lambda picture: picture.load())
     assert memo.hits == 4 and memo.arena.entries == 1
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_writing_at_once_is_as_plainly(path: Path, memo: Memo, write: Callable[[Any], Any]) -> None:
+    def written() -> bytes:
+        picture = Image.open(path)
+        if write is decoded_into or write is by_core:
+            picture.load()
+        write(picture)
+        return picture.tobytes()
+
+    plain = written()
+    with memo.installed():
+        assert [written() for _ in range(4)] == [plain] * 4
 
 
 def test_a_picture_that_is_only_read_is_lent(path: Path, memo: Memo) -> None:

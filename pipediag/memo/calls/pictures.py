@@ -42,16 +42,12 @@ def _stand_in(memo: Remembering, plain: Callable[..., Any]) -> Callable[..., Any
             return plain(self)
         decoding = _Decoding(self, memo)
         lends = reads and lent.can_lend()
+        unpack = partial(_filled, self, lends)
         try:
-            return memo.recall(
-                PILLOW,
-                decoding.key,
-                partial(decoding.run, plain),
-                decoding.packed,
-                partial(_filled, self, lends),
-            )
+            pixels = memo.recall(PILLOW, decoding.key, partial(decoding.run, plain), decoding.packed, unpack)
         finally:
-            decoding.end(lends)
+            has_moved = decoding.end(lends)
+        return _pillow()[0].Image.Image.load(self) if has_moved else pixels
 
     return lent.watch(load)
 
@@ -95,11 +91,11 @@ class _Decoding:
             raise Unfit
         return head, [pixels]
 
-    def end(self, lends: bool) -> None:
-        """Take the picture's pixels out of what is written to."""
+    def end(self, lends: bool) -> bool:
+        """Take the picture's pixels out of what is written to. Return whether they were there."""
         picture, space = self._picture, self._space
         if space is None:
-            return
+            return False
         if picture.im is self._image:
             if space.kept is None:
                 picture.im = picture.im.copy()
@@ -108,6 +104,7 @@ class _Decoding:
         self._image = None
         if space.kept is None:
             self._memo.give_back(space)
+        return True
 
 
 def _key(picture: Any) -> bytes:
