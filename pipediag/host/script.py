@@ -16,7 +16,11 @@ from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 
 from ..errors import UsageError
+from .own_imports import forget_hidden
 from .python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
+
+#: Bytes at the beginning of a file that tell a zip archive.
+_HEAD = 256
 
 
 class NoSuchModule(UsageError):
@@ -85,6 +89,20 @@ class Target:
             raise UsageError(f"no such script: {self.name}")
         if os.path.isdir(self.name):
             raise UsageError(f"{self.name} is a directory; give a script, or a package with -m")
+        if _is_zip(self.name):
+            raise UsageError(f"{self.name} is a zip archive; unpack it, and give the script in it")
+
+
+def _is_zip(path: str) -> bool:
+    """Return whether a file begins as a zip archive does, perhaps after a line that names the interpreter."""
+    try:
+        if not os.path.isfile(path):  # reading a pipe would take the script out of it
+            return False
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError:  # Python says what is wrong with it
+        return False
+    return (head.partition(b"\n")[2] if head.startswith(b"#!") else head).startswith(b"PK\3\4")
 
 
 def _check_python(named: str, python: str) -> None:
@@ -142,6 +160,7 @@ def _put_first(folder: str) -> None:
         del sys.path[0]
     else:
         sys.path[0] = folder
+        forget_hidden(folder)
 
 
 def _find(name: str) -> importlib.machinery.ModuleSpec | None:

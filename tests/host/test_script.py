@@ -88,3 +88,12 @@ class TestNamed:
         (folder / "launch").chmod(0o755)
         monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
         return folder
+
+
+@pytest.mark.parametrize("head", [b"", b"#!/usr/bin/env python3\n"])
+def test_a_zip_archive_is_named_as_one(tmp_path: Path, head: bytes) -> None:
+    (tmp_path / "train.pyz").write_bytes(head + b"PK\3\4\0\0")
+    with pytest.raises(UsageError, match="is a zip archive"):
+        Target(str(tmp_path / "train.pyz")).check()
+    os.mkfifo(tmp_path / "pipe")
+    Target(str(tmp_path / "pipe")).check()
