@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 
 #: Modules that Python itself has imported before any script begins.
 _NATIVE = {"os", "io", "abc", "codecs", "encodings", "stat", "site", "posixpath", "genericpath", "zipimport"}
@@ -20,7 +19,7 @@ def script_aside() -> Iterator[None]:
     """Let imports within the context find the standard library, and give the script its own modules back."""
     script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     folders = {os.path.dirname(os.path.realpath(script)), os.path.realpath(os.curdir)}
-    hiding = {name: module for name, module in sys.modules.items() if _hides(name, module, folders)}
+    hiding = {name: module for name, module in sys.modules.items() if _hides(name, folders)}
     if not hiding and not any(_would_hide(folder) for folder in folders):
         yield
         return
@@ -32,8 +31,7 @@ def script_aside() -> Iterator[None]:
     try:
         yield
     finally:
-        added = sys.path[:]
-        sys.path[:] = path + [one for one in added if one not in path]
+        sys.path[:] = path + [one for one in sys.path if one not in path]
         names = {_top(name) for name in hiding} | {name for folder in folders for name in _would_hide(folder)}
         for name in [one for one in sys.modules if one not in before or one in hiding]:
             if _top(name) in names:
@@ -48,14 +46,11 @@ def forget_hidden(folder: str) -> None:
         del sys.modules[name]
 
 
-def _hides(name: str, module: ModuleType | None, folders: set[str]) -> bool:
+def _hides(name: str, folders: set[str]) -> bool:
     """Return whether a module, or the package that it is in, stands in place of one of the standard library."""
-    if _top(name) not in sys.stdlib_module_names or _top(name) == "__main__":
-        return False
-    top = sys.modules.get(_top(name))
-    file = getattr(top, "__file__", None) or ""
+    file = getattr(sys.modules.get(_top(name)), "__file__", None) or ""
     folder = os.path.dirname(os.path.realpath(file))
-    return file != "" and (folder in folders or os.path.dirname(folder) in folders)
+    return _top(name) in sys.stdlib_module_names and file != "" and bool({folder, os.path.dirname(folder)} & folders)
 
 
 def _would_hide(folder: str) -> set[str]:

@@ -12,15 +12,13 @@ import io
 import os
 import shutil
 import sys
+import zipfile
 from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 
 from ..errors import UsageError
 from .own_imports import forget_hidden
 from .python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
-
-#: Bytes at the beginning of a file that tell a zip archive.
-_HEAD = 256
 
 
 class NoSuchModule(UsageError):
@@ -89,20 +87,8 @@ class Target:
             raise UsageError(f"no such script: {self.name}")
         if os.path.isdir(self.name):
             raise UsageError(f"{self.name} is a directory; give a script, or a package with -m")
-        if _is_zip(self.name):
+        if os.path.isfile(self.name) and zipfile.is_zipfile(self.name):  # a pipe can be read only once
             raise UsageError(f"{self.name} is a zip archive; unpack it, and give the script in it")
-
-
-def _is_zip(path: str) -> bool:
-    """Return whether a file begins as a zip archive does, perhaps after a line that names the interpreter."""
-    try:
-        if not os.path.isfile(path):  # reading a pipe would take the script out of it
-            return False
-        with open(path, "rb") as file:
-            head = file.read(_HEAD)
-    except OSError:  # Python says what is wrong with it
-        return False
-    return (head.partition(b"\n")[2] if head.startswith(b"#!") else head).startswith(b"PK\3\4")
 
 
 def _check_python(named: str, python: str) -> None:
