@@ -361,7 +361,8 @@ def main() -> None:
     except PipediagError as error:
         code = _failed(str(error), error.exit_code)
     except OSError as error:  # such as a full disk
-        code = _failed(str(error), EXIT_FAILED)
+        where = f"{error.filename}: " if error.filename else ""
+        code = _failed(f"{where}{error.strerror or error}", EXIT_FAILED)
     put("", sys.stdout)  # flush: Python would print an error of its own if that failed at its end
     sys.exit(code or EXIT_OK)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -59,3 +61,17 @@ class AnalysisOver(BaseException):
 
     def __str__(self) -> str:
         return f"pipediag ends the script here, its measurement is over ({self.reason})"
+
+
+def analysis_over(reason: str) -> AnalysisOver:
+    """Return the exception that ends the script. pytest ends at its own kind only; others are failures of a test."""
+    outcomes = sys.modules.get("_pytest.outcomes")
+    if outcomes is None:
+        return AnalysisOver(reason)
+
+    class PytestOver(AnalysisOver, outcomes.Exit):  # type: ignore[misc, name-defined]
+        def __init__(self, reason: str) -> None:
+            super().__init__(reason)
+            self.msg, self.returncode = str(self), EXIT_OK
+
+    return PytestOver(reason)

@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.stopping import next_round
 from ..analysis.trials import next_trial
-from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver
+from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
+from ..measure.clock import stands_still
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
-from ..session.events import Story
+from ..session.events import UNMEASURABLE, Story
 from .channel import Sender
 from .dead_workers import cause_of
 from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
 from .members import hosting_members
+from .own_imports import script_aside
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing
@@ -46,6 +48,8 @@ _REFUSALS = (FileExistsError, EOFError, BlockingIOError)
 _REFUSING_CODES = (errno.EEXIST, errno.ENOTEMPTY, errno.EADDRINUSE)
 #: A script that has trained for this long without a loader has none: steps, and seconds or the budget if shorter.
 _NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 60.0, 5.0
+#: Depth of calls that measuring needs at least; a script may have set less.
+_FRAMES = 1000
 
 
 def main(arguments: list[str]) -> int:
@@ -158,7 +162,7 @@ class Child:
             self._first_step = now
         seconds = max(_LEAST_SECONDS, min(_NO_LOADER_SECONDS, self._order["plan"]["budget"]))
         if self._trained[what] >= _NO_LOADER_STEPS and now - self._first_step > seconds:
-            raise AnalysisOver("no-loader")
+            raise analysis_over("no-loader")
 
     def _iterates(self) -> bool:
         """Return whether the measurement begins now that a loader is iterated."""
@@ -166,7 +170,27 @@ class Child:
         return self._may_measure()
 
     def _begin(self) -> None:
-        """Set up the measurement when the first loader is iterated: torch is imported by then."""
+        """Set up the measurement when the first loader is iterated: torch is imported by then.
+
+        If this process has no room for it, such as memory or descriptors, the script trains on without.
+        """
+        if stands_still():
+            self._cannot_measure("the time that your script sees does not pass: does it freeze its clock?")
+            raise analysis_over("clock")
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
+        try:
+            with script_aside(), ExitStack() as stack:
+                self._set_up(stack)
+                self._stack.enter_context(stack.pop_all())
+        except Exception as error:
+            self._measurement = None
+            self._cannot_measure(f"it leaves no room for measuring ({in_one_line(error)}), so your script trained on")
+
+    def _cannot_measure(self, why: str) -> None:
+        help = "let it run without that limit"
+        self._sender.send("warning", {"code": UNMEASURABLE, "message": f"nothing was measured: {why}", "help": help})
+
+    def _set_up(self, stack: ExitStack) -> None:
         import torch
 
         from ..ladder.measurement import Measurement
@@ -182,8 +206,8 @@ class Child:
         plan = Plan(**self._order["plan"])
         choose = next_round if plan.audit is None else partial(next_audit_round, gate=plan.audit)
         self._measurement = Measurement(plan, session, self._sender.send, choose, choose_trial=next_trial)
-        self._stack.enter_context(self._writes.torch_saves())
-        self._stack.enter_context(self._measurement.installed())
+        stack.enter_context(self._writes.torch_saves())
+        stack.enter_context(self._measurement.installed())
 
     def _over_in_thread(self, over: AnalysisOver) -> None:
         """End the main thread too, which may be waiting for the batches of the thread that has ended."""
@@ -197,7 +221,7 @@ class Child:
         if self._over is not None:
             raise self._over
         if self._measurement is None:
-            raise AnalysisOver("interrupted")
+            raise analysis_over("interrupted")
         if not self._measurement.over:
             self._measurement.finish("interrupted")
 

@@ -14,6 +14,7 @@ from ..analysis.sentences import counted
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received
+from ..session.events import UNMEASURABLE
 from ..session.private import masked
 from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
@@ -99,7 +100,9 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     session = job.whole()
     _close(session, history, folders, request)
     if not session.script.exit_code and not outcome.interrupted and not session.anything_seen:
-        raise NothingMeasured(nothing_measured(history, request.budget, request.loader) + files_written(session.script))
+        why = next((one.message for one in session.warnings if one.code == UNMEASURABLE), "")
+        why = why or nothing_measured(history, request.budget, request.loader)
+        raise NothingMeasured(why + files_written(session.script))
     return session
 
 

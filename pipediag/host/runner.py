@@ -19,6 +19,7 @@ from ..measure.own_rank import own_rank
 from ..remedy import saved
 from .hooks import on_first_iteration
 from .members import hosting_members
+from .own_imports import script_aside
 from .script import NoSuchModule, Target, run
 from .threads import raised_in_threads
 from .tracebacks import script_hook
@@ -70,10 +71,11 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
             found.set()
             cache_dir = None if folder == NO_PLAN else folder
             try:
-                from .rerouting import Rerouting
+                with script_aside():
+                    from .rerouting import Rerouting
 
-                rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
-                stack.enter_context(rerouting.installed())
+                    rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
+                    stack.enter_context(rerouting.installed())
             except Exception as error:  # such as a missing torchvision: the script trains without us
                 warn(f"nothing is moved, the script trains plainly: {in_one_line(error)}")
 

@@ -12,10 +12,12 @@ import io
 import os
 import shutil
 import sys
+import zipfile
 from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 
 from ..errors import UsageError
+from .own_imports import forget_hidden
 from .python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
 
 
@@ -85,6 +87,8 @@ class Target:
             raise UsageError(f"no such script: {self.name}")
         if os.path.isdir(self.name):
             raise UsageError(f"{self.name} is a directory; give a script, or a package with -m")
+        if os.path.isfile(self.name) and zipfile.is_zipfile(self.name):  # a pipe can be read only once
+            raise UsageError(f"{self.name} is a zip archive; unpack it, and give the script in it")
 
 
 def _check_python(named: str, python: str) -> None:
@@ -142,6 +146,7 @@ def _put_first(folder: str) -> None:
         del sys.path[0]
     else:
         sys.path[0] = folder
+        forget_hidden(folder)
 
 
 def _find(name: str) -> importlib.machinery.ModuleSpec | None:

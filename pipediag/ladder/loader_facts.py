@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import UsageError
 from ..loop.copies import require_no_state
 from ..session import Loader, Place
+from ..usercode.attributes import attribute
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
 from ..usercode.places import place_of, placed
@@ -79,9 +80,9 @@ def _transform_place(dataset: Any, dataset_code: Place) -> Place | None:
     # VisionDataset keeps the same transform twice, once wrapped together with the target's.
     slot = next((s for s in slots if s.name == "transform"), slots[0])
     value = slot.get()
-    links = getattr(value, "transforms", None)
+    links = attribute(value, "transforms", None)
     if isinstance(links, (list, tuple)) and links:
-        inside = ", ".join(getattr(link, "__name__", type(link).__name__) for link in links)
+        inside = ", ".join(attribute(link, "__name__", type(link).__name__) for link in links)
         users = (place for place in places_of(links) if place.where and not place.library)
         place = replace(next(users, dataset_code), name=f"{type(value).__name__}({inside})")
     else:
@@ -90,7 +91,7 @@ def _transform_place(dataset: Any, dataset_code: Place) -> Place | None:
 
 
 def _sampled_size(loader: DataLoader[Any]) -> int | None:
-    size = getattr(loader.batch_sampler, "batch_size", None)
+    size = attribute(loader.batch_sampler, "batch_size", None)
     return size if isinstance(size, int) else None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..errors import AnalysisOver, SessionFileError
+from ..errors import SessionFileError, analysis_over
 from ..loop.identity import Places
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Training
@@ -132,7 +132,7 @@ class Measurement:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
-        raise AnalysisOver(self.over)
+        raise analysis_over(self.over)
 
     def beside(self, track: Track, starts: bool = False) -> AbstractContextManager[None]:
         """Return a context in which a loader is used: the time counts if the loop uses it between its training steps.
@@ -297,7 +297,7 @@ class Measurement:
             self.close()
             self.send_observed(last=True)
             self.send("finished", {"reason": reason, **asdict(self.summary())})
-        raise AnalysisOver(reason)
+        raise analysis_over(reason)
 
     def conclude(self) -> Story:
         """Send the remaining facts after the script has ended, and return the summary.

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from ..errors import UsageError
+from ..usercode.attributes import has_attribute
 from .iterator_makers import maker_of
 
 #: Attributes from which a loader draws its indices.
@@ -32,7 +33,7 @@ def require_no_state(loader: Any) -> None:
 
     Its iterators keep the place, and the iterator of a loader that replaces it would not.
     """
-    if maker_of(loader) is not DataLoader and hasattr(loader, "state_dict"):
+    if maker_of(loader) is not DataLoader and has_attribute(loader, "state_dict"):
         raise UsageError(
             f"{type(loader).__name__} saves its place in the epoch, which would be wrong under the remedy; "
             "use torch's DataLoader"

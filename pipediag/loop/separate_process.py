@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_in
 from ..frames import in_one_line
 from ..measure.machine import allowed_cpus
 from ..usercode import randomness
+from ..usercode.attributes import has_attribute
 from .private_memory import unshare_memory
 from .wrappers import InitWorker
 
@@ -204,7 +205,7 @@ def _each(collate: Callable[[Any], Any], samples: list[Any]) -> list[Any]:
 
 def _with_stored_generators(sampler: Any) -> Any:
     """Return a sampler, and its inner sampler, whose generators can be pickled."""
-    if not hasattr(sampler, "__dict__"):
+    if not has_attribute(sampler, "__dict__"):
         return sampler
     sampler = copy.copy(sampler)
     for name, value in vars(sampler).items():

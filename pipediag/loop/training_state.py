@@ -31,6 +31,7 @@ from torch.utils.data import DataLoader
 from ..measure.memory import free_bytes
 from ..patches import hooked
 from ..usercode import randomness, tree
+from ..usercode.attributes import attribute
 from .reachable import reachable
 
 #: Objects whose attributes are saved, with the tensors and containers in them.
@@ -182,7 +183,7 @@ class TrainingState:
             if issubclass(kind, GradScaler) and id(one) not in self._seen:
                 self._others.add(id(one))
                 self.save(one)
-            elif issubclass(kind, LRScheduler) and id(getattr(one, "optimizer", None)) in self._seen:
+            elif issubclass(kind, LRScheduler) and id(attribute(one, "optimizer", None)) in self._seen:
                 self.save(one)
 
     def _runs(self, module: nn.Module, args: Any) -> None:
@@ -255,7 +256,7 @@ def _items(container: Any) -> Iterator[Any]:
 def _drawing_of(loader: DataLoader[Any]) -> list[Any]:
     """Return the objects that may draw random numbers when a loader is iterated in this process."""
     parts = [loader.generator, loader.sampler, loader.batch_sampler, loader.collate_fn]
-    return parts if loader.num_workers else [*parts, *getattr(loader.dataset, "__dict__", {}).values()]
+    return parts if loader.num_workers else [*parts, *attribute(loader.dataset, "__dict__", {}).values()]
 
 
 def _as_first_seeded() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchvision.transforms import functional as older
 
 from ..usercode import randomness, tree
+from ..usercode.attributes import attribute
 from ..usercode.places import label
 from .assembling import assembled
 from .fetching import fetched
@@ -99,7 +100,7 @@ def skipped_by_chance(recorders: Iterable[tuple[Any, Recorder]]) -> frozenset[st
 
 
 def _may_be_skipped(link: Any) -> bool:
-    probability = getattr(link, "p", None)
+    probability = attribute(link, "p", None)
     return isinstance(probability, float) and 0 < probability < 1
 
 

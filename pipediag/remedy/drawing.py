@@ -22,6 +22,7 @@ from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
+from ..usercode.attributes import attribute
 from .encoders import ENCODERS
 from .images import TENSORS, is_recording
 from .tape import session
@@ -51,7 +52,7 @@ def code_of(link: Any) -> tuple[Any, ...]:
     """Return everything that :func:`direct` depends on, except the attributes of single transforms."""
     if not isinstance(link, (v2.Transform, nn.Sequential)):
         return (id(link),)
-    code = (id(link), _is_called_plainly(link), *[getattr(link, name, None) for name in _METHODS])
+    code = (id(link), _is_called_plainly(link), *[attribute(link, name, None) for name in _METHODS])
     return (*code, *map(code_of, _parts(link))) if type(link) in _CHAINS else code
 
 
@@ -65,7 +66,7 @@ _METHODS = ("forward", "check_inputs", "make_params", "transform", "_call_kernel
 
 
 def _parts(chain: Any) -> list[Any]:
-    return list(getattr(chain, "transforms", chain))
+    return list(attribute(chain, "transforms", chain))
 
 
 def _is_called_plainly(link: Any) -> bool:

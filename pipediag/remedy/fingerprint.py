@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..usercode.attributes import attribute
 from ..usercode.contents import (
     NAMESPACES,
     class_values,
@@ -77,13 +78,13 @@ def shows_changes(value: Any) -> bool:
     """Return whether every change of an object changes the digest, apart from changes of the objects inside it."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        return not value.dtype.hasobject and not getattr(value, "__dict__", None)
+        return not value.dtype.hasobject and not attribute(value, "__dict__", None)
     if isinstance(value, torch.Tensor):
         return _is_readable(value) and not vars(value)
     if isinstance(value, (set, frozenset)) and not all(isinstance(part, _PLAIN) for part in value):
         return False
     if isinstance(value, (*_PLAIN, *_CONTAINERS)):
-        return not getattr(value, "__dict__", None)
+        return not attribute(value, "__dict__", None)
     code = (types.FunctionType, types.CodeType, type, *_WRAPPERS, *_BUILTIN)
     return isinstance(value, (enum.Enum, *code)) or is_record(value)
 
@@ -127,7 +128,7 @@ def _described(value: Any, outermost: bool, named_only: bool) -> tuple[bytes, li
     if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
         return value.__name__.encode(), [value.__self__]
     if isinstance(value, (*_GENERATORS, *_BUILTIN)):
-        return str(getattr(value, "__name__", "")).encode(), []
+        return str(attribute(value, "__name__", "")).encode(), []
     return _of_object(value)
 
 
@@ -137,7 +138,7 @@ def _of_object(value: Any) -> tuple[bytes, list[Any]]:
         return f"{value.dtype} {value.shape} ".encode() + hashlib.sha256(value.tobytes()).digest(), []
     if not is_record(value):
         return b"", [type(value)]
-    attributes = {**slot_values(value), **getattr(value, "__dict__", {})}
+    attributes = {**slot_values(value), **attribute(value, "__dict__", {})}
     return b"", [type(value), *(part for name in sorted(attributes, key=str) for part in (name, attributes[name]))]
 
 
@@ -170,5 +171,5 @@ def _inside_function(fn: types.FunctionType, named_only: bool) -> Iterator[Any]:
 
 
 def _name(obj: Any) -> str:
-    module = str(getattr(obj, "__module__", ""))
+    module = str(attribute(obj, "__module__", ""))
     return f"{'__main__' if module == '__mp_main__' else module}.{obj.__qualname__}"  # as a spawned process calls it

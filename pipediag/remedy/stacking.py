@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
+from ..usercode.attributes import has_attribute
 from .hooks import register
 
 
@@ -59,7 +60,7 @@ def _is_usual(sample: Any) -> bool:
 
 def is_named_tuple(value: Any) -> bool:
     """Return whether the value is a named tuple whose class adds nothing to its fields."""
-    return isinstance(value, tuple) and hasattr(value, "_fields") and type(value).__bases__ == (tuple,)
+    return isinstance(value, tuple) and has_attribute(value, "_fields") and type(value).__bases__ == (tuple,)
 
 
 def _stacked_later(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Any:

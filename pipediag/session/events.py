@@ -136,6 +136,10 @@ class Finished(Story):
     reason: str = ""
 
 
+#: Code of the warning that says why a script that trained was not measured.
+UNMEASURABLE = "unmeasurable"
+
+
 def _append(name: str) -> Callable[[Session, Any], None]:
     return lambda session, data: getattr(session, name).append(data)
 

@@ -37,16 +37,12 @@ _SOURCE = frozenset({"text", "line", "diff"})
 def masked(argv: Sequence[str]) -> list[str]:
     """Return a command line without the values that look secret: ``--api-token X``, ``password=X``, ``hf_...``."""
     found: list[str] = []
-    follows = False
-    for word in argv:
-        if follows and not word.startswith("-"):
+    for before, word in zip(["", *argv], argv, strict=False):
+        name, _, value = word.partition("=")
+        if before.startswith("-") and "=" not in before and _is_secret(before) and not word.startswith("-"):
             found.append(MASK)
-            follows = False
-            continue
-        name, equals, value = word.partition("=")
-        secret = _is_secret(name)
-        follows = secret and not equals and name.startswith("-")
-        found.append(f"{name}={MASK}" if secret and value else _KNOWN.sub(MASK, word))
+        else:
+            found.append(f"{name}={MASK}" if value and _is_secret(name) else _KNOWN.sub(MASK, word))
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..session import Link
 from . import randomness, tree
+from .attributes import attribute
 from .contents import names_in
 from .dissect import NotSeparable, RawSample, filled, link_unchanged, link_what_counts
 from .paths import private, same
@@ -127,7 +128,7 @@ def _untraced(one: Seen) -> str:
 
 def decides_at_random(fn: Any) -> bool:
     """Return whether a transform's own code draws at random. A user-defined one with ``p = 1`` decides nothing."""
-    chance = getattr(fn, "p", None)
+    chance = attribute(fn, "p", None)
     if isinstance(chance, (int, float)) and chance == 1 and not type(fn).__module__.startswith("torchvision."):
         return False
     if isinstance(fn, types.MethodType):
@@ -139,7 +140,7 @@ def decides_at_random(fn: Any) -> bool:
 
 def draws_at_random(fn: Any) -> bool:
     """Return whether a function's own code uses a name that draws from a random generator."""
-    code = getattr(fn, "__code__", None)
+    code = attribute(fn, "__code__", None)
     return code is not None and not _RANDOM.isdisjoint(names_in(code))
 
 

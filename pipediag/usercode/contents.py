@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..frames import is_installed
+from .attributes import attribute, has_attribute
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
@@ -19,14 +20,14 @@ NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 
 def package(obj: Any) -> str:
     """Return the top-level package that defines a class or function, or ""."""
-    return str(getattr(obj, "__module__", None) or "").partition(".")[0]
+    return str(attribute(obj, "__module__", None) or "").partition(".")[0]
 
 
 def is_library(obj: Any) -> bool:
     """Return whether a function or class is a library's. Such are assumed to keep no state and to hold no tensors."""
     if package(obj) in _LIBRARIES:
         return True
-    return is_installed(getattr(sys.modules.get(obj.__module__), "__file__", None) or "")
+    return is_installed(attribute(sys.modules.get(obj.__module__), "__file__", None) or "")
 
 
 def is_record(obj: Any) -> bool:
@@ -35,7 +36,7 @@ def is_record(obj: Any) -> bool:
         return True
     if isinstance(obj, type) or package(type(obj)) in _OPAQUE:
         return False
-    return hasattr(obj, "__dict__") or bool(slot_values(obj))
+    return has_attribute(obj, "__dict__") or bool(slot_values(obj))
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..frames import is_users
+from .attributes import attribute
 from .places import short
 
 _MODULE = "<module>"
@@ -57,7 +58,7 @@ def holders(obj: Any, device: torch.device | None = None) -> Iterator[Holder]:
             for name in _holding(frame.f_locals, obj):
                 yield Holder(code.co_filename, code.co_name, code.co_firstlineno, name, devices)
             first = next(iter(code.co_varnames[: code.co_argcount]), "")
-            for name in _holding(getattr(frame.f_locals.get(first), "__dict__", {}), obj):
+            for name in _holding(attribute(frame.f_locals.get(first), "__dict__", {}), obj):
                 yield Holder(code.co_filename, code.co_name, code.co_firstlineno, f"{first}.{name}")
             if code.co_name != _MODULE:
                 for name in _holding(frame.f_globals, obj):
@@ -108,7 +109,7 @@ def only_assignment(scope: ast.AST, holder: Holder) -> ast.Assign | ast.AnnAssig
         NotCertain: there is none, or more than one, or it is no plain assignment.
     """
     found = list(stores(scope, holder.name))
-    where = "the module" if isinstance(scope, ast.Module) else getattr(scope, "name", "")
+    where = "the module" if isinstance(scope, ast.Module) else attribute(scope, "name", "")
     if not found:
         raise NotCertain(f"no statement of {where} in {short(holder.file)} makes {holder.name}")
     if len(found) > 1:

@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Dataset
 
 from ..frames import is_installed, is_torchs, is_users
+from .attributes import attribute
 from .constructions import constructions, parsed
 from .holders import NotCertain, holders, only_assignment, scope_of
 from .places import short
@@ -64,7 +65,7 @@ def datasets_in(dataset: Any) -> Iterator[Any]:
     """Yield a dataset and the datasets inside, as in a Subset, outermost first."""
     for _ in range(_DEPTH):
         yield dataset
-        below = getattr(dataset, "dataset", None)
+        below = attribute(dataset, "dataset", None)
         if isinstance(dataset, ConcatDataset) and len({type(part) for part in dataset.datasets}) == 1:
             below = dataset.datasets[0]
         if not isinstance(below, Dataset):

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from .attributes import attribute, has_attribute
+
 #: Steps from a container to its part: an index, a key, or an attribute's name.
 Path = tuple[Any, ...]
 
@@ -48,7 +50,7 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
 
 def _is_record(obj: Any) -> bool:
     """Return whether ``obj`` is an instance of a user-defined class that holds data."""
-    if isinstance(obj, (*_CODE, Mapping)) or not hasattr(obj, "__dict__"):
+    if isinstance(obj, (*_CODE, Mapping)) or not has_attribute(obj, "__dict__"):
         return False
     return type(obj).__module__.split(".")[0] not in _LEAF_MODULES
 
@@ -96,7 +98,7 @@ def rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
     """Return a shallow copy of a container with some of its direct parts replaced."""
     if isinstance(obj, tuple):
         items = [changes.get(i, item) for i, item in enumerate(obj)]
-        return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
+        return type(obj)(*items) if has_attribute(obj, "_fields") else type(obj)(items)
     # A shallow copy of a user-defined mapping may still share its items.
     shares = isinstance(obj, MutableMapping) and not isinstance(obj, (dict, UserDict))
     fresh = copy.deepcopy(obj) if shares else copy.copy(obj)
@@ -129,7 +131,7 @@ def _private_leaf(leaf: Any) -> Any:
         return leaf.clone()
     if isinstance(leaf, _CODE):
         return leaf
-    own_copy: Callable[[], Any] | None = getattr(leaf, "copy", None)  # arrays, images, dicts, lists, sets
+    own_copy: Callable[[], Any] | None = attribute(leaf, "copy", None)  # arrays, images, dicts, lists, sets
     return own_copy() if callable(own_copy) else leaf
 
 
@@ -153,11 +155,11 @@ def _same(left: Any, right: Any, compared: set[tuple[int, int]]) -> bool | None:
 
 def _same_leaf(left: Any, right: Any) -> bool | None:
     try:
-        if hasattr(left, "getbands"):  # copying turns an image file object into an in-memory image
+        if has_attribute(left, "getbands"):  # copying turns an image file object into an in-memory image
             return bool(left.size == right.size and left.mode == right.mode and left.tobytes() == right.tobytes())
         if type(left) is not type(right):
             return False
-        if hasattr(left, "shape"):
+        if has_attribute(left, "shape"):
             return bool(left.shape == right.shape and ((left == right) | ((left != left) & (right != right))).all())
         if getattr(type(left), "__eq__", None) is object.__eq__:
             return None

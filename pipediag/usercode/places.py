@@ -18,6 +18,7 @@ from typing import Any
 
 from ..frames import in_package, is_command, is_ours, is_torchs, is_users
 from ..session import Link, Place
+from .attributes import attribute, unwrapped
 
 #: File and line of each class that was asked for, or None if they are not certain.
 _CLASSES: weakref.WeakKeyDictionary[type, tuple[str, int] | None] = weakref.WeakKeyDictionary()
@@ -43,7 +44,7 @@ def place_of(obj: Any) -> Place:
     """Return name and definition of a callable (a function's own, or its class's); no definition for torch's own."""
     target = _code_behind(obj)
     name = label(obj)
-    if str(getattr(target, "__module__", "")).split(".")[0] == "torch":
+    if str(attribute(target, "__module__", "")).split(".")[0] == "torch":
         return Place(f"torch's {name}")
     return placed(name, target)
 
@@ -67,19 +68,19 @@ def label(obj: Any) -> str:
     target = _code_behind(obj)
     if inspect.isbuiltin(target):  # its qualified name may contain an unfamiliar class
         return str(target.__name__)
-    name: str = getattr(target, "__qualname__", type(target).__name__)
+    name: str = attribute(target, "__qualname__", type(target).__name__)
     return name.rpartition("<locals>.")[2]
 
 
 def code_of(obj: Any) -> Any:
     """Return the code that a callable runs, or its class: different ones may have the same name."""
     behind = _code_behind(obj)
-    return getattr(behind, "__code__", behind)
+    return attribute(behind, "__code__", behind)
 
 
 def origin(obj: Any) -> str:
     """Return the module that defines a callable, or its class."""
-    return str(getattr(_code_behind(obj), "__module__", None) or "")
+    return str(attribute(_code_behind(obj), "__module__", None) or "")
 
 
 def _code_behind(obj: Any) -> Any:
@@ -130,8 +131,9 @@ def _source(target: Any) -> tuple[str, int] | None:
 
 
 def _code(target: Any) -> CodeType | None:
-    target = inspect.unwrap(getattr(target, "__func__", target)) if callable(target) else target
-    return getattr(target, "__code__", None)
+    target = unwrapped(attribute(target, "__func__", target)) if callable(target) else target
+    code: CodeType | None = attribute(target, "__code__")
+    return code
 
 
 def _class_source(cls: type) -> tuple[str, int] | None:
@@ -140,7 +142,7 @@ def _class_source(cls: type) -> tuple[str, int] | None:
     ``inspect`` would parse the whole file, which takes tenths of a second for a large one.
     """
     methods = list(_own_methods(cls))
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or next((m.co_filename for m in methods), "")
+    file = attribute(sys.modules.get(cls.__module__), "__file__", None) or next((m.co_filename for m in methods), "")
     lines = linecache.getlines(file)
     statement = re.compile(rf"(\s*)class\s+{re.escape(cls.__name__)}\b")
     begins = [m.co_firstlineno for m in methods if os.path.abspath(m.co_filename) == os.path.abspath(file)]
@@ -161,7 +163,7 @@ def _class_source(cls: type) -> tuple[str, int] | None:
 def _own_methods(cls: type) -> Iterator[CodeType]:
     """Yield the code of the methods in the class's own statement: others are inherited, assigned or generated."""
     for method in vars(cls).values():
-        code, written = _code(method), inspect.unwrap(method) if callable(method) else method
-        named = getattr(written, "__qualname__", "").rpartition(".")[0]
-        if code is not None and named == cls.__qualname__ and getattr(written, "__module__", "") == cls.__module__:
+        code, written = _code(method), unwrapped(method) if callable(method) else method
+        named = attribute(written, "__qualname__", "").rpartition(".")[0]
+        if code is not None and named == cls.__qualname__ and attribute(written, "__module__", "") == cls.__module__:
             yield code

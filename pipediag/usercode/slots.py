@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from .attributes import attribute, has_attribute
 from .contents import assigned_cells, names_in
 
 #: Name parts of attributes that make raw data rather than change it.
@@ -54,14 +55,14 @@ def function_slots(fn: Any) -> list[Slot]:
         fn = fn.__func__
     if isinstance(fn, types.FunctionType):
         return list(_in_code(fn, set(), functions=True))
-    if isinstance(fn, (types.BuiltinFunctionType, type)) or not hasattr(fn, "__dict__"):
+    if isinstance(fn, (types.BuiltinFunctionType, type)) or not has_attribute(fn, "__dict__"):
         return []
     return [*_in_attributes(fn, set(), 1), *_in_code(type(fn).__call__, set())]
 
 
 def argument_slots(stage: Any) -> list[Slot]:
     """Return the slots of transforms among a function's stored arguments, such as those of ``functools.partial``."""
-    keywords = getattr(stage, "keywords", {})
+    keywords = attribute(stage, "keywords", {})
     named = [_entry(name, keywords, name) for name, value in keywords.items() if _is_transform(name, value)]
     return [*_in_attributes(stage, set(), 1), *named]
 
@@ -88,7 +89,7 @@ def _below(dataset: Any, seen: set[int], depth: int) -> Iterator[Slot]:
 
 def _in_attributes(obj: Any, seen: set[int], depth: int) -> Iterator[Slot]:
     """Yield the slots in an object's attributes and, if ``depth`` allows, in those of the datasets among them."""
-    for name, value in list(getattr(obj, "__dict__", {}).items()):
+    for name, value in list(attribute(obj, "__dict__", {}).items()):
         if isinstance(obj, torch.nn.Module) and name.startswith("_"):  # torch's own: hooks, children, buffers
             continue
         if _is_transform(name, value):
@@ -172,7 +173,7 @@ def _item(obj: Any, name: str, index: int) -> Slot:
 
             return put_back
         changed = [*items[:index], value, *items[index + 1 :]]
-        ours = type(items)(*changed) if hasattr(items, "_fields") else type(items)(changed)
+        ours = type(items)(*changed) if has_attribute(items, "_fields") else type(items)(changed)
         obj.__dict__[name] = ours
 
         def undo() -> None:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import marker
+from .attributes import attribute, has_attribute
 from .slots import Slot, argument_slots, is_dataset, makes_data
 from .spying import inside, replaced_by_spies
 
@@ -55,7 +56,7 @@ def stage_slots(dataset: Any) -> list[Slot]:
     """Return the slots of the transforms among the arguments of the dataset's stages."""
     slots: list[Slot] = []
     for stage in _stages(dataset, _DEPTH):
-        maker = next(filter(inspect.isgeneratorfunction, [getattr(stage, "func", None), *vars(stage).values()]), None)
+        maker = next(filter(inspect.isgeneratorfunction, [attribute(stage, "func", None), *vars(stage).values()]), None)
         if maker is not None and not makes_data(maker.__name__):
             slots += argument_slots(stage)
     return slots
@@ -63,9 +64,9 @@ def stage_slots(dataset: Any) -> list[Slot]:
 
 def _stages(dataset: Any, depth: int) -> Iterator[Any]:
     """Yield everything with attributes in the lists of a dataset and of the datasets inside."""
-    for value in list(getattr(dataset, "__dict__", {}).values()) if depth else []:
+    for value in list(attribute(dataset, "__dict__", {}).values()) if depth else []:
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if is_dataset(item):
                 yield from _stages(item, depth - 1)
-            elif item is not value and hasattr(item, "__dict__"):
+            elif item is not value and has_attribute(item, "__dict__"):
                 yield item

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .attributes import attribute, has_attribute
 from .paths import parts, rebuilt
 
 
@@ -62,12 +63,12 @@ def _insides(obj: Any) -> list[Any]:
     """Return the content of an object: the items of a sequence or mapping, otherwise its attributes."""
     if isinstance(obj, (tuple, list)):
         return list(obj)
-    return list(obj.values() if isinstance(obj, Mapping) else getattr(obj, "__dict__", {}).values())
+    return list(obj.values() if isinstance(obj, Mapping) else attribute(obj, "__dict__", {}).values())
 
 
 def moves_itself(obj: Any) -> bool:
     """Return whether an object other than a tensor has its own ``.to``."""
-    return not isinstance(obj, (torch.Tensor, type)) and callable(getattr(obj, "to", None))
+    return not isinstance(obj, (torch.Tensor, type)) and callable(attribute(obj, "to", None))
 
 
 def move(batch: Any, device: torch.device) -> Any:
@@ -183,12 +184,12 @@ def _leaf_bytes(leaf: Any) -> int | None:
     """Return the bytes of a leaf that holds data, or None if its content must be examined."""
     if isinstance(leaf, torch.Tensor):
         return int(leaf.numel() * leaf.element_size())
-    size = getattr(leaf, "nbytes", None)  # numpy and similar
+    size = attribute(leaf, "nbytes", None)  # numpy and similar
     if isinstance(size, int):
         return size
     if isinstance(leaf, (bytes, bytearray, str)):
         return len(leaf)
-    if hasattr(leaf, "getbands") and hasattr(leaf, "size"):  # a Pillow image, without importing Pillow
+    if has_attribute(leaf, "getbands") and has_attribute(leaf, "size"):  # a Pillow image, without importing Pillow
         width, height = leaf.size
         return int(width) * int(height) * max(1, len(leaf.getbands()))
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,13 @@ NO_STREAMS = shell('"$@" <&- >&- 2>&-')
 FULL_OUTPUT = shell('"$@" >/dev/full')
 FULL_ERRORS = shell('"$@" 2>/dev/full')
 BROKEN_PIPE = shell('"$@" | true; exit ${PIPESTATUS[0]}')
+#: A pipe without a reader in place of the report.
+UNREAD = shell('mkfifo results/report.html; "$@"; code=$?; rm results/report.html; exit $code')
+#: As under a supervisor that does not wait for its children.
+CHILDREN_IGNORED = (
+    *(sys.executable, "-c"),
+    "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])",
+)
 #: Files of 4 kB at most.
 SHORT_FILES = shell('ulimit -f 4; "$@"')
 #: A disk of 16 kB where the results are written. What is on it afterwards is listed.

@@ -9,6 +9,7 @@ from pathlib import Path
 from .fault import (
     AS_ANYBODY,
     BROKEN_PIPE,
+    CHILDREN_IGNORED,
     EARLIER,
     FULL_DISK,
     FULL_ERRORS,
@@ -28,6 +29,7 @@ from .fault import (
     SHORT_FILES,
     TRACE,
     TRAINS,
+    UNREAD,
     Fault,
     pipediag,
     planted,
@@ -38,7 +40,7 @@ from .files import BAD_PLANS, BAD_SESSIONS, Lay, denied, denied_folder, session,
 
 def rows() -> Iterator[Fault]:
     """Every fault of this kind."""
-    for part in (_options, _files, _written):
+    for part in (_options, _files, _written, _of_others):
         yield from part()
 
 
@@ -126,6 +128,31 @@ def _defaults(content: str) -> Lay:
         return text(session)(folder)
 
     return lay
+
+
+# Other people, and what a parent leaves
+
+
+def _of_others() -> Iterator[Fault]:
+    html = pipediag("report", GIVEN, "-o", "results/report.html")
+    outside = "[tool.pipediag]\noutput = ['../settings.json']\n"
+    yield Fault(
+        "pipe that nobody reads", "report", "writing", html, 2, "nobody reads", lays=text(session), within=UNREAD,
+        alone=True, quick=True,
+    )  # fmt: skip
+    yield Fault(
+        "output outside the project", "report", "start", pipediag("report", GIVEN), 2, "outside the project",
+        lays=_defaults(outside), alone=True, quick=True,
+    )  # fmt: skip
+    yield Fault(
+        "children ignored", "analyze", "start", pipediag("analyze", "--budget", "2", GIVEN), 3, "exit code 3",
+        lays=_exits, within=CHILDREN_IGNORED, quick=True,
+    )  # fmt: skip
+
+
+def _exits(folder: Path) -> str:
+    (folder / "exits.py").write_text("raise SystemExit(3)\n")
+    return "exits.py"
 
 
 # Files

@@ -64,7 +64,7 @@ Files of sessions and plans may come from anybody: pipediag reads or refuses the
 - **SIGKILL of pipediag itself** leaves its folder in the temporary directory; the next analysis removes it. Its
   processes end at once. There is no report.
 - **SIGTERM and SIGHUP while files are written or read**, after the measurement, end the command at once, as they end
-  any program. Files are still whole or absent, but a file named `.pipediag-` and a number may be left next to them.
+  any program. Files are still whole or absent, but a file named `.pipediag-` and some letters may be left next to them.
 - **A script that hangs** is ended 15 s after the budget and not earlier, because one slow batch looks the same.
 - **Processes that the script starts under `run`** are the script's own: pipediag does not end them.
 - **What the script itself does to its files** is not undone. The report lists the files that it wrote.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,15 @@ class TestNamed:
         (folder / "launch").chmod(0o755)
         monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
         return folder
+
+
+@pytest.mark.parametrize("head", [b"", b"#!/usr/bin/env python3\n"])
+def test_a_zip_archive_is_named_as_one(tmp_path: Path, head: bytes) -> None:
+    with open(tmp_path / "train.pyz", "wb") as file:
+        file.write(head)
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("__main__.py", "")
+    with pytest.raises(UsageError, match="is a zip archive"):
+        Target(str(tmp_path / "train.pyz")).check()
+    os.mkfifo(tmp_path / "pipe")
+    Target(str(tmp_path / "pipe")).check()

@@ -24,6 +24,7 @@ from ...analysis.chain import grains_of
 from ...analysis.recommend.stock import DRAFT, LOADING, to_try
 from ...session import Alternative, Link
 from ...usercode import randomness
+from ...usercode.attributes import attribute, has_attribute
 from ...usercode.chain import Apart
 from ...usercode.dissect import with_feeds
 from ...usercode.paths import private
@@ -87,7 +88,7 @@ def located(found: Sequence[tuple[int, Alternative]], links: Sequence[Link]) -> 
 
 def _given(data: Any) -> str:
     """Return the kind of a transform's input; see :attr:`pipediag.session.Link.given`."""
-    return "tensor" if isinstance(data, torch.Tensor) else "picture" if hasattr(data, "getbands") else ""
+    return "tensor" if isinstance(data, torch.Tensor) else "picture" if has_attribute(data, "getbands") else ""
 
 
 def _inputs(recorded: Sequence[Apart], until: float) -> dict[int, tuple[Any, list[Any]]]:
@@ -114,7 +115,7 @@ def _inputs(recorded: Sequence[Apart], until: float) -> dict[int, tuple[Any, lis
 
 def _unwrapped(fn: Any) -> Any:
     """Return the transform that torchvision's RandomApply applies, if it is one; otherwise the transform itself."""
-    inner = getattr(fn, "transforms", None)
+    inner = attribute(fn, "transforms", None)
     if type(fn).__name__ == "RandomApply" and origin(fn).startswith("torchvision.") and inner and len(inner) == 1:
         return inner[0]
     return fn
@@ -178,7 +179,7 @@ def _difference(one: Any, other: Any) -> float | None:
 
 
 def _levels(data: Any) -> torch.Tensor | None:
-    if hasattr(data, "getbands"):
+    if has_attribute(data, "getbands"):
         from torchvision.transforms.functional import pil_to_tensor
 
         data = pil_to_tensor(data)
@@ -205,7 +206,7 @@ def _on_tensors(fn: Any) -> Way | None:
     from torchvision.transforms.functional import pil_to_tensor
 
     kind = getattr(v2, type(fn).__name__)
-    names = [name for name in inspect.signature(kind.__init__).parameters if hasattr(fn, name)]
+    names = [name for name in inspect.signature(kind.__init__).parameters if has_attribute(fn, name)]
     same = fn if isinstance(fn, kind) else kind(**{name: getattr(fn, name) for name in names})
     return lambda picture: same(pil_to_tensor(picture))
 
@@ -225,11 +226,11 @@ def _region(fn: Any, picture: Any) -> tuple[tuple[int, int, int, int], tuple[int
     from torchvision.transforms.functional import _compute_resized_output_size
 
     width, height = picture.size
-    if not hasattr(fn, "scale"):  # Resize
+    if not has_attribute(fn, "scale"):  # Resize
         size = fn.size if isinstance(fn.size, (list, tuple)) else [fn.size]
-        made = _compute_resized_output_size((height, width), list(size), max_size=getattr(fn, "max_size", None))
+        made = _compute_resized_output_size((height, width), list(size), max_size=attribute(fn, "max_size", None))
         return (0, 0, width, height), (int(made[0]), int(made[1]))
-    if hasattr(fn, "make_params"):
+    if has_attribute(fn, "make_params"):
         drawn = fn.make_params([picture])
         top, left, high, wide = (drawn[name] for name in ("top", "left", "height", "width"))
     else:
@@ -240,7 +241,7 @@ def _region(fn: Any, picture: Any) -> tuple[tuple[int, int, int, int], tuple[int
 def _filter(fn: Any) -> int:
     from PIL import Image
 
-    name = str(getattr(fn.interpolation, "value", fn.interpolation))
+    name = str(attribute(fn.interpolation, "value", fn.interpolation))
     return int(Image.Resampling[name.upper()]) if name in _FILTERS else int(Image.Resampling.BILINEAR)
 
 
@@ -248,7 +249,7 @@ def _by_pillow(fn: Any) -> Way | None:
     from PIL import ImageFilter
 
     def blur(picture: Any) -> Any:
-        if hasattr(fn, "make_params"):
+        if has_attribute(fn, "make_params"):
             sigma = fn.make_params([picture])["sigma"][0]
         else:
             sigma = fn.get_params(fn.sigma[0], fn.sigma[1])
@@ -283,7 +284,7 @@ def _drafted(fn: Any) -> Way:
 
         with Image.open(file) as picture:
             _, (height, width) = _region(fn, picture)
-            part = math.sqrt(min(1.0, fn.scale[0])) if hasattr(fn, "scale") else 1.0
+            part = math.sqrt(min(1.0, fn.scale[0])) if has_attribute(fn, "scale") else 1.0
             picture.draft("RGB", (math.ceil(width / part), math.ceil(height / part)))
             return picture.convert("RGB")
 

@@ -15,6 +15,7 @@ import torch
 
 from ...session import Cost, Inside, Part
 from ...usercode import tree
+from ...usercode.attributes import attribute, has_attribute, unwrapped
 from ...usercode.chain import Chain, decides_at_random
 from ...usercode.places import code_of, link_of, origin
 from ...usercode.slots import Slot
@@ -86,9 +87,9 @@ def _kind(data: Any) -> str:
     """Return the kind of a transform's input, which determines where else the transform could run."""
     if isinstance(data, torch.Tensor):
         return "tensor"
-    if hasattr(data, "getbands"):  # Pillow's
+    if has_attribute(data, "getbands"):  # Pillow's
         return "picture"
-    return "array" if hasattr(data, "__array_interface__") else type(data).__name__
+    return "array" if has_attribute(data, "__array_interface__") else type(data).__name__
 
 
 @dataclass
@@ -223,7 +224,8 @@ def _entry(fn: Any) -> CodeType | None:
         fn = fn.func
     if not inspect.isroutine(fn):
         fn = type(fn).forward if isinstance(fn, torch.nn.Module) else type(fn).__call__
-    return getattr(inspect.unwrap(getattr(fn, "__func__", fn)), "__code__", None)
+    code: CodeType | None = attribute(unwrapped(attribute(fn, "__func__", fn)), "__code__")
+    return code
 
 
 def _still_there(watched: list[tuple[Slot, Any]]) -> bool:

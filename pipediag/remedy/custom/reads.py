@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...usercode.attributes import attribute
 from ...usercode.contents import is_library, is_record, modules_of, reads_in, slot_values
 from ..fingerprint import digest
 
@@ -96,7 +97,7 @@ def _checks(value: Any) -> Iterable[_Check]:
         if not is_library(value):
             yield _same(lambda: [*vars(value).values(), *value.__bases__])
     elif is_record(value):
-        yield _same(lambda: [type(value), *getattr(value, "__dict__", {}).values()])
+        yield _same(lambda: [type(value), *attribute(value, "__dict__", {}).values()])
         if any("__slots__" in vars(cls) for cls in type(value).__mro__):
             yield _same(lambda: list(slot_values(value).values()))
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ...frames import is_ours
 from ...usercode import tree
+from ...usercode.attributes import attribute
 
 
 @dataclass
@@ -81,7 +82,7 @@ _UNSHARED = 3
 def _streams_in(frame: FrameType) -> list[torch.cuda.Stream]:
     code, names = frame.f_code, frame.f_locals
     first = names.get(next(iter(code.co_varnames[: code.co_argcount]), ""))
-    values = (*names.values(), *getattr(first, "__dict__", {}).values())
+    values = (*names.values(), *attribute(first, "__dict__", {}).values())
     found = [value for value in values if issubclass(type(value), torch.cuda.Stream)]  # isinstance() loads lazy objects
     own = names.keys() <= {*code.co_varnames, *code.co_cellvars, *code.co_freevars}  # the others were made by exec()
     is_copy = bool(code.co_flags & inspect.CO_OPTIMIZED) and type(names) is dict

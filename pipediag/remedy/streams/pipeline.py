@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from ...arguments import at_least
 from ...errors import UsageError
+from ...usercode.attributes import attribute
 from .executor import Executor, LoaderOnDevice
 from .feed import Copied, Feed
 from .graph import Work
@@ -76,7 +77,7 @@ class StagePipeline(LoaderOnDevice):
 
 def feed_of(loader: Any, device: torch.device) -> Feed:
     """Return the loader's own feed, if it has one; otherwise the fastest feed for its batches."""
-    own: Feed | None = getattr(loader, "__dict__", {}).get("feed")  # not that of a loader inside it
+    own: Feed | None = attribute(loader, "__dict__", {}).get("feed")  # not that of a loader inside it
     if own is not None:
         return own
     from_workers = isinstance(loader, DataLoader) and loader.num_workers > 0 and device.type == "cuda"
