@@ -111,10 +111,11 @@ class RealRows(_Rows):
         self._twins = twins
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raised = NotRecordable.raised
         try:
             self._follow(func, args, kwargs or {})
-        except NotRecordable as error:
-            NotRecordable.raised -= 1  # nothing is hidden
+        except Exception as error:  # none of the user's
+            NotRecordable.raised = raised  # nothing is hidden
             self._twins.lost(str(error))
             self.tensors.clear()
         return func(*args, **kwargs or {})

@@ -7,16 +7,18 @@ replays the recording and compares it with that batch (:mod:`.certifying`).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..usercode import randomness, tree
+from ..usercode.slots import Slot
 from .assembling import RealRows
 from .certificate_samples import Real, Recorded, histories, skipped_by_chance, tensor_of
 from .images import is_recording
 from .packing import pack
 from .plan import Plan
-from .twins import Following, Twins
+from .recorder import Recorder
+from .twins import Twins
 from .undecoded_tensors import decoded
 
 #: Maximum bytes of a recording that is sent beside its batch; of a larger one, the compared samples only.
@@ -33,25 +35,20 @@ class Made(NamedTuple):
 def executed(
     fetch: Callable[[Callable[[list[Any]], None]], Any],
     collate: Callable[[Any], Any],
-    dataset: Any,
+    recorders: Sequence[tuple[Slot, Recorder]],
     plan: Plan,
     compared: int,
     batched: bool,
 ) -> Made:
     """Make a batch of the samples that ``fetch`` returns. It calls the function that it gets after each sample.
 
-    ``compared`` is the number of samples whose calls are compared one by one.
-
-    Raises:
-        NotRecordable: the dataset holds other transforms than those the plan was made for; nothing was executed.
+    ``recorders`` are the plan's, of kind :class:`.twins.Following`. ``compared`` is the number of samples whose calls
+    are compared one by one.
     """
     twins = Twins()
-    recorders = plan.recorders(dataset, Following)
     with plan.installed(recorders, twins):
         samples = fetch(twins.keep)
-        some = samples[:compared] if batched else [samples]
-        recorded = [tree.map_leaves(sample, twins.of) for sample in some]
-        real = [tree.map_leaves(sample, lambda leaf: _pixels(leaf, twins)) for sample in some]
+        recorded, real = _both(samples[:compared] if batched else [samples], twins)
         with RealRows(twins) as rows:
             batch = collate(samples)
     state, number = randomness.state(), len(samples) if batched else 1
@@ -68,6 +65,16 @@ def executed(
         why = twins.why or f"{type(error).__name__}: {error}"
         evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
     return Made(tree.map_leaves(batch, decoded), evidence)
+
+
+def _both(samples: list[Any], twins: Twins) -> tuple[list[Any], list[Any]]:
+    """Return the samples with twins in place of images, and copies of these images; nothing if that fails."""
+    try:
+        recorded = [tree.map_leaves(sample, twins.of) for sample in samples]
+        return recorded, [tree.map_leaves(sample, lambda leaf: _pixels(leaf, twins)) for sample in samples]
+    except Exception as error:
+        twins.lost(f"{type(error).__name__}: {error}")
+        return [], []
 
 
 def _pixels(leaf: Any, twins: Twins) -> Any:

@@ -81,11 +81,15 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         ``private`` says that no user code runs until the first call on them.
         """
         begun, self._inside = [], True
-        for image, twin in zip(tree_leaves(value), tree_leaves(stood_in(value)), strict=True):
-            if is_recording(twin):
-                self._pair(image, twin, private)
-                begun.append(image)
-        self._inside = False
+        try:
+            for image, twin in zip(tree_leaves(value), tree_leaves(stood_in(value)), strict=True):
+                if is_recording(twin):
+                    self._pair(image, twin, private)
+                    begun.append(image)
+        except Exception as error:
+            self.lost(f"{type(error).__name__}: {error}")
+        finally:
+            self._inside = False
         return begun
 
     def end(self, begun: list[Any], result: Any) -> None:
@@ -107,21 +111,9 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
             return function(*args, **kwargs)
         self._inside = True
         try:
-            twins = tree_map(self.of, (args, kwargs))
-            if not any(map(is_recording, tree_leaves(twins))):
-                return function(*args, **kwargs)
-            begun = randomness.state()
-            recorded, drawn = self._recorded(record, *twins)
-            randomness.restore(begun)
+            recorded, drawn = self._recorded(record, args, kwargs)
             made = function(*args, **kwargs)
-            if drawn is not None and self.deviating is None and randomness.moved(drawn, randomness.state()):
-                self.deviating = drawn
-            images, parts = tree_leaves(made), tree_leaves(recorded)
-            if len(images) == len(parts):
-                for image, twin in zip(images, parts, strict=True):
-                    if is_recording(twin):
-                        twin.tape.open = False
-                        self._pair(image, twin)
+            self._note(made, recorded, drawn)
             return made
         finally:
             self._inside = False
@@ -131,17 +123,40 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         self.why = self.why or why
 
     def _recorded(self, record: _Function, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...] | None]:
-        """Return the result of a call with twins, and the state of the generators after it; None if it fails."""
-        raised = NotRecordable.raised
+        """Return the result of the call with twins, and the state of the generators after it; None if there is none.
+
+        It raises nothing: what fails here is no failure of the user's.
+        """
+        begun, raised = None, NotRecordable.raised
         try:
+            twins = tree_map(self.of, (args, kwargs))
+            if not any(map(is_recording, tree_leaves(twins))):
+                return None, None
+            begun = randomness.state()
             with session.of_twins():
-                made = record(*args, **kwargs)
+                made = record(*twins[0], **twins[1])
+            return made, randomness.state()
         except Exception as error:
             self.lost(f"{type(error).__name__}: {error}")
             return None, None
         finally:
             NotRecordable.raised = raised
-        return made, randomness.state()
+            if begun is not None:
+                randomness.restore(begun)
+
+    def _note(self, made: Any, recorded: Any, drawn: tuple[Any, ...] | None) -> None:
+        """Pair the images in the result with those in the recorded result. It raises nothing either."""
+        if drawn is None:
+            return
+        if self.deviating is None and randomness.moved(drawn, randomness.state()):
+            self.deviating = drawn
+        try:
+            for image, twin in zip(tree_leaves(made), tree_leaves(recorded), strict=True):
+                if is_recording(twin):
+                    twin.tape.open = False
+                    self._pair(image, twin)
+        except Exception as error:
+            self.lost(f"{type(error).__name__}: {error}")
 
     def _pair(self, image: Any, twin: Any, private: bool = False) -> None:
         self._known[id(image)] = image, twin, None if private else _checksum(image)
@@ -228,6 +243,8 @@ class Following(Recorder):
     def _follow(self, twins: Twins, step: range, draws: Sequence[Any]) -> Link:
         def record(*value: Any) -> Any:
             for site in step:
+                if draws is self.links and site in self._makers:
+                    raise NotRecordable("it was proven on one tensor")
                 session.site = site
                 value = run((draws[site],), value)
             return value if len(value) > 1 else value[0]

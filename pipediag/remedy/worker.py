@@ -30,6 +30,7 @@ from .ring import Ring
 from .stacking import stacking
 from .streams.feed import with_settings
 from .tape import session
+from .twins import Following
 from .undecoded_tensors import decoded
 
 
@@ -175,10 +176,13 @@ class PackingSide:
         return Unrecorded(self._real(tree.map_leaves(samples, _real)), reason)
 
     def _executed(self, fetch: Callable[[Any], Any], compared: int, batched: bool) -> Sent:
+        kept = randomness.state()
         try:
-            made = executed(fetch, self._collate, self.dataset, self._plan, compared, batched)
-        except NotRecordable as error:
-            return Unrecorded(self._collate(fetch(lambda samples: None)), f"{NotRecordable.__name__}: {error}")
+            recorders = self._plan.recorders(self.dataset, Following)
+            made = executed(fetch, self._collate, recorders, self._plan, compared, batched)
+        except NotRecordable as error:  # there are other transforms now, or an undecoded image cannot be written into
+            randomness.restore(kept)
+            return Unrecorded(self._real(fetch(lambda samples: None)), f"{NotRecordable.__name__}: {error}")
         return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:

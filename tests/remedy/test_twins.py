@@ -26,7 +26,7 @@ from pipediag.remedy.executing import executed
 from pipediag.remedy.fetching import fetched
 from pipediag.remedy.plan import Plan
 from pipediag.remedy.scouting import find
-from pipediag.remedy.twins import is_librarys
+from pipediag.remedy.twins import Following, is_librarys
 from pipediag.usercode import randomness, tree
 
 CPU = torch.device("cpu")
@@ -73,7 +73,14 @@ def both(
     plain = collate(fetched(dataset, range(SAMPLES)))
     after = randomness.state()
     seeded()
-    made = executed(lambda end: fetched(dataset, range(SAMPLES), end=end), collate, dataset, plan, 2, True)
+    made = executed(
+        lambda end: fetched(dataset, range(SAMPLES), end=end),
+        collate,
+        plan.recorders(dataset, Following),
+        plan,
+        2,
+        True,
+    )
     assert randomness.moved(after, randomness.state()) is None
     for ours, theirs in zip(tree.leaves(made.batch), tree.leaves(plain), strict=True):
         assert type(ours) is type(theirs)
@@ -254,7 +261,14 @@ def test_the_users_errors_are_their_own() -> None:
     dataset = Made(v2.RandomHorizontalFlip(), after=lambda image: 1 // 0)
     plan = find(Made(v2.RandomHorizontalFlip()), default_collate, range(4), Plan()).plan
     with pytest.raises(ZeroDivisionError):
-        executed(lambda end: fetched(dataset, range(2), end=end), default_collate, dataset, plan, 2, True)
+        executed(
+            lambda end: fetched(dataset, range(2), end=end),
+            default_collate,
+            plan.recorders(dataset, Following),
+            plan,
+            2,
+            True,
+        )
     assert not LIVE
 
 
@@ -277,6 +291,6 @@ def test_a_loader_without_batches() -> None:
     dataset = Made(v2.RandomHorizontalFlip())
     plan = find(dataset, default_collate, range(4), Plan()).plan
     loader = DataLoader(dataset, batch_size=None)
-    made = executed(lambda end: dataset[0], loader.collate_fn, dataset, plan, 1, False)
+    made = executed(lambda end: dataset[0], loader.collate_fn, plan.recorders(dataset, Following), plan, 1, False)
     real, recorded = pickle.loads(made.evidence)
     assert certify([(real._replace(batch=made.batch), recorded)], plan, CPU).passed
