@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipediag.analysis import estimate
-from pipediag.analysis.estimate import LEAST, PACE, PRODUCTION, UNKNOWN, WORKERS, Noise, student_t
-from pipediag.analysis.intervals import CONFIDENCE, Interval
+from pipediag.analysis.numbers import estimate
+from pipediag.analysis.numbers.estimate import LEAST, PACE, PRODUCTION, UNKNOWN, WORKERS, Noise, student_t
+from pipediag.analysis.numbers.intervals import CONFIDENCE, Interval
 
 GAINS = (0.0, 0.05, 0.15, 0.30, 1.0)
 PAIRS = (2, 3, 4, 6, 8, 12)

@@ -28,16 +28,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision import ops
 
-from pipediag.remedy.hooks import recording
-from pipediag.remedy.images import stand_in
 from pipediag.remedy.loader import OffloadedLoader, offload
-from pipediag.remedy.packed_batch import Packed
-from pipediag.remedy.packing import pack_ops
-from pipediag.remedy.plan import Plan
-from pipediag.remedy.recorder import Recorder
-from pipediag.remedy.replay import replay_on
-from pipediag.remedy.scouting import find
-from pipediag.remedy.worker import PackingSide
+from pipediag.replay.pack.packed_batch import Packed
+from pipediag.replay.pack.packing import pack_ops
+from pipediag.replay.plan import Plan
+from pipediag.replay.record.hooks import recording
+from pipediag.replay.record.images import stand_in
+from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.scouting import find
+from pipediag.replay.run.replay import replay_on
+from pipediag.replay.worker import PackingSide
 
 from .common import RESULTS, save
 

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from pipediag.remedy.replay import replay
-from pipediag.remedy.ring import Ring
-from pipediag.remedy.worker import packing
+from pipediag.replay.pack.ring import Ring
+from pipediag.replay.run.replay import replay
+from pipediag.replay.worker import packing
 
 from .common import RESULTS, save
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .memo.loader import cache
     from .memo.pure import pure
     from .remedy import offload
-    from .remedy.streams.branches import fork_join
-    from .remedy.streams.pipeline import StagePipeline
     from .session import Session
+    from .streams.branches import fork_join
+    from .streams.pipeline import StagePipeline
 
 __all__ = [
     "Diagnosis",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipediag.analysis.ranks import job_session
-from pipediag.analysis.stragglers import Change, next_trial
+from pipediag.analysis.ranks.merging import job_session
+from pipediag.analysis.ranks.stragglers import Change, next_trial
 from pipediag.session import (
     CONTROLS,
     RUNGS,

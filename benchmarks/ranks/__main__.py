@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipediag.analysis.stragglers import straggler_of
+from pipediag.analysis.ranks.stragglers import straggler_of
 from pipediag.session import Session
 
 from ..common import ENVIRONMENT, RESULTS, load, save

@@ -31,7 +31,7 @@ class Stays:
         self.links = list(links)
 
     def __call__(self, *args: Any) -> Any:
-        from pipediag.remedy.recorder import run
+        from pipediag.replay.record.recorder import run
 
         made = run(self.links, args)
         return made if len(args) > 1 else made[0]
@@ -58,8 +58,8 @@ def _column(values: list[Any]) -> Any:
 def without_what_moves(loader: DataLoader[Any], device: str) -> Iterator[bool]:
     """Remove the movable transforms from the loader's dataset within the context; yield False if there are none."""
     import pipediag
-    from pipediag.remedy.plan import slot_at
-    from pipediag.remedy.recorder import links_of
+    from pipediag.replay.plan import slot_at
+    from pipediag.replay.record.recorder import links_of
 
     pieces = pipediag.offload(loader, device, samples=_SAMPLES).plan.pieces
     with ExitStack() as undo:

@@ -31,7 +31,8 @@ import numpy  # noqa: F401
 import torch
 import torchvision.transforms.v2  # noqa: F401
 
-from pipediag.host import rerouting, runner
+from pipediag.host import runner
+from pipediag.host.inside import rerouting
 from pipediag.host.script import Target, run
 from pipediag.lifeline import end_with
 from pipediag.remedy.summary import saved_plan

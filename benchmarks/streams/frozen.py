@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
 from examples.frozen_encoder import FakeSegmentation, make_decoder, make_encoder
-from pipediag.remedy.streams.pipeline import StagePipeline
+from pipediag.streams.pipeline import StagePipeline
 
 from .loops import Options, Repeated, Training, pinned, trained
 from .published import Loop, Train, article_stage_streams

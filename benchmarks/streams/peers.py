@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from examples.augmentations import FakeImages, augmentations
 from pipediag import offload
-from pipediag.remedy.streams.pipeline import StagePipeline
+from pipediag.streams.pipeline import StagePipeline
 
 from .loops import Options, Repeated, Training, fetching, pinned, trained
 from .prefetching import Batch, copied, timm_prefetcher, torchtnt_prefetcher

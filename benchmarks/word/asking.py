@@ -11,7 +11,7 @@ from typing import Any
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.amortised import with_amortised
 from pipediag.analysis.diagnosis import Diagnosis
-from pipediag.analysis.intervals import Interval
+from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.summary import summarise
 from pipediag.session import Session
 

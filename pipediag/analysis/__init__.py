@@ -6,9 +6,9 @@ from ..session import Session
 from .amortised import amortised
 from .checks import missing, warnings
 from .diagnosis import Diagnosis
-from .ladder import LadderView
+from .numbers.ladder import LadderView
+from .ranks.stragglers import straggler_or_why_none
 from .recommend import recommend
-from .stragglers import straggler_or_why_none
 from .verdict import judge
 from .waterfall import waterfall
 

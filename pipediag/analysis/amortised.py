@@ -8,8 +8,8 @@ from dataclasses import replace
 from ..session import Place
 from . import startup
 from .diagnosis import Stage
-from .intervals import Interval, total
-from .ladder import LadderView
+from .numbers.intervals import Interval, total
+from .numbers.ladder import LadderView
 from .other_loaders import other_loaders
 from .thresholds import GATE, RUN_TO_RUN
 from .waterfall import culprit, ranked

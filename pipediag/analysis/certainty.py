@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..session import RUNGS, STAGE_OF_RUNG, Session
-from .ladder import LadderView
-from .load import others, stolen
+from .numbers.ladder import LadderView
+from .numbers.load import others, stolen
 from .sentences import counted, number, percent
 
 #: Windows that each side of a comparison needs: one says nothing about its neighbours.

@@ -6,13 +6,13 @@ import itertools
 import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
-from .chain import parts_of_sample
-from .cores import busy_cores, full
 from .diagnosis import Stage
-from .ladder import LadderView
-from .load import others, worth_telling
+from .numbers.chain import parts_of_sample
+from .numbers.cores import busy_cores, full
+from .numbers.ladder import LadderView
+from .numbers.load import others, worth_telling
+from .ranks.shared_cores import too_many
 from .sentences import first_of, number, percent, shown
-from .shared_cores import too_many
 from .startup import seen_once
 from .thresholds import GATE
 from .verdict import disagreements

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..session import Session, Warning_, ordered
 from .diagnosis import Diagnosis
-from .intervals import Interval, apart, exactly, plain
-from .ladder import LadderView
-from .own_times import OwnTime, OwnTimes, loop_times, own_times, pace
+from .numbers.intervals import Interval, apart, exactly, plain
+from .numbers.ladder import LadderView
+from .numbers.own_times import OwnTime, OwnTimes, loop_times, own_times, pace
 from .sentences import ends
 from .thresholds import GATE, RESOLUTION
 

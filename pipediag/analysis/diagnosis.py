@@ -6,15 +6,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
-from .halving import to_dict as settings_dict
-from .intervals import Interval, plain
-from .ladder import LadderView
-from .remedy import to_dict as remedy_dict
-from .savings import Savings, of_remedy
+from .forecast.savings import Savings, of_remedy
+from .numbers.intervals import Interval, plain
+from .numbers.ladder import LadderView
 from .thresholds import GATE, SEVERE
+from .trials.halving import to_dict as settings_dict
+from .trials.remedy import to_dict as remedy_dict
 
 if TYPE_CHECKING:
-    from .stragglers import Straggler
+    from .ranks.stragglers import Straggler
 
 
 @dataclass(frozen=True)

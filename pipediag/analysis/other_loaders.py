@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from ..session import OtherStart
-from .intervals import Interval
-from .ladder import LadderView
+from .numbers.intervals import Interval
+from .numbers.ladder import LadderView
 from .sentences import counted, number
 from .startup import typical, undisturbed
 

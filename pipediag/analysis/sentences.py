@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from ..session import LADDER, Elsewhere, Link, Place, Rank, Session
-from .chain import heaviest
-from .cores import threads
 from .diagnosis import Stage
-from .intervals import Interval
-from .ladder import LadderView
+from .numbers.chain import heaviest
+from .numbers.cores import threads
+from .numbers.intervals import Interval
+from .numbers.ladder import LadderView
 from .thresholds import CO_BOTTLENECK, GATE, RESOLUTION
 from .waterfall import ranked
 

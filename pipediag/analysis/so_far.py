@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..session import Session
-from .chain import parts_of_sample
-from .ladder import LadderView
+from .numbers.chain import parts_of_sample
+from .numbers.ladder import LadderView
 from .sentences import counted, number, percent, shown, waiting
 from .verdict import starved_share
 

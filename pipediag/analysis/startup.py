@@ -11,9 +11,9 @@ import statistics
 from dataclasses import dataclass
 
 from ..session import Session, Startup
-from .estimate import student_t
-from .intervals import Interval, exactly
-from .ladder import LadderView
+from .numbers.estimate import student_t
+from .numbers.intervals import Interval, exactly
+from .numbers.ladder import LadderView
 from .sentences import counted, number, percent
 from .thresholds import GATE
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
 from .certainty import DISTURBED, rungs_beside
-from .chain import why_unsplit
-from .ladder import LadderView
-from .sides import OF_THE_WORKERS, sides
+from .numbers.chain import why_unsplit
+from .numbers.ladder import LadderView
+from .numbers.sides import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .verdict import disagreements, judge, measured_share, starved_share, starves
 from .waterfall import by_stage, waterfall

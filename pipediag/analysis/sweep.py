@@ -7,8 +7,8 @@ from typing import Any
 
 from ..session import SCHEMA_VERSION, Session
 from .diagnosis import Diagnosis
-from .intervals import Interval, plain
-from .remedy import Outcome, best, why_none
+from .numbers.intervals import Interval, plain
+from .trials.remedy import Outcome, best, why_none
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from . import sentences
 from .amortised import amortised, described
 from .certainty import ENOUGH, rungs_beside, why_uncertain
 from .diagnosis import Stage, Verdict
-from .intervals import Interval, exactly, largest, least
-from .ladder import LadderView
+from .numbers.intervals import Interval, exactly, largest, least
+from .numbers.ladder import LadderView
+from .numbers.sides import OF_THE_WORKERS, sides
 from .sentences import percent
-from .sides import OF_THE_WORKERS, sides
 from .startup import seen_once
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages

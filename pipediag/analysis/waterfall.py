@@ -17,17 +17,17 @@ import math
 from dataclasses import dataclass
 
 from ..session import STAGE_OF_RUNG, Inside, Place, Session
-from .chain import dominant, grains, heaviest, joined
 from .diagnosis import Stage
-from .estimate import WORKERS
-from .hot_lines import of_loading
-from .intervals import Interval, total
-from .ladder import OWN_SIDE, LadderView
-from .sides import Sides, sides
+from .forecast.whatif import what_if
+from .forecast.without import without
+from .numbers.chain import dominant, grains, heaviest, joined
+from .numbers.estimate import WORKERS
+from .numbers.hot_lines import of_loading
+from .numbers.intervals import Interval, total
+from .numbers.ladder import OWN_SIDE, LadderView
+from .numbers.sides import Sides, sides
+from .numbers.work import collating_apart, divided
 from .thresholds import CO_BOTTLENECK, RESOLUTION
-from .whatif import what_if
-from .without import without
-from .work import collating_apart, divided
 
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).

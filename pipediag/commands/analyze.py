@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..analysis import diagnose_session
-from ..analysis.remedy import best, outcomes, remedy_of, why_none
+from ..analysis.trials.remedy import best, outcomes, remedy_of, why_none
 from ..errors import SessionFileError, UsageError
 from ..host.passes import Request
 from ..host.script import Target

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.audit.rounds import next_round as next_audit_round
 from ..analysis.stopping import next_round
-from ..analysis.trials import next_trial
+from ..analysis.trials.remedies import next_trial
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
@@ -28,16 +28,16 @@ from ..measure.clock import stands_still
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import UNMEASURABLE, Story
-from .channel import Sender
-from .dead_workers import cause_of
-from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
-from .members import hosting_members
+from .inside.channel import Sender
+from .inside.dead_workers import cause_of
+from .inside.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
+from .inside.threads import raised_in_threads
+from .inside.tracebacks import script_hook
 from .own_imports import script_aside
+from .ranks.members import hosting_members
 from .script import NoSuchModule, Target, run
 from .stacks import write_stacks_on_end
 from .standard_streams import keep_printing
-from .threads import raised_in_threads
-from .tracebacks import script_hook
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement

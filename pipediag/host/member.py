@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import AnalysisOver
 from ..lifeline import end_with_starter
 from ..measure.own_rank import in_a_job, own_rank
-from .channel import connected
 from .child import Child, leave, read_order
+from .inside.channel import connected
 from .locks import locked
 from .script import Target
 from .stacks import stacks_of, write_stacks_on_end

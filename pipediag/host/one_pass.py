@@ -11,10 +11,10 @@ from typing import Any
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED
 from ..ladder.plan import Plan
 from ..session.events import Pass, Tick
-from .channel import Listener, Receiver
-from .lines import Job, Lines
+from .inside.channel import Listener, Receiver
 from .processes import end_child, exit_code_of, interpreter, signal_of, wait_quietly
-from .scheduled import announce
+from .ranks.lines import Job, Lines
+from .ranks.scheduled import announce
 from .script import Target
 from .stacks import stacks_of
 from .watch import FAREWELL, Outcome, Progress

@@ -18,9 +18,9 @@ from ..session.events import UNMEASURABLE
 from ..session.private import masked
 from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
-from .lines import Job
 from .one_pass import one_pass
 from .processes import no_orphans
+from .ranks.lines import Job
 from .script import Target
 from .watch import PROLOGUE, Outcome, Progress
 

@@ -17,12 +17,12 @@ from ..errors import PipediagError, PlanRefused, RunOver
 from ..frames import in_one_line
 from ..measure.own_rank import own_rank
 from ..remedy import saved
-from .hooks import on_first_iteration
-from .members import hosting_members
+from .inside.hooks import on_first_iteration
+from .inside.threads import raised_in_threads
+from .inside.tracebacks import script_hook
 from .own_imports import script_aside
+from .ranks.members import hosting_members
 from .script import NoSuchModule, Target, run
-from .threads import raised_in_threads
-from .tracebacks import script_hook
 
 #: Arguments instead of a plan's file: find out what can move, without or with the decoding of JPEGs. The first one also
 #: stands for no folder of samples.
@@ -72,7 +72,7 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
             cache_dir = None if folder == NO_PLAN else folder
             try:
                 with script_aside():
-                    from .rerouting import Rerouting
+                    from .inside.rerouting import Rerouting
 
                     rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
                     stack.enter_context(rerouting.installed())

@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 
 from ..errors import UsageError
 from .own_imports import forget_hidden
-from .python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
+from .ranks.python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
 
 
 class NoSuchModule(UsageError):

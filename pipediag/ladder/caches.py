@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..remedy.streams.handover import copied
+from ..streams.handover import copied
 from ..usercode import tree
 
 WRITES_IN_PLACE = {

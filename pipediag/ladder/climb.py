@@ -10,25 +10,25 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 
-from ..analysis.knobs import makes_way
+from ..analysis.forecast.whatif import transfer_matters
 from ..analysis.recommend.stock import worth_trying
-from ..analysis.remedy import can_be_judged, remedy_of
 from ..analysis.thresholds import GATE
-from ..analysis.trials import first, following, reserved, under_way
-from ..analysis.whatif import transfer_matters
+from ..analysis.trials.remedies import first, following, reserved, under_way
+from ..analysis.trials.remedy import can_be_judged, remedy_of
+from ..analysis.trials.settings import makes_way
 from ..session import CACHED, Rung, cut_of
 from .deadline import OutOfTime
 from .driven import Driven
 from .launches import launch_again
-from .lockstep import Leader, Lockstep
 from .loop_side import Loop, Turn
 from .probes import modelside
 from .probes.alternatives import located
 from .probes.batchsteps import batch_steps
 from .probes.sync_watch import watch_syncs
 from .probes.tensor_uses import watch_uses
-from .rank_trials import RankTrials
-from .settings_trial import SettingsTrial, proposal
+from .ranks.lockstep import Leader, Lockstep
+from .ranks.trials import RankTrials
+from .trials.settings import SettingsTrial, proposal
 
 NOT_ALL_JOINED = {
     "code": "ranks-missing",

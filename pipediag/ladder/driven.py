@@ -15,13 +15,13 @@ from ..loop.epochs import Epochs
 from ..session import Rung
 from .availability import availability
 from .deadline import Deadline, OutOfTime
-from .delivery import Delivery
 from .feed import epoch_length
 from .findings import FindingsSender
-from .lockstep import Lockstep
 from .loop_side import Loop, LoopSide, Turn
-from .remedy_trial import Trial
+from .ranks.lockstep import Lockstep
+from .trials.remedy import Trial
 from .windows import Windows
+from .workers.delivery import Delivery
 
 _RANKS_WAIT = "the ranks of a job wait for each other in each step, so no loader runs without steps"
 

@@ -16,10 +16,10 @@ from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDat
 from ..measure.clock import Clock
 from ..session import Startup
 from ..usercode import tree
-from .delivery import Delivery
 from .findings import Findings
-from .rung_switch import PAUSE, RungSwitch
-from .worker_side import WorkerSide
+from .workers.delivery import Delivery
+from .workers.rung_switch import PAUSE, RungSwitch
+from .workers.worker_side import WorkerSide
 
 #: Minimum timeout in seconds of a loader that has one: filling a cache takes longer than making a batch.
 _TIMEOUT = 120

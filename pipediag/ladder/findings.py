@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..analysis.chain import merged
+from ..analysis.numbers.chain import merged
 from ..session import NOT_YET, Alternative, Inside, Slow, Startup, Tail
 from ..usercode.constructions import located
-from .delivery import Delivery
+from .workers.delivery import Delivery
 
 #: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
 _KEPT = 8192

@@ -23,11 +23,11 @@ from ..session import CACHED, Session
 from ..usercode import tree
 from .caches import BatchCache, Caches
 from .deadline import Deadline
-from .delivery import Delivery
 from .feed import Feed, Source
-from .lockstep import Lockstep
 from .other_loaders import OtherLoaders
 from .plan import Plan
+from .ranks.lockstep import Lockstep
+from .workers.delivery import Delivery
 
 if TYPE_CHECKING:
     from .open_window import OpenWindow

@@ -30,15 +30,15 @@ from .climb import Climb
 from .driven import Driven
 from .feed import Feed
 from .findings import FindingsSender
-from .follow import Following
-from .joining import Joining, rank_facts
 from .loader_iterator import LoaderIterator, Track
-from .lockstep import STRANGE_MESSAGE, Follower
 from .loop_side import Loop
 from .observing import Observer
 from .other_loaders import OtherLoaders
 from .plan import Plan
 from .probes.sample_inspection import threads
+from .ranks.follow import Following
+from .ranks.joining import Joining, rank_facts
+from .ranks.lockstep import STRANGE_MESSAGE, Follower
 from .step_recorder import StepRecorder
 
 Send = Callable[[str, dict[str, Any]], None]

@@ -11,8 +11,8 @@ from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.steps import StepClock
 from ..session import Observed, Stretch
-from .delivery import Delivery
 from .step_recorder import Queue, StepRecorder
+from .workers.delivery import Delivery
 
 #: Maximum steps observed in one pass; windows measure the rest.
 _MOST = 256

@@ -7,9 +7,9 @@ from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
 from ..measure.steps import StepClock
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
 from ..session import CACHED, Account, Stretch, Window
-from .delivery import Delivery
 from .loop_side import LoopSide
 from .step_recorder import StepRecorder
+from .workers.delivery import Delivery
 
 #: A step is a pause if it takes at least these seconds and this many times a usual step, and if nearly all of it is
 #: idle time of the training thread and of the worker whose batch it got: the process was stopped, or its data was.

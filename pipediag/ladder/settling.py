@@ -10,9 +10,9 @@ from ..session import CACHED
 from ..usercode import tree
 from .availability import NOTHING_TO_MOVE
 from .caches import WRITES_IN_PLACE, CachePlan, Caches, plan_caches
-from .lockstep import CACHES
 from .loop_side import LoopSide, Turn
 from .probes.batchfacts import describe
+from .ranks.lockstep import CACHES
 from .switching import Switcher
 
 #: Settling steps under a rung before its window if the loop does not wait for workers.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..session import UNTOUCHED, Session, Stretch
-from .delivery import Delivery
+from .workers.delivery import Delivery
 
 #: Maximum steps recorded in a session, under one rung in one pass, and at a time.
 _MOST, _PER_RUNG, _AT_A_TIME = 4000, 300, 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..session import CACHED, REMEDIES, Window, fed_apart, made_under
-from .delivery import NO_COST, Delivery
 from .feed import Source
 from .loop_side import LoopSide, Turn
+from .workers.delivery import NO_COST, Delivery
 
 #: Maximum share of the budget for one wait until workers are idle or have filled their queues.
 _QUIET_SHARE = 0.05

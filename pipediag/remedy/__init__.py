@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from .certifying import Certificate
+    from ..replay.certify.certifying import Certificate
+    from ..replay.ops.op import NotRecordable
+    from ..replay.run.per_sample import PerSample
     from .loader import OffloadedLoader, certificate, offload
-    from .ops import NotRecordable
-    from .per_sample import PerSample
 
 __all__ = ["Certificate", "NotRecordable", "OffloadedLoader", "PerSample", "certificate", "offload"]
 

@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..loop.copies import detached_twin
+from ..replay.pack.ring import Ring
+from ..replay.run.replay import replay
+from ..replay.worker import PackedCollate
+from ..streams.feed import with_settings
+from ..streams.handover import moved
 from ..usercode import randomness, tree
-from .replay import replay
-from .ring import Ring
-from .streams.feed import with_settings
-from .streams.handover import moved
-from .worker import PackedCollate
 
 #: Number of batches to compare: the second arrives while the first is still in its slot.
 _COMPARED = 2

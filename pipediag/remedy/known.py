@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import torch
 
 from ..loop.identity import ByObject
+from ..replay.certify.certifying import Certificate
+from ..replay.custom.fingerprint import digest
+from ..replay.plan import Plan
 from ..usercode.links import links_of
 from ..usercode.places import label
 from ..usercode.slots import find_slots
-from .certifying import Certificate
-from .fingerprint import digest
-from .plan import Plan
 from .summary import class_name
 
 Key = tuple[Any, ...]

@@ -8,22 +8,22 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..analysis.remedy import DECODING
+from ..analysis.trials.remedy import DECODING
 from ..arguments import at_least
 from ..errors import UsageError
 from ..loop.copies import require_no_state
 from ..loop.separate_process import TrialFailed
+from ..replay.certify.certifying import Certificate, certify
+from ..replay.custom import Refused, prove
+from ..replay.decode.decoding import why_not
+from ..replay.ops.triton import available
+from ..replay.plan import Place, Plan, link_at
+from ..streams.executor import Executor, LoaderOnDevice
+from ..streams.feed import Feed
+from ..streams.pipeline import feed_of, placed
+from ..streams.to_device import ToDevice
 from ..usercode.places import label
-from .certifying import Certificate, certify
-from .custom import Refused, prove
-from .decoding import why_not
-from .plan import Place, Plan, link_at
-from .streams.executor import Executor, LoaderOnDevice
-from .streams.feed import Feed
-from .streams.pipeline import feed_of, placed
-from .to_device import ToDevice
 from .trial import found, reference_at, witnesses
-from .triton import available
 
 #: Numbers of samples for the trial of a plan, and for the proof of the user's own code.
 _TRIED, _PROVEN = 8, 32

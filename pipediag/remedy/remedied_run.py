@@ -21,11 +21,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..frames import in_one_line, users_text
 from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
+from ..replay.plan import Plan, moved_links
+from ..streams.feed import fetches_ahead
 from .known import Known
 from .loader import OffloadedLoader, offload
-from .plan import Plan, moved_links
 from .spotcheck import AFTER, EVERY, SpotCheck
-from .streams.feed import fetches_ahead
 
 #: Maximum seconds until the signal of a worker that has ended arrives.
 _SIGNALLED = 1.0

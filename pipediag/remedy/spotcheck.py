@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from ..measure.clock import Clock
+from ..replay.certify.certifying import Certificate, certify
+from ..replay.certify.samples import Real, Recorded
 from ..usercode import tree
-from .certificate_samples import Real, Recorded
-from .certifying import Certificate, certify
 from .loader import OffloadedLoader
 
 #: Minimum number of batches between two checks, and number of samples of each whose calls are compared one by one.

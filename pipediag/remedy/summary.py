@@ -10,16 +10,16 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..analysis.sentences import together
+from ..replay.certify.certifying import Certificate, Verdict
+from ..replay.decode.decoding import why_not
+from ..replay.ops.op import NotRecordable
+from ..replay.ops.triton import available
+from ..replay.plan import Piece, Plan, moved_links, slot_at
 from ..session import Apart, Kept, Proof, Remedy
 from ..usercode.constructions import places_of
 from ..usercode.links import links_of
-from .certifying import Certificate, Verdict
-from .decoding import why_not
 from .loader import OffloadedLoader
-from .ops import NotRecordable
-from .plan import Piece, Plan, moved_links, slot_at
 from .saved import SavedPlan, versions
-from .triton import available
 
 _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
 

@@ -15,11 +15,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..loop.separate_process import Collate, tried
-from .certificate_samples import Real, Recorded, real, recorded
-from .custom import Reference, Refused, reference_of
-from .ops import NotRecordable
-from .plan import Place, Plan, link_at
-from .scouting import Found, find, given_to
+from ..replay.certify.samples import Real, Recorded, real, recorded
+from ..replay.custom import Reference, Refused, reference_of
+from ..replay.ops.op import NotRecordable
+from ..replay.plan import Place, Plan, link_at
+from ..replay.record.scouting import Found, find, given_to
 
 #: Number of samples that a process of :func:`witnesses` makes at a time, and maximum number of processes at once.
 _TOGETHER, _PROCESSES = 8, 8
@@ -28,7 +28,7 @@ _tried = partial(tried, refusal=NotRecordable)
 
 
 def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
-    """Return what can be recorded: see :func:`pipediag.remedy.scouting.find`."""
+    """Return what can be recorded: see :func:`pipediag.replay.record.scouting.find`."""
     return next(_tried(loader, partial(_find, start=start), samples))  # type: ignore[no-any-return]
 
 
@@ -45,7 +45,7 @@ def reference_at(loader: DataLoader[Any], place: Place, samples: int) -> Referen
 
 
 def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[tuple[Real, Recorded]]:
-    """Yield samples made both ways, each in processes of its own: see :mod:`pipediag.remedy.certificate_samples`."""
+    """Yield samples made both ways, each in processes of its own: see :mod:`pipediag.replay.certify.samples`."""
     seed = torch.initial_seed()
     # Not at the same time: the processes may share connections, which cannot be reopened as files are. Where the loader
     # has several workers, these share them too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..analysis import Diagnosis
-from ..analysis.load import mean_account
+from ..analysis.numbers.load import mean_account
 from ..analysis.sentences import number
 from ..session import Account
 from .document import Section, Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
-from ..analysis.savings import Savings
+from ..analysis.forecast.savings import Savings
 from ..analysis.sentences import ends, number, shown, times
 from .document import Advice, Paragraph, Section
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis.compare import Comparison, RungChange, StageChange, waits
-from ..analysis.intervals import Interval
+from ..analysis.numbers.intervals import Interval
 from ..analysis.sentences import number, shown
 from ..analysis.summary import summarise
 from .diagnosis import between, title, value, warnings

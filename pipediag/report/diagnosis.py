@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
-from ..analysis.intervals import Interval, total
+from ..analysis.numbers.intervals import Interval, total
 from ..analysis.sentences import counted, ends, fed, job, number, percent, shown
 from ..analysis.summary import Summary, summarise
 from ..analysis.summary.words import shorter_paths

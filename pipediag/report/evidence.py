@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from ..analysis.chain import grains, why_unsplit
-from ..analysis.hot_lines import hottest
-from ..analysis.ladder import LadderView
+from ..analysis.numbers.chain import grains, why_unsplit
+from ..analysis.numbers.hot_lines import hottest
+from ..analysis.numbers.ladder import LadderView
 from ..analysis.other_loaders import other_loaders
 from ..analysis.sentences import counted, number, percent, shown, waiting
 from ..analysis.startup import epoch_start

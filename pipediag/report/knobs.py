@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from ..analysis.halving import Arm, arms, best, rate
-from ..analysis.knobs import current
 from ..analysis.recommend.tried import IDS
 from ..analysis.sentences import number, times
+from ..analysis.trials.halving import Arm, arms, best, rate
+from ..analysis.trials.settings import current
 from .document import Listing, Section, Table
 
 

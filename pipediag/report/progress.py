@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from ..analysis.remedy import DECODING, HAND_OFF, remedy_of
 from ..analysis.sentences import counted, number, shown
 from ..analysis.so_far import so_far
 from ..analysis.summary.words import short
-from ..analysis.trials import under_way
+from ..analysis.trials.remedies import under_way
+from ..analysis.trials.remedy import DECODING, HAND_OFF, remedy_of
 from ..session import (
     DECODED,
     HANDED_OVER,

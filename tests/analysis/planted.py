@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipediag.analysis.stragglers import Change
+from pipediag.analysis.ranks.stragglers import Change
 from pipediag.session import Loader, Rank, Session, Window
 
 from ..made import tried

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from pipediag.analysis.chain import Grain, dominant, grains, heaviest, joined, merged, parts_of_sample, why_unsplit
+from pipediag.analysis.numbers.chain import (
+    Grain,
+    dominant,
+    grains,
+    heaviest,
+    joined,
+    merged,
+    parts_of_sample,
+    why_unsplit,
+)
 from pipediag.session import NOT_YET, Cost, Inside, Link, Part, Place, Session
 
 from ..made import inside

@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipediag.analysis.estimate import PACE, UNKNOWN, Noise, looks, mean_rate, paired_ratio, share, student_t, sure_gain
-from pipediag.analysis.intervals import Interval
+from pipediag.analysis.numbers.estimate import (
+    PACE,
+    UNKNOWN,
+    Noise,
+    looks,
+    mean_rate,
+    paired_ratio,
+    share,
+    student_t,
+    sure_gain,
+)
+from pipediag.analysis.numbers.intervals import Interval
 
 TIMES = st.floats(0.01, 1000)
 PAIRS = st.lists(st.tuples(TIMES, TIMES), min_size=2, max_size=12)
@@ -44,7 +54,7 @@ def test_plain_t_by_hand() -> None:
 
 
 def test_moderated_t_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipediag.analysis.estimate.SPLIT", 1e-12)
+    monkeypatch.setattr("pipediag.analysis.numbers.estimate.SPLIT", 1e-12)
     found = paired_ratio([math.e, math.e**3], [1.0, 1.0], Noise(0.5, 4))
     arm = student_t(5) * math.sqrt((4 * 0.25 + 2.0) / 5 / 2)
     assert [math.log(x) for x in (found.value, found.low, found.high)] == pytest.approx([2, 2 - arm, 2 + arm], rel=1e-3)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipediag.analysis.halving import FIRST_LOOK, arms, best, next_settings, rate, to_dict
+from pipediag.analysis.trials.halving import FIRST_LOOK, arms, best, next_settings, rate, to_dict
 from pipediag.measure.schedule import Schedule
 from pipediag.measure.window import Stopwatch, window_steps
 from pipediag.session import Knobs, LoaderSettings, Rung, Session, Window, settings_of, settings_rung

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipediag.analysis.hot_lines import averaged, hottest, of_loading
+from pipediag.analysis.numbers.hot_lines import averaged, hottest, of_loading
 from pipediag.session import HotLine, Inside
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipediag.analysis.intervals import Interval, apart, largest, least, total
+from pipediag.analysis.numbers.intervals import Interval, apart, largest, least, total
 
 ENDS = st.lists(st.floats(0.1, 1000), min_size=3, max_size=3).map(sorted)
 

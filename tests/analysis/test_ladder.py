@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.stopping import next_round
 from pipediag.analysis.summary import summarise
 from pipediag.report.diagnosis import step_line

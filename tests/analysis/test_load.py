@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.load import alike, foreign_cores, foreign_ms, held_up_ms, mean_account, others, wait_ms
+from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.load import alike, foreign_cores, foreign_ms, held_up_ms, mean_account, others, wait_ms
 from pipediag.session import Account, Window
 
 from ..made import climbing, make

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipediag.analysis.estimate import PACE
-from pipediag.analysis.rank_trials import MOST_PAIRS, Change, Needed, Trials
+from pipediag.analysis.numbers.estimate import PACE
+from pipediag.analysis.ranks.trials import MOST_PAIRS, Change, Needed, Trials
 from pipediag.session import RankTrial, Session
 
 PLAIN, FED, OTHER = Change(), Change(fed=(2,)), Change(fed=(0,))

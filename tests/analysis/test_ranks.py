@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.ranks import job_session, summary
+from pipediag.analysis.ranks.merging import job_session, summary
 from pipediag.session import (
     REMEDIED,
     Knobs,

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.estimate import FIRST_LOOKS, LEAST, sure_gain
-from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.remedy import (
+from pipediag.analysis.numbers.estimate import FIRST_LOOKS, LEAST, sure_gain
+from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.trials.remedies import next_trial
+from pipediag.analysis.trials.remedy import (
     DECODING,
     FEWEST,
     FIRST_LOOK,
@@ -25,7 +26,6 @@ from pipediag.analysis.remedy import (
     to_dict,
     why_none,
 )
-from pipediag.analysis.trials import next_trial
 from pipediag.host.progress import ProgressLine
 from pipediag.report import RENDERERS
 from pipediag.session import (

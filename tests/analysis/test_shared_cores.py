@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipediag.analysis.shared_cores import groups, too_many, workers_that_fit
+from pipediag.analysis.ranks.shared_cores import groups, too_many, workers_that_fit
 from pipediag.session import Rank, Session
 
 

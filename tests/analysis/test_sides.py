@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.sides import sides
+from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.sides import sides
 from pipediag.session import RUNGS, Account, Session
 
 from ..made import climbing, make, waits, without

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipediag.analysis.paces import by_pace, input_pace
-from pipediag.analysis.stragglers import (
+from pipediag.analysis.ranks.paces import by_pace, input_pace
+from pipediag.analysis.ranks.stragglers import (
     DELAY,
     LEAST_DELAY_MS,
     Change,

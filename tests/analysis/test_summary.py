@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.compare import compare
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.intervals import exactly
+from pipediag.analysis.numbers.intervals import exactly
 from pipediag.analysis.summary import Summary, summarise
 from pipediag.analysis.summary.words import file, short, shortened, shorter_paths
 from pipediag.report import screen

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.remedy import best, outcome, speedup, to_dict, why_none
-from pipediag.analysis.trials import (
+from pipediag.analysis.trials.remedies import (
     at_ceiling,
     first,
     following,
@@ -17,6 +16,7 @@ from pipediag.analysis.trials import (
     under_way,
     why_no_handoff,
 )
+from pipediag.analysis.trials.remedy import best, outcome, speedup, to_dict, why_none
 from pipediag.report import RENDERERS
 from pipediag.session import (
     DECODED,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.compare import compare
-from pipediag.analysis.intervals import Interval
-from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.numbers.intervals import Interval
+from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.stopping import next_round
 from pipediag.analysis.summary import summarise
 from pipediag.analysis.thresholds import GATE, SEVERE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.diagnosis import Stage, Without
-from pipediag.analysis.ladder import LadderView
+from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.waterfall import by_stage
 from pipediag.report import RENDERERS
 from pipediag.session import RUNGS, STAGE_OF_RUNG, Cost, Part, Place, Rung, Session, Window

@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.intervals import Interval, exactly
-from pipediag.analysis.ladder import LadderView
-from pipediag.analysis.whatif import (
+from pipediag.analysis.forecast.whatif import (
     IN_A_SLOT,
     LAUNCHING,
     MOST_WORKERS,
@@ -25,7 +23,9 @@ from pipediag.analysis.whatif import (
     transfer_matters,
     what_if,
 )
-from pipediag.analysis.work import SAVED, Work, saving
+from pipediag.analysis.numbers.intervals import Interval, exactly
+from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.work import SAVED, Work, saving
 from pipediag.session import RUNGS, Inside
 
 from ..made import FLAT, blocks, climbing, inside, make, waits, without

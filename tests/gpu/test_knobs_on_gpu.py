@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.analysis.halving import FIRST_LOOK
+from pipediag.analysis.trials.halving import FIRST_LOOK
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("unpinned.py")

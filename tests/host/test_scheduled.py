@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipediag.errors import UsageError
-from pipediag.host import scheduled
+from pipediag.host.ranks import scheduled
 from pipediag.host.script import Target
 from pipediag.measure.own_rank import LOCAL_VARIABLES
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.analysis.remedy import FEWEST
+from pipediag.analysis.trials.remedy import FEWEST
 
 from .sandbox import SCRIPTS, Analysis, Sandbox, line_of, some_slow
 

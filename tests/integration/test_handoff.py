@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.analysis.remedy import HAND_OFF
+from pipediag.analysis.trials.remedy import HAND_OFF
 
 from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, some_slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipediag.analysis.stragglers import straggler_of
+from pipediag.analysis.ranks.stragglers import straggler_of
 from pipediag.session import Session
 
 from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.feed import Feed
-from pipediag.ladder.rung_switch import PAUSE, RungSwitch
+from pipediag.ladder.workers.delivery import NO_COST, Delivery, Notes
+from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
 from pipediag.session import Startup
 
 from ..clock import Clock

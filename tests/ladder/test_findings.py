@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipediag.ladder import findings as module
-from pipediag.ladder.delivery import NO_COST, Delivery, Notes
 from pipediag.ladder.findings import Findings, FindingsSender
+from pipediag.ladder.workers.delivery import NO_COST, Delivery, Notes
 from pipediag.session import NOT_YET, Alternative, HotLine, Inside, Link, Session, Slow, Startup
 
 

@@ -12,9 +12,9 @@ import psutil
 import pytest
 import torch.distributed as dist
 
-from pipediag.ladder import joining as module
-from pipediag.ladder.joining import Joining, place_in_job, rank_facts
-from pipediag.ladder.lockstep import Follower, Leader, Superseded
+from pipediag.ladder.ranks import joining as module
+from pipediag.ladder.ranks.joining import Joining, place_in_job, rank_facts
+from pipediag.ladder.ranks.lockstep import Follower, Leader, Superseded
 
 from ..clock import Clock
 

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipediag.ladder import lockstep as module
-from pipediag.ladder.lockstep import CACHES, Activity, Follower, Leader, Lockstep, Stopped, Superseded
+from pipediag.ladder.ranks import lockstep as module
+from pipediag.ladder.ranks.lockstep import CACHES, Activity, Follower, Leader, Lockstep, Stopped, Superseded
 from pipediag.session import Rank, is_rung
 
 from ..clock import Clock

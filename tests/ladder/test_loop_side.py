@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from pipediag.ladder.deadline import Deadline
-from pipediag.ladder.delivery import NO_COST, Delivery
-from pipediag.ladder.lockstep import Lockstep
 from pipediag.ladder.loop_side import Failure, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
+from pipediag.ladder.ranks.lockstep import Lockstep
+from pipediag.ladder.workers.delivery import NO_COST, Delivery
 from pipediag.loop.epochs import Epochs
 
 from ..clock import Clock

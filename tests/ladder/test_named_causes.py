@@ -17,10 +17,10 @@ from torch.utils.data import Dataset, IterableDataset, Subset, default_collate
 from torchvision import transforms
 from torchvision.datasets import FakeData
 
-from pipediag.analysis.chain import grains, merged
-from pipediag.analysis.hot_lines import of_loading
-from pipediag.ladder.rung_switch import RungSwitch
-from pipediag.ladder.worker_side import WorkerSide
+from pipediag.analysis.numbers.chain import grains, merged
+from pipediag.analysis.numbers.hot_lines import of_loading
+from pipediag.ladder.workers.rung_switch import RungSwitch
+from pipediag.ladder.workers.worker_side import WorkerSide
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.session import Inside
 from pipediag.usercode.places import short

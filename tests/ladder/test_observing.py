@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from pipediag.ladder import observing
-from pipediag.ladder.delivery import Delivery
 from pipediag.ladder.observing import Observer
 from pipediag.ladder.step_recorder import StepRecorder
+from pipediag.ladder.workers.delivery import Delivery
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import UNTOUCHED, Observed, Session, Stretch
 

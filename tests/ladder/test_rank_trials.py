@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipediag.analysis.stragglers import straggler_of
-from pipediag.ladder.lockstep import Leader
-from pipediag.ladder.rank_trials import RankTrials
+from pipediag.analysis.ranks.stragglers import straggler_of
+from pipediag.ladder.ranks.lockstep import Leader
+from pipediag.ladder.ranks.trials import RankTrials
 from pipediag.measure.device import Device
 from pipediag.session import Rank, RankTrial, Window
 

@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from pipediag.ladder import rung_switch as module
 from pipediag.ladder.feed import Feed
-from pipediag.ladder.rung_switch import PAUSE, RungSwitch
+from pipediag.ladder.workers import rung_switch as module
+from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
 from pipediag.measure.clock import SystemClock
 from pipediag.session import cut_rung
 

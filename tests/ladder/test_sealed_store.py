@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipediag.ladder.sealed_store import SealedStore, new_secret, read_secret
+from pipediag.ladder.ranks.sealed_store import SealedStore, new_secret, read_secret
 
 from .ranks import Store
 

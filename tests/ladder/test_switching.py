@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.ladder.rung_switch import PAUSE
+from pipediag.ladder.workers.rung_switch import PAUSE
 from pipediag.session import REMEDIED, Window
 
 from .simulated import CLONED, COSTS, QUIET, Loop, beside

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipediag.ladder.deadline import OutOfTime
-from pipediag.ladder.lockstep import Lockstep
+from pipediag.ladder.ranks.lockstep import Lockstep
 from pipediag.ladder.windows import OTHER_LOADERS
 from pipediag.session import REMEDIED
 

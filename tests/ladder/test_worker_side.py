@@ -18,16 +18,16 @@ from PIL import Image
 from torch.utils.data import IterableDataset, default_collate
 from torchvision import transforms
 
-from pipediag.ladder import worker_side as stations
-from pipediag.ladder.delivery import NO_COST, Delivery
-from pipediag.ladder.own_time import ALLOWANCE, SHARE
 from pipediag.ladder.probes import sample_probe as probe
 from pipediag.ladder.probes.hotlines import HotLines
 from pipediag.ladder.probes.sample_inspection import Inspection
 from pipediag.ladder.probes.sample_probe import TIMED
-from pipediag.ladder.rung_switch import RungSwitch
-from pipediag.ladder.worker_side import WorkerSide
-from pipediag.ladder.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock
+from pipediag.ladder.workers import worker_side as stations
+from pipediag.ladder.workers.delivery import NO_COST, Delivery
+from pipediag.ladder.workers.own_time import ALLOWANCE, SHARE
+from pipediag.ladder.workers.rung_switch import RungSwitch
+from pipediag.ladder.workers.worker_side import WorkerSide
+from pipediag.ladder.workers.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung

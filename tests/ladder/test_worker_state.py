@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from pipediag.ladder import worker_state as module
-from pipediag.ladder.collate_stubs import CollateStubs
-from pipediag.ladder.delivery import Notes
-from pipediag.ladder.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, WorkerState, within
+from pipediag.ladder.workers import worker_state as module
+from pipediag.ladder.workers.collate_stubs import CollateStubs
+from pipediag.ladder.workers.delivery import Notes
+from pipediag.ladder.workers.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, WorkerState, within
 from pipediag.measure.evidence import BatchCost
 from pipediag.usercode import tree
 from pipediag.usercode.chain import chain_of, take_apart

@@ -20,8 +20,8 @@ from torch.utils.data import (
 )
 
 from pipediag.ladder.feed import Feed
-from pipediag.ladder.rung_switch import RungSwitch
-from pipediag.ladder.worker_side import WorkerSide
+from pipediag.ladder.workers.rung_switch import RungSwitch
+from pipediag.ladder.workers.worker_side import WorkerSide
 from pipediag.loop import wrappers
 from pipediag.loop.wrappers import EndlessSampler, InitWorker, StagedDataset, StagedIterable
 from pipediag.measure.clock import SystemClock

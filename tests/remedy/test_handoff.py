@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from pipediag.remedy import offload
 from pipediag.remedy.handoff import why_not
 
-from .conftest import on_imagined_device
+from ..devices import on_imagined_device
 
 SCRIPT = Path(__file__).parent / "streams" / "scripts" / "handed_over.py"
 

@@ -16,11 +16,11 @@ from torch.utils.data import Dataset, default_collate
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from pipediag.remedy.packed_batch import Packed
-from pipediag.remedy.plan import Plan
-from pipediag.remedy.replay import replay
-from pipediag.remedy.scouting import find
-from pipediag.remedy.worker import PackingSide, Sent, Unrecorded
+from pipediag.replay.pack.packed_batch import Packed
+from pipediag.replay.plan import Plan
+from pipediag.replay.record.scouting import find
+from pipediag.replay.run.replay import replay
+from pipediag.replay.worker import PackingSide, Sent, Unrecorded
 from pipediag.usercode import randomness
 
 from .sameness import image, picture, pixels

@@ -17,11 +17,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchvision.transforms import v2
 
-from pipediag.remedy import certifying, to_device
 from pipediag.remedy.known import Known
-from pipediag.remedy.packed_batch import Packed
-from pipediag.remedy.plan import Piece, Plan
 from pipediag.remedy.remedied_run import RemediedRun
+from pipediag.replay.certify import certifying
+from pipediag.replay.pack.packed_batch import Packed
+from pipediag.replay.plan import Piece, Plan
+from pipediag.streams import to_device
 
 CPU = torch.device("cpu")
 NATIVE: Callable[[Any], Any] = DataLoader._get_iterator

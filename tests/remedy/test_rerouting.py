@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler
 
 from pipediag.errors import RunOver
-from pipediag.host.rerouting import Rerouting
+from pipediag.host.inside.rerouting import Rerouting
 from pipediag.loop.identity import Places
 from pipediag.remedy.unmeasured import MOVES_ON_CPU
 
@@ -171,8 +171,8 @@ def test_what_fails_of_ours_leaves_the_script_alone(monkeypatch: pytest.MonkeyPa
 
 class TestPlan:
     def plan(self, order: int) -> Any:
-        from pipediag.remedy.plan import Piece, Plan, moved_links
         from pipediag.remedy.saved import SavedPlan, versions
+        from pipediag.replay.plan import Piece, Plan, moved_links
 
         plan = Plan(pieces=(Piece((0,), 0, ("RandomHorizontalFlip",)),))
         line = f"test_rerouting.py:{Trained.epoch.__code__.co_firstlineno + 1}"

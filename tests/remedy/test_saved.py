@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.analysis.remedy import FIRST_LOOK
+from pipediag.analysis.trials.remedy import FIRST_LOOK
 from pipediag.errors import EXIT_USAGE, PlanRefused, SessionFileError
 from pipediag.host.passes import Request
 from pipediag.remedy import saved

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipediag.analysis.intervals import Interval
+from pipediag.analysis.numbers.intervals import Interval
 from pipediag.report.page import bars, over_time
 from pipediag.report.page.over_time import Pace, Span, from_stretches, from_windows, run_over_time
 from pipediag.report.page.parts import Lane, Lanes, Part

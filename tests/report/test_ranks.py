@@ -9,7 +9,7 @@ import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.compare import compare
-from pipediag.analysis.stragglers import Change
+from pipediag.analysis.ranks.stragglers import Change
 from pipediag.analysis.summary import summarise
 from pipediag.report import RENDERERS, ranks, screen
 from pipediag.report.document import Paragraph, Table

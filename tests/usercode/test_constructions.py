@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional
 from torchvision import transforms as v1
 
-import pipediag.ladder.worker_side
+import pipediag.ladder.workers.worker_side
 from pipediag.frames import is_users
 from pipediag.session import Link, Part, Place
 from pipediag.usercode import constructions as module

@@ -21,7 +21,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import pipediag.demo.train
-import pipediag.ladder.worker_side
+import pipediag.ladder.workers.worker_side
 from pipediag import frames
 from pipediag.frames import is_users
 from pipediag.session import Place

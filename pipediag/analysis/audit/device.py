@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...session import SyncCall
+from ..forecast.whatif import Change, what_if
 from ..recommend.view import batch_text, bytes_text
 from ..sentences import counted, number, percent, percent_of
-from ..whatif import Change, what_if
 from .item import FAILED, OPEN, PASSED, Check, DoesNotApply, NotMeasured, Result, at_most, share_of_step
 
 _COPYING = frozenset({"overlap-copies", "pin-memory"})

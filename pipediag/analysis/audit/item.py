@@ -8,8 +8,8 @@ from typing import Any
 
 from ...session import Loader, Session
 from ..diagnosis import Diagnosis, Recommendation
-from ..intervals import Interval, exceeds
-from ..ladder import LadderView
+from ..numbers.intervals import Interval, exceeds
+from ..numbers.ladder import LadderView
 from ..sentences import times
 from ..thresholds import GATE
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from ..cores import threads
-from ..halving import arms
+from ..forecast.whatif import what_if
+from ..numbers.cores import threads
+from ..numbers.sides import OF_THE_WORKERS
 from ..recommend import tried
 from ..sentences import counted, fed, number, percent, percent_of, times
-from ..sides import OF_THE_WORKERS
 from ..startup import startup_ms
 from ..thresholds import QUEUED
-from ..whatif import what_if
+from ..trials.halving import arms
 from .item import PASSED, Check, NotMeasured, Result, Undecided, at_most, failed, margin
 
 #: Ids of the recommendations that change only the loader's settings.

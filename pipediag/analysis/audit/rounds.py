@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...session import Session, fed_apart, ordered
-from ..intervals import Interval, exceeds
-from ..ladder import LadderView
+from ..numbers.intervals import Interval, exceeds
+from ..numbers.ladder import LadderView
 from ..verdict import measured_share
 from .item import least_worth, margin, share_of_step
 

@@ -1,7 +1,7 @@
 """Recommend changes that make the training loop faster, with the gain that this run's numbers predict.
 
 Each rule reads a :class:`~.view.View` of the run and returns a recommendation, or None if it lacks the evidence. The
-model in :mod:`pipediag.analysis.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
+model in :mod:`pipediag.analysis.forecast.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
 a trial has refuted. If a loop loses :data:`LOSS` of its time to data, there is something to do about the costliest
 stage.
 """
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from ...session import Session
 from ..amortised import STARTUP, amortised
 from ..diagnosis import Recommendation, Stage, Verdict
-from ..intervals import Interval
-from ..ladder import LadderView
+from ..forecast.whatif import what_if
+from ..numbers.intervals import Interval
+from ..numbers.ladder import LadderView
 from ..sentences import fed, number, percent_of, shown, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
-from ..whatif import what_if
 from . import fallback, loading, model, ranks, starting, transfer, transforms, tried, workers
 from .view import View
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 from ...session import LOADED_ONCE, Session
 from ..amortised import OTHER_LOADERS, STARTUP
-from ..chain import grains_of
 from ..diagnosis import Recommendation, Stage
-from ..hot_lines import hottest
-from ..intervals import Interval
-from ..ladder import LadderView
-from ..remedy import outcome
+from ..forecast.whatif import WhatIf
+from ..forecast.without import speedup_without
+from ..numbers.chain import grains_of
+from ..numbers.hot_lines import hottest
+from ..numbers.intervals import Interval
+from ..numbers.ladder import LadderView
 from ..sentences import number, percent, shown
 from ..thresholds import CO_BOTTLENECK, WORTH
-from ..whatif import WhatIf
-from ..without import speedup_without
+from ..trials.remedy import outcome
 from . import stock
 from .view import ALL, at_line, in_the_loader
 

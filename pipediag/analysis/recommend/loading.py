@@ -6,13 +6,13 @@ import re
 
 from ...session import LOADED_ONCE, Files, Place
 from ..diagnosis import Recommendation
-from ..intervals import least
-from ..remedy import outcome
+from ..forecast.whatif import Change
+from ..numbers.intervals import least
+from ..numbers.work import saving
 from ..sentences import counted, number, percent
 from ..thresholds import GATE, WORTH
-from ..trials import READ_BACK_MS
-from ..whatif import Change
-from ..work import saving
+from ..trials.remedies import READ_BACK_MS
+from ..trials.remedy import outcome
 from . import stock
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text

@@ -7,9 +7,9 @@ from statistics import median
 
 from ...session import Rank
 from ..diagnosis import Recommendation
+from ..ranks.shared_cores import workers_that_fit
+from ..ranks.stragglers import straggler_of
 from ..sentences import counted, listed, number, numbered
-from ..shared_cores import workers_that_fit
-from ..stragglers import straggler_of
 from ..verdict import PROVEN
 from .view import View
 

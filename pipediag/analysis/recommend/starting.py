@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..diagnosis import Recommendation
-from ..intervals import Interval
+from ..numbers.intervals import Interval
 from ..other_loaders import OtherLoader, other_loaders
 from ..sentences import counted, number
 from ..startup import epoch_start, startup_ms

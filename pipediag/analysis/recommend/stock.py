@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...session import Link, Session
-from ..chain import grains_of
-from ..ladder import LadderView
+from ..numbers.chain import grains_of
+from ..numbers.ladder import LadderView
 from ..thresholds import GATE
 from ..verdict import judge
 from ..waterfall import waterfall

@@ -8,16 +8,16 @@ from dataclasses import replace
 from functools import partial
 
 from ...session import Alternative, Link
-from ..chain import grains_of
 from ..diagnosis import Recommendation
-from ..estimate import LEAST
-from ..hot_lines import hottest
-from ..intervals import Interval
-from ..remedy import outcome
+from ..forecast.whatif import Change
+from ..numbers.chain import grains_of
+from ..numbers.estimate import LEAST
+from ..numbers.hot_lines import hottest
+from ..numbers.intervals import Interval
+from ..numbers.work import Work, saving
 from ..sentences import counted, listed, named, number, percent
 from ..thresholds import WORTH
-from ..whatif import Change
-from ..work import Work, saving
+from ..trials.remedy import outcome
 from . import known, stock
 from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 

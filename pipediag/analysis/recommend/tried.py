@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from ...session import Loader, LoaderSettings
 from ..diagnosis import Recommendation
-from ..halving import Arm, arms, best, rate
+from ..forecast.whatif import Change
 from ..sentences import listed, number, times
 from ..thresholds import GATE
-from ..whatif import Change
+from ..trials.halving import Arm, arms, best, rate
 from .view import View
 
 #: Test for each recommendation id whether settings make its change, given the present loader.

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
 from ..diagnosis import Recommendation, Stage, Verdict
-from ..intervals import Interval
-from ..ladder import LadderView
-from ..remedy import outcomes
-from ..savings import savings
+from ..forecast.savings import savings
+from ..forecast.whatif import Change, WhatIf
+from ..numbers.intervals import Interval
+from ..numbers.ladder import LadderView
+from ..numbers.sides import OF_THE_WORKERS
+from ..numbers.work import Work
 from ..sentences import listed, number, percent
-from ..sides import OF_THE_WORKERS
-from ..whatif import Change, WhatIf
-from ..work import Work
+from ..trials.remedy import outcomes
 
 
 @dataclass(frozen=True)

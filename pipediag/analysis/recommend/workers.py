@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from ..cores import full
-from ..cores import threads as wanting_to_run
 from ..diagnosis import Recommendation
-from ..intervals import Interval, exactly
-from ..ladder import LadderView
+from ..forecast.whatif import Change, WhatIf
+from ..numbers.cores import full
+from ..numbers.cores import threads as wanting_to_run
+from ..numbers.intervals import Interval, exactly
+from ..numbers.ladder import LadderView
+from ..ranks.shared_cores import workers_that_fit
 from ..sentences import number, percent
-from ..shared_cores import workers_that_fit
 from ..thresholds import GATE, QUEUED
-from ..whatif import Change, WhatIf
 from .tried import RISKS, found_best, predicted_only, refuted
 from .view import ALL, View
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
-from ..intervals import Interval
-from ..remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
+from ..numbers.intervals import Interval
+from ..numbers.sides import OF_THE_WORKERS
 from ..sentences import STAGES, counted, few_of, job, loop_of, number, percent, span
-from ..sides import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
+from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..verdict import OBSERVED, PROVEN, decided
 from ..waterfall import culprit, ranked
 from .parts import Action, Rate, StageCost, Summary, Tone

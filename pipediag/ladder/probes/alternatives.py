@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ...analysis.chain import grains_of
+from ...analysis.numbers.chain import grains_of
 from ...analysis.recommend.stock import DRAFT, LOADING, to_try
 from ...session import Alternative, Link
 from ...usercode import randomness

@@ -21,8 +21,8 @@ from ...errors import PipediagError
 from ...measure.clock import Clock
 from ...measure.device import Device
 from ...patches import hooked
-from ...remedy.streams.frozen import drops, learns
 from ...session import Prefix
+from ...streams.frozen import drops, learns
 from ...usercode import tree
 from ...usercode.call_sites import call_site
 from ..loop_side import LoopSide, Turn

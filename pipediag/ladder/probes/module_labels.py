@@ -12,7 +12,7 @@ from torch import nn
 from torch.autograd.profiler import record_function
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ...analysis.profile import Path
+from ...analysis.numbers.profile import Path
 from ...patches import hooked
 from ...usercode.call_sites import call_site
 

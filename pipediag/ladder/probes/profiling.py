@@ -18,8 +18,8 @@ from torch.autograd import profiler as autograd_profiler
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from ...analysis.profile import Path as ModulePath
-from ...analysis.profile import Piece, heaviest, heaviest_modules
+from ...analysis.numbers.profile import Path as ModulePath
+from ...analysis.numbers.profile import Piece, heaviest, heaviest_modules
 from ...report.files import write_whole
 from ...session import Profile
 from ..loop_side import LoopSide, Turn

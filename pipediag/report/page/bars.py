@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...analysis.intervals import Interval
+from ...analysis.numbers.intervals import Interval
 from .svg import Drawn, element, image, place, within
 
 #: Height of a bar in a row of a table, and of a stack, in pixels.

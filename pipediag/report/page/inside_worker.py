@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...analysis import Diagnosis
-from ...analysis.hot_lines import hottest
+from ...analysis.numbers.hot_lines import hottest
 from ...analysis.sentences import number, percent
 from ...session import HotLine
 from .. import evidence

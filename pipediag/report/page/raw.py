@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...analysis import Diagnosis
-from ...analysis.intervals import Interval
+from ...analysis.numbers.intervals import Interval
 from ...analysis.sentences import number
 from ...session import Session, Window, ordered
 from ..diagnosis import between, value

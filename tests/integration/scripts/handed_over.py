@@ -13,9 +13,9 @@ from torchvision.transforms import v2
 
 import pipediag.remedy.handoff
 import pipediag.remedy.loader
-from pipediag.remedy.plan import Plan
-from pipediag.remedy.to_device import ToDevice
-from pipediag.remedy.worker import packing
+from pipediag.replay.plan import Plan
+from pipediag.replay.worker import packing
+from pipediag.streams.to_device import ToDevice
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ms", type=float, default=12.0, help="milliseconds that such a batch costs")

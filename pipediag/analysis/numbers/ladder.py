@@ -1,0 +1,381 @@
+"""Read the measured ladder as numbers: milliseconds per step of each rung, compared between neighbours in time."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from typing import NamedTuple
+
+from ...session import (
+    CACHED,
+    RUNGS,
+    STAGE_OF_RUNG,
+    Link,
+    Observed,
+    Session,
+    Window,
+    cut_of,
+    fed_apart,
+    ordered,
+    settings_of,
+)
+from .estimate import PACE, Noise, around, mean_rate, ratio_of_pairs
+from .estimate import share as share_of_sums
+from .intervals import Interval, exactly, largest
+from .load import alike, foreign_ms, mean_account, wait_ms, worth_telling
+
+#: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
+#: the device agreed to 0.01 or 0.02 on an H200.
+QUIET = 0.02
+#: The same if training runs on the CPU: its steps drift with the host.
+QUIET_CPU = 0.07
+#: The same for a window that only waits for workers; PACE refers to the ratio of two windows.
+LOUD = PACE.sd / math.sqrt(2)
+
+#: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
+OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
+#: Largest share of a step that is attributed to other processes.
+_MOST_FOREIGN = 0.8
+#: A block of observed steps is a pause if it takes more than these seconds and this many times the usual time a step.
+_STILL, _UNUSUAL = 1.0, 10.0
+
+#: PACE refers to windows of three worker rounds; how many a single window holds is unknown.
+_ROUNDS = 3
+#: Number of steps that count as a round if there are fewer workers, or none.
+_FEW = 4
+
+#: Workers that take this many times their later time per batch are warming up; neighbouring windows of recorded runs
+#: differ by far less.
+_WARM_UP = 1.3
+#: The same for steps fed from a cache.
+_COLD = 1.1
+
+
+class Grown(NamedTuple):
+    """Milliseconds per step that the training thread is longer at work: on a CPU, without a core, blocked elsewhere.
+
+    ``queued`` is its waiting for a core because of the own processes, ``blocked`` its blocking outside ``next()``.
+    """
+
+    cpu: float
+    queued: float
+    blocked: float
+
+
+class LadderView:
+    """A session's windows, read rung by rung and paired round by round.
+
+    If the loop ended before the first baseline window, its observed steps replace the baseline.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._windows: dict[str, dict[int, Window]] = {}
+        self._ratios: dict[tuple[str, str], Interval] = {}
+        pauses = Counter(one.rung for one in session.windows if one.account is not None and one.account.left_out_s)
+        self._stood_still = {rung for rung, count in pauses.items() if count > 1}  # that is how its steps are
+        trials = {window.round for window in session.windows if fed_apart(window.rung)}
+        for window in session.windows:
+            if settings_of(window.rung) is not None:  # see halving
+                continue
+            if not fed_apart(window.rung) and window.round in trials:
+                continue  # the baseline of a trial, not of the ladder
+            self._windows.setdefault(window.rung, {})[window.round] = window
+        self._leave_out_warm_up()
+        self._leave_out_unlike_load()
+        self._only_observed = "baseline" not in self._windows
+        if self._only_observed and session.observed:
+            self._windows["baseline"] = {n: _window(one) for n, one in enumerate(_going(session.observed))}
+        #: The ladder's measured rungs, fastest first, without the controls.
+        self.rungs = [name for name in ordered(self._windows) if name in RUNGS or cut_of(name) is not None]
+
+    def _leave_out_warm_up(self) -> None:
+        """Drop the first baseline windows if their workers were far slower than later.
+
+        Also drop the first windows fed from a cache if they were slower, since their steps do not depend on the host's
+        load. First-touched pages, cold files and clock ramp-up make the start of a training untypical.
+        """
+        for rung, apart in (("baseline", _WARM_UP), ("device", _COLD), ("host", _COLD)):
+            windows = self._windows.get(rung, {})
+            took = {
+                round_: window.evidence.get("worker_ms", 0.0) if rung == "baseline" else window.ms_per_step
+                for round_, window in sorted(windows.items())
+            }
+            while len(took) > 1:
+                first = min(took)
+                slow = took.pop(first)
+                if not 0 < apart * statistics.median(took.values()) < slow:
+                    break
+                del windows[first]
+
+    def _leave_out_unlike_load(self) -> None:
+        """Drop the windows of a rung in which other processes used more or fewer cores than in its others."""
+        tolerance = worth_telling(self.session)
+        for windows in self._windows.values():
+            kept = alike([*windows.values()], tolerance)
+            for round_, window in list(windows.items()):
+                if not any(window is one for one in kept):
+                    del windows[round_]
+
+    def _seen(self, rung: str, key: str) -> list[Window]:
+        """Return the windows of a rung with a figure of evidence."""
+        return [window for window in self._windows.get(rung, {}).values() if key in window.evidence]
+
+    def _step_ms(self, window: Window) -> float:
+        """Return milliseconds per step, without what workers do for pipediag only: copying cached items, inspection.
+
+        Workers do this in parallel, so a step waits only for its share of it, and never longer than its wait.
+        """
+        step, seen = window.ms_per_step, window.evidence
+        if window.rung in self._stood_still and window.account is not None:
+            step += 1000 * window.account.left_out_s / window.steps
+        ours = (seen.get("copy_ms", 0.0) + seen.get("own_ms", 0.0)) / max(1, self.session.workers)
+        return step - min(ours, 0.9 * step, seen.get("wait_ms", math.inf))
+
+    @property
+    def steady(self) -> bool:
+        """True if the baseline windows agree on the speed of the workers."""
+        made = [window.evidence["worker_ms"] for window in self._seen("baseline", "worker_ms")]
+        return len(made) < 2 or max(made) <= _WARM_UP * min(made)
+
+    @property
+    def intervened(self) -> bool:
+        """True if any other rung was measured, so that the loop's speed without waiting is known."""
+        return "baseline" in self.rungs and len(self.rungs) > 1
+
+    @property
+    def ceiling(self) -> str:
+        """The rung that gives the loop's speed without input cost: the fastest of those cached in this process."""
+        cached = [rung for rung in CACHED if self.has(rung)]
+        return min(cached, key=lambda rung: self.ms(rung).value) if cached else self.rungs[0]
+
+    @property
+    def serial(self) -> bool:
+        """True if the CPU makes batches and trains in turn: the wait in a window is then exactly the input cost.
+
+        Rungs are weaker evidence: they compare windows at different times, and cached batches warm the caches.
+        """
+        loader = self.session.loader
+        in_turn = self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
+        return in_turn and self.waited("baseline") is not None
+
+    @property
+    def best(self) -> Interval:
+        """Milliseconds per step without any input cost.
+
+        They follow from the baseline's step and what it loses to the ceiling, which is compared between neighbours in
+        time: on a busy host the mean step under the ceiling may exceed the baseline's.
+        """
+        base = self.ms("baseline").value
+        if self.serial and (waited := self.waited("baseline")) is not None:
+            return Interval(*(base * max(1e-3, 1 - share) for share in (waited.value, waited.high, waited.low)))
+        return largest(self.ratio("baseline", self.ceiling), exactly(1.0)).inverse(base)
+
+    @property
+    def quiet(self) -> float:
+        """Prior standard deviation of the logarithm of a window without waiting, on this device."""
+        return QUIET_CPU if self.session.device.get("type") == "cpu" else QUIET
+
+    def has(self, rung: str) -> bool:
+        return rung in self._windows
+
+    def lacks(self, rung: str) -> bool:
+        """Return whether a rung that exists in this pipeline was not measured."""
+        return not self.has(rung) and self._exists(rung)
+
+    def windows(self, rung: str) -> int:
+        """Return the number of windows of a rung; observed steps do not count."""
+        return len(self.windows_used(rung))
+
+    def values(self, rung: str) -> list[float]:
+        """Return the milliseconds per step of each window of ``rung``."""
+        return [self._step_ms(window) for window in self._windows.get(rung, {}).values()]
+
+    def ms(self, rung: str) -> Interval:
+        """Return milliseconds per step under ``rung``, over all its steps: longer windows weigh more."""
+        values = self.values(rung)
+        noise = self._noise(rung)
+        if len(values) == 1:
+            return around(values[0], noise)
+        level = mean_rate(values, noise)
+        steps = [window.steps for window in self._windows[rung].values()]
+        mean = sum(ms * n for ms, n in zip(values, steps, strict=True)) / sum(steps)
+        return Interval(mean, level.low * mean / level.value, level.high * mean / level.value)
+
+    def cost(self, slow: str, fast: str) -> Interval:
+        """Return the milliseconds per step that ``slow`` adds to ``fast``."""
+        return self.share(slow, fast).times(self.ms(slow).value)
+
+    def beside(self, rung: str, slow: str = "baseline") -> Interval:
+        """Return milliseconds per step under ``rung``, under the load that other processes were under ``slow``."""
+        return self.ratio(slow, rung).inverse(self.ms(slow).value)
+
+    def ratio(self, slow: str, fast: str) -> Interval:
+        """Return the ratio of a step under ``slow`` to a step under ``fast``, from neighbours in time if any exist.
+
+        What other processes did to one of the two windows alone is taken out; the interval grows by half of that.
+        """
+        if (slow, fast) not in self._ratios:
+            self._ratios[slow, fast] = self._ratio(slow, fast)
+        return self._ratios[slow, fast]
+
+    def _ratio(self, slow: str, fast: str) -> Interval:
+        one, other = self._noise(slow), self._noise(fast)
+        noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
+        mine, pairs, moved = self.ms(slow).value, self.steps_of_pairs(slow, fast), self._moved(slow, fast)
+        value = mine / (self.ms(fast).value + moved)
+        found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
+        found = found.times(value / found.value) if found.low <= value <= found.high else found
+        return found.widened(abs(moved) / 2 / mine)
+
+    def paired(self, slow: str, fast: str) -> list[tuple[Window, Window]]:
+        """Return the windows of two rungs that are neighbours in time; observed steps have no neighbours."""
+        if slow == "baseline" and self._only_observed:
+            return []
+        before, after = self._windows[slow], self._windows[fast]
+        return [(before[round_], after[round_]) for round_ in sorted(before.keys() & after.keys())]
+
+    def steps_of_pairs(self, slow: str, fast: str) -> list[tuple[float, float]]:
+        """Return milliseconds per step of neighbours in time, both under the load that the slower one was under."""
+        return [
+            (self._step_ms(one), self._step_ms(other) + self._foreign_ms(one, other, fast))
+            for one, other in self.paired(slow, fast)
+        ]
+
+    def _foreign_ms(self, slow: Window, window: Window, fast: str) -> float:
+        """Return what other processes added to a step of ``slow`` but not of ``window``, which is one of ``fast``."""
+        found = foreign_ms(slow, window) if fast in OWN_SIDE else None
+        # Never more than the step: the step may not have waited for all threads that waited for a core.
+        return min(max(found or 0.0, -_MOST_FOREIGN * window.ms_per_step), _MOST_FOREIGN * slow.ms_per_step)
+
+    def _moved(self, slow: str, fast: str) -> float:
+        """Return the mean of what other processes added to steps of ``slow`` and not to those of ``fast``."""
+        found = [self._foreign_ms(one, other, fast) for one, other in self.paired(slow, fast)]
+        return statistics.fmean(found) if found else 0.0
+
+    def disturbed(self, slow: str, fast: str) -> float:
+        """Return the largest share of a step that other processes added to one of two neighbouring windows alone."""
+        pairs = self.paired(slow, fast)
+        return max((abs(self._foreign_ms(one, other, fast)) / one.ms_per_step for one, other in pairs), default=0.0)
+
+    def grown(self, rung: str) -> Grown | None:
+        """Return how much longer the training thread works in a baseline step than under ``rung``; None if unknown.
+
+        Whatever the workers take from the training process shows there.
+        """
+        now, then = (mean_account(self.windows_used(name)) for name in ("baseline", rung))
+        if now is None or then is None:
+            return None
+        queued = now.queued_ms - then.queued_ms - self._moved("baseline", rung)
+        return Grown(*(max(0.0, more) for more in (now.cpu_ms - then.cpu_ms, queued, now.other_ms - then.other_ms)))
+
+    def share(self, slow: str, fast: str) -> Interval:
+        """Return the share of a step under ``slow`` that a step under ``fast`` saves."""
+        ratio = self.ratio(slow, fast)
+        return Interval(1 - 1 / ratio.value, 1 - 1 / ratio.low if ratio.low > 0 else -math.inf, 1 - 1 / ratio.high)
+
+    def waited(self, rung: str) -> Interval | None:
+        """Return the share of a step in which the loop waited for a batch, or None if unknown."""
+        seen = self._seen(rung, "wait_ms")
+        if not seen:
+            return None
+        wholes = [w.ms_per_step * w.steps for w in seen]
+        parts = [min(wait_ms(w), w.ms_per_step) * w.steps for w in seen]
+        value = sum(parts) / sum(wholes)
+        # The loop's own part of the step has little noise: the step varies with its share of waiting.
+        round_ = max(_FEW, self.session.workers)
+        few = max(1.0, round_ * len(seen) / sum(w.steps for w in seen))
+        noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
+        return share_of_sums(parts, wholes, noise=noise)
+
+    def making(self, rung: str) -> float | None:
+        """Return a worker's mean milliseconds for a batch under ``rung``, or None if unknown."""
+        seen = self._seen(rung, "worker_ms")
+        steps = sum(w.steps for w in seen)
+        return sum(w.evidence["worker_ms"] * w.steps for w in seen) / steps if steps else None
+
+    def _noise(self, rung: str) -> Noise:
+        """Return the prior noise of a window: it grows with the share of the step that waits for workers.
+
+        The shorter the window, the more: it shrinks with the square root of the workers' rounds in it.
+        """
+        waits = [window.evidence["wait_ms"] / window.ms_per_step for window in self._seen(rung, "wait_ms")]
+        part = min(1.0, statistics.median(waits)) if waits and rung not in CACHED else 0.0
+        steps = statistics.median([window.steps for window in self._windows[rung].values()])
+        rounds = (
+            min(_ROUNDS, max(1.0, steps / self.session.workers))
+            if self.session.workers and not self._only_observed
+            else _ROUNDS
+        )
+        return Noise(self.quiet + (LOUD * math.sqrt(_ROUNDS / rounds) - self.quiet) * part, PACE.degrees)
+
+    def below(self, rung: str) -> str | None:
+        """Return the next faster measured rung, or None."""
+        number = self.rungs.index(rung)
+        return self.rungs[number - 1] if number else None
+
+    def stage(self, rung: str) -> str:
+        """Return the stage charged with the difference between ``rung`` and the measured rung below it.
+
+        If rungs between the two are missing, the difference includes their stages. If it includes loading and other
+        dataset code, the stage is ``load``, since it cannot be split further.
+        """
+        covered = self.covered(rung)
+        return "load" if "load" in covered else covered[-1]
+
+    def covered(self, rung: str) -> list[str]:
+        """Return every stage in that difference, in pipeline order from the device outwards."""
+        below = self.below(rung)
+        last = _base(rung)
+        first = 0 if below is None else _base(below) + (cut_of(below) is None)
+        return [STAGE_OF_RUNG[r] for r in RUNGS[first : last + 1] if r == RUNGS[last] or self._exists(r)]
+
+    def links(self, rung: str) -> list[Link]:
+        """Return the links of the transform chain in that difference; empty if it holds no transforms."""
+        if rung != "raw" and cut_of(rung) is None:
+            return []
+        below = self.below(rung)
+        behind = cut_of(below) if below is not None else None
+        return self.session.links[cut_of(rung) or 0 : behind]
+
+    def _exists(self, rung: str) -> bool:
+        this = self.session.rungs.get(rung)
+        return this is None or this.exists
+
+    def windows_used(self, rung: str) -> list[Window]:
+        """Return the windows of a rung that count, in the order of their rounds; without observed steps."""
+        if rung == "baseline" and self._only_observed:
+            return []
+        return [window for _, window in sorted(self._windows.get(rung, {}).items())]
+
+    def evidence(self, rung: str) -> dict[str, float]:
+        """Return the median over the rung's windows of each figure of evidence."""
+        values: dict[str, list[float]] = {}
+        for window in self._windows.get(rung, {}).values():
+            for key, value in window.evidence.items():
+                values.setdefault(key, []).append(value)
+        return {key: round(statistics.median(v), 4) for key, v in values.items()}
+
+
+def _going(observed: list[Observed]) -> list[Observed]:
+    """Return the blocks of observed steps without one in which the loop stood still."""
+    paces = sorted(one.seconds / one.steps for one in observed)
+    if len(paces) < 3:
+        return observed
+    usual = paces[(len(paces) - 1) // 2]
+    still = [one for one in observed if one.seconds > _STILL and one.seconds / one.steps > _UNUSUAL * usual]
+    return [one for one in observed if one not in still] if len(still) == 1 else observed
+
+
+def _window(one: Observed) -> Window:
+    """Return a block of observed steps as a window."""
+    seen = {"wait_ms": 1000 * one.waited / one.steps}
+    if one.worker_ms:
+        seen["worker_ms"] = one.worker_ms
+    return Window("baseline", -1, one.steps, one.seconds, one.steps, one.attempt, seen)
+
+
+def _base(rung: str) -> int:
+    """Return the index of a rung in :data:`RUNGS`; cuts of the transform chain have the index of ``raw``."""
+    return RUNGS.index("raw" if cut_of(rung) is not None else rung)

@@ -1,0 +1,214 @@
+"""Decide whether a remedy pays: compare the loop under it with the unmodified loop, in rounds of their own.
+
+There are four: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
+allowed; a cache of samples, with the offload if that pays; and the hand-off alone, which is tried if none of the others
+pays.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Session
+from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, paired_ratio, sure_gain
+from ..numbers.intervals import Interval, plain
+
+#: The hand-off alone, in words.
+HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead of the loop"
+#: Name of the decoding in the list of what moves.
+DECODING = "JPEG decoding"
+#: The remedies other than the offload, as text before their result.
+BESIDE = {
+    DECODED: "with JPEGs decoded there too",
+    LOADED_ONCE: "samples loaded once",
+    HANDED_OVER: "the hand-off alone",
+}
+#: Number of rounds before the first look at a trial, and the fewest that allow a judgement.
+FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
+#: Number of windows of the loop from which on the multiple of its workers' time that a step takes is known.
+_FEWEST_WINDOWS = 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of ``--apply`` for one remedy.
+
+    Attributes:
+        rung: the rung of the remedy.
+        applied: true if the loop is certainly faster under the remedy, by more than the instrument's resolution.
+        speedup: measured speedup; None if no round has both rungs.
+        reverted: why the remedy was taken back; empty if it was not.
+        why_not: why it was not tried; empty if it was.
+    """
+
+    rung: str
+    applied: bool
+    speedup: Interval | None = None
+    reverted: str = ""
+    why_not: str = ""
+
+
+def remedy_of(session: Session, rung: str) -> Remedy | None:
+    """Return the remedy that is measured under ``rung``."""
+    remedy: Remedy | None = getattr(session, REMEDIES[rung])
+    return remedy
+
+
+def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
+    """Return the result of a remedy, or None if it was not requested."""
+    remedy = remedy_of(session, rung)
+    if remedy is None:
+        return None
+    if remedy.why_not:
+        return Outcome(rung, False, why_not=remedy.why_not)
+    measured = speedup(session, rung)
+    found = session.rungs.get(rung)
+    if found is not None and not found.available:
+        return Outcome(rung, False, measured, reverted=found.why_not)
+    if measured is None or not can_be_judged(session, rung):
+        why = "there was no time for enough windows; give a longer --apply-budget"
+        return Outcome(rung, False, measured, reverted=why)
+    gains = sure(session, rung, last=True)
+    if gains and remedy.keeping is not None and remedy.keeping.fits < 1:
+        gains = measured.low > LEAST
+    if gains:
+        return Outcome(rung, True, measured)
+    why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by enough to matter"
+    if gains is None:
+        why = "it is open whether the loop is faster under it; a longer --apply-budget may decide it"
+    return Outcome(rung, False, measured, reverted=why)
+
+
+def outcomes(session: Session) -> list[Outcome]:
+    """Return the results of the remedies that were tried, the offload's first."""
+    return [result for rung in REMEDIES if (result := outcome(session, rung)) is not None]
+
+
+def best(session: Session) -> Outcome | None:
+    """Return the result of the remedy that pays most; if none does, that of the first; None if none was requested.
+
+    A cache of samples takes memory and gains nothing in the first epoch, so it must certainly pay more than the others.
+    """
+
+    def gain(result: Outcome) -> float:
+        if not result.applied or result.speedup is None:
+            return 0.0
+        return result.speedup.low if result.rung == LOADED_ONCE else result.speedup.value
+
+    return max(outcomes(session), key=gain, default=None)
+
+
+def why_none(session: Session) -> str:
+    """Return why no remedy is kept; empty if one is, or if none was requested."""
+    results = outcomes(session)
+    if any(result.applied for result in results):
+        return ""
+    return "; ".join(
+        f"{BESIDE[result.rung]}: {why}" if result.rung in BESIDE else why
+        for result in results
+        if (why := result.why_not or result.reverted)
+    )
+
+
+def commands_to_keep(remedy: Remedy, result: Outcome, script: Sequence[str]) -> list[str]:
+    """Return the commands that run ``script`` under a remedy that pays.
+
+    Without a plan or an option, ``pipediag run`` only moves transforms.
+    """
+    needs_plan = result.rung in (HANDED_OVER, LOADED_ONCE)
+    plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or needs_plan else []
+    also = ["--approximate"] if result.rung == DECODED and not plan else []
+    commands = [["pipediag", "run", *plan, *also, *script]]
+    if plan and not remedy.plan_file:
+        commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
+    return [shlex.join(command) for command in commands]
+
+
+def speedup(session: Session, rung: str = REMEDIED) -> Interval | None:
+    """Return the loop's speedup under a remedy, paired round by round, or None without pairs.
+
+    A cache of samples is measured on samples that are kept. If only a part of them fits, this is the speedup of a loop
+    that makes the others anew.
+    """
+    unmodified, remedied, noise = by_work(session, rung)
+    if not unmodified:
+        return None
+    measured, remedy = paired_ratio(unmodified, remedied, noise), remedy_of(session, rung)
+    if remedy is None or remedy.keeping is None or remedy.keeping.fits == 1:
+        return measured
+    fits = remedy.keeping.fits
+    return measured.inverse().times(fits).shifted(1 - fits).inverse()
+
+
+def sure(session: Session, rung: str, last: bool = False) -> bool | None:
+    """Return whether a remedy pays, or None while that is open; ``last`` if there will be no more rounds."""
+    return sure_gain(*by_work(session, rung), last=last)
+
+
+def by_work(session: Session, rung: str) -> tuple[list[float], list[float], Noise]:
+    """Return the milliseconds per batch without and with a remedy in each round that has both, and their prior noise.
+
+    A loop that waits for its workers takes a fixed multiple of their time for a batch. That time varies far less than
+    the loop's pace, and the multiple is known from all windows of the loop, those of the ladder included. So if every
+    window of the loop waits, its pace in a round is the multiple of that time.
+    """
+    unmodified, remedied = paired(session, "baseline", rung)
+    rounds = {window.round for window in session.windows_of(rung)}
+    plain_windows = session.windows_of("baseline")
+    made = {window.round: window.evidence.get("worker_ms", 0.0) for window in plain_windows if window.waits}
+    if len(made) < len(plain_windows) or len(made) < _FEWEST_WINDOWS or not all(made.values()):
+        return unmodified, remedied, PACE
+    steps = sum(window.steps for window in plain_windows)
+    multiple = sum(window.ms_per_batch / made[window.round] * window.steps for window in plain_windows) / steps
+    by_made = [multiple * ms for round_, ms in sorted(made.items()) if round_ in rounds]
+    noise = PRODUCTION if any(window.waits for window in session.windows_of(rung)) else WORKERS
+    # All rounds share the error of the multiple, which more rounds do not reduce.
+    shared = PACE.sd / math.sqrt(2 * len(made))
+    return by_made, remedied, Noise(math.hypot(noise.sd, shared * math.sqrt(len(by_made))), noise.degrees)
+
+
+def can_be_judged(session: Session, rung: str) -> bool:
+    """Return whether there are enough rounds for a first look at a remedy."""
+    return _rounds(session, rung) >= FEWEST
+
+
+def _rounds(session: Session, rung: str) -> int:
+    return len(paired(session, "baseline", rung)[0])
+
+
+def paired(
+    session: Session, before: str, after: str, rounds: Sequence[int] | None = None
+) -> tuple[list[float], list[float]]:
+    """Return the milliseconds per batch under two rungs in each round that has both; only in ``rounds`` if given."""
+    one, other = ({w.round: w.ms_per_batch for w in session.windows_of(rung)} for rung in (before, after))
+    both = [round_ for round_ in sorted(one.keys() & other.keys()) if rounds is None or round_ in rounds]
+    return [one[round_] for round_ in both], [other[round_] for round_ in both]
+
+
+def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
+    """Return the published form; see :meth:`pipediag.analysis.Diagnosis.to_dict`."""
+    came, remedy = outcome(session, rung), remedy_of(session, rung)
+    if came is None or remedy is None:
+        return None
+    facts = asdict(remedy)
+    told = {
+        "applied": came.applied,
+        "why_not": came.why_not or None,
+        "device": remedy.device,
+        "moved": facts["moved"],
+        "stayed": facts["stayed"],
+        "certificate": facts["proof"],
+        "keeping": facts["keeping"],
+        "measured_speedup": plain(came.speedup),
+        "rounds": _rounds(session, rung),
+        "memory_bytes": remedy.memory_bytes,
+        "reverted": came.reverted or None,
+        "how": {"diff": remedy.edit.diff or None, "why_no_diff": remedy.edit.why_not or None},
+    }
+    moves_nothing = {"moved", "stayed", "certificate"} if rung == HANDED_OVER else set()
+    left_out = moves_nothing | ({"keeping"} if rung != LOADED_ONCE else set())
+    return {key: value for key, value in told.items() if key not in left_out}

@@ -1,0 +1,120 @@
+"""Host the scripts that a launcher starts as ranks of a job: rewrite the commands of ``subprocess.Popen``."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from ...measure.own_rank import RANK_VARIABLES
+from ...patches import replaced
+from ..processes import ENTRY
+from .python_commands import PythonCommand, interpreter_of, is_this_python
+
+#: Modules that start the ranks of a job: their own environment names no rank yet.
+LAUNCHERS = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.launch",
+    "deepspeed.launcher.runner",
+)
+_LAUNCHER_COMMANDS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
+#: Variables whose new value shows that a process is part of a job. accelerate sets the last one for a single process.
+_TELLING = (*RANK_VARIABLES, "ACCELERATE_MIXED_PRECISION")
+#: Commands that run another one, which follows their options.
+_WRAPPERS = ("numactl",)
+
+
+@contextmanager
+def hosting_relaunched(
+    words: Sequence[str], started: Callable[[], None], missed: Callable[[str], None]
+) -> Iterator[None]:
+    """Host the ranks that this process starts by ``subprocess``.
+
+    Args:
+        words: the role of :mod:`pipediag.host.entry` in which they run, with its arguments.
+        started: called for each of them.
+        missed: called with the command of a rank that cannot be hosted.
+    """
+    native = subprocess.Popen.__init__
+    signature = inspect.signature(native)
+    process = os.getpid()
+
+    @wraps(native)  # keeps its signature, which a forked process that hosts its own reads
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        if os.getpid() == process:
+            args, kwargs = rewritten(self, args, kwargs)
+        native(self, *args, **kwargs)
+
+    def rewritten(popen: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        try:
+            given = signature.bind(popen, *args, **kwargs).arguments
+        except TypeError:  # Popen itself says so
+            return args, kwargs
+        command, env = given.get("args"), given.get("env")
+        environment = os.environ if env is None else {os.fsdecode(k): os.fsdecode(v) for k, v in env.items()}
+        is_rank = names_a_rank(environment)
+        plain = not given.get("shell") and given.get("executable") is None
+        hosted = hosted_command(command, environment, is_rank, words) if plain else None
+        if hosted is None:
+            if is_rank and "python" in (text := command if isinstance(command, str) else shlex.join(_words(command))):
+                missed(text)
+            return args, kwargs
+        started()
+        return ((hosted, *args[1:]), kwargs) if args else (args, {**kwargs, "args": hosted})
+
+    with replaced(subprocess.Popen, "__init__", initialize):
+        yield
+
+
+def names_a_rank(environment: Mapping[str, str]) -> bool:
+    """Return whether a process's environment makes it another rank than this process is."""
+    return any(environment.get(name, os.environ.get(name)) != os.environ.get(name) for name in _TELLING)
+
+
+def hosted_command(
+    command: object, environment: Mapping[str, str], is_rank: bool, words: Sequence[str]
+) -> list[str] | None:
+    """Return the command that runs the same script hosted, or None if it is to be left alone."""
+    given = _words(command)
+    if not given:
+        return None
+    wrapper, inner = _unwrapped(given)
+    path = environment.get("PATH")
+    script = PythonCommand.of(inner)
+    if script is not None and is_this_python(script.interpreter, path):
+        launches = script.target[0] == "-m" and script.target[1] in LAUNCHERS
+        if not (is_rank or launches) or script.target[0] == ENTRY:
+            return None
+        return [*wrapper, script.interpreter, *script.flags, ENTRY, *words, *script.target]
+    found = shutil.which(inner[0], path=path) if os.path.basename(inner[0]) in _LAUNCHER_COMMANDS else None
+    python = interpreter_of(found) if found is not None else None
+    if found is None or python is None or not is_this_python(python, path):
+        return None
+    return [*wrapper, python, ENTRY, *words, found, *inner[1:]]
+
+
+def _unwrapped(command: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words that wrap a command, and the command itself."""
+    if os.path.basename(command[0]) not in _WRAPPERS:
+        return [], command
+    inner = 1
+    while inner < len(command) - 1 and (command[inner].startswith("-") or shutil.which(command[inner]) is None):
+        inner += 1
+    return command[:inner], command[inner:]
+
+
+def _words(command: object) -> list[str]:
+    """Return the words of a command given as a list; none for any other."""
+    if isinstance(command, (str, bytes, os.PathLike)) or not isinstance(command, Sequence):
+        return []
+    if not all(isinstance(word, (str, bytes, os.PathLike)) for word in command):  # Popen itself says so
+        return []
+    return [os.fsdecode(word) for word in command]

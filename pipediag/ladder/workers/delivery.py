@@ -1,0 +1,76 @@
+"""Define what a worker sends: a batch, and how it was made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ...measure.evidence import BatchCost
+from ...session import Alternative, Inside
+
+#: The cost of a batch that none of the ladder's workers has made.
+NO_COST = BatchCost()
+
+
+@dataclass
+class Notes:
+    """A worker's findings that accompany a batch.
+
+    ``times`` are the seconds each sample took under the baseline, ``slowest`` the longest of them with its index.
+    ``inside`` describes the dataset's code, sent when there is news; ``alternatives`` are cheaper ways for its
+    transforms, once they were tried, with the number of the transform in its chain; ``ready`` is when the worker could
+    begin (``time.perf_counter``, which all processes of a machine share), sent with its first batch.
+    """
+
+    times: list[float] = field(default_factory=list)
+    slowest: tuple[float, str] | None = None
+    inside: Inside | None = None
+    alternatives: list[tuple[int, Alternative]] | None = None
+    ready: float | None = None
+
+
+class Delivery:
+    """A batch tagged with the rung it was made under.
+
+    The tag makes a switch exact: the main process sees which batches still belong to the previous rung, however many
+    are queued. ``stable`` is False if the worker was filling a cache or the rung changed during the batch. ``why_not``
+    says why the rung cannot be served. ``made`` is when the worker finished the batch (``time.perf_counter``).
+    """
+
+    __slots__ = ("batch", "cost", "made", "notes", "rung", "stable", "why_not", "worker")
+
+    def __init__(
+        self,
+        batch: Any,
+        rung: str,
+        stable: bool,
+        cost: BatchCost,
+        worker: int,
+        why_not: str = "",
+        notes: Notes | None = None,
+        made: float | None = None,
+    ) -> None:
+        self.batch = batch
+        self.rung = rung
+        self.stable = stable
+        self.cost = cost
+        self.worker = worker
+        self.why_not = why_not
+        self.notes = notes
+        self.made = time.perf_counter() if made is None else made
+
+    def fits(self, rung: str) -> bool:
+        """Return whether the batch was made under ``rung`` from beginning to end."""
+        return self.stable and self.rung == rung
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        story = (self.rung, self.stable, self.cost, self.worker, self.why_not, self.notes, self.made)
+        return (Delivery, (self.batch, *story))
+
+    def pin_memory(self) -> Delivery:
+        """Pin the batch; called by the loader's pinning thread."""
+        self.batch = pin_memory(self.batch)
+        return self

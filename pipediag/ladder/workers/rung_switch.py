@@ -1,0 +1,134 @@
+"""Hold the current rung in memory shared with the workers, so that they switch rungs while running."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ...session import CONTROLS, RUNGS, cut_of, cut_rung, workers_make
+
+_CODES = (*RUNGS, *CONTROLS)
+#: Codes from here on are cuts of the transform chain.
+_CUTS = 1000
+#: Seconds after which a pause ends by itself: workers must not wait forever if their training process has died.
+PAUSE = 10.0
+#: Seconds between two checks whether a pause is over.
+_LOOK = 0.002
+_RUNG, _POOL, _PAUSED_UNTIL, _TIMING, _TRIES, _FIRST_WORKER = range(6)
+
+
+class RungSwitch:
+    """Integers shared with the workers: rung, bytes each may cache, pause, timing, trials, and which workers are busy.
+
+    Reading is one memory access; nothing restarts when the rung changes. The object travels to workers inside the
+    wrapped dataset, by fork or by pickle.
+    """
+
+    def __init__(self, workers: int = 0) -> None:
+        self._shared = torch.zeros(_FIRST_WORKER + workers, dtype=torch.int64).share_memory_()
+        self._cells = _cells(self._shared)
+        self.set("baseline")
+
+    def __getstate__(self) -> dict[str, torch.Tensor]:
+        return {"_shared": self._shared}
+
+    def __setstate__(self, state: dict[str, torch.Tensor]) -> None:
+        self._shared = state["_shared"]
+        self._cells = _cells(self._shared)
+
+    def set(self, rung: str) -> None:
+        """Let the workers serve ``rung`` from their next batch on; a pause continues."""
+        links = cut_of(rung)
+        self._cells[_RUNG] = _CODES.index(workers_make(rung)) if links is None else _CUTS + links
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Keep workers from inspecting samples within the context, in which the loop is timed."""
+        self._cells[_TIMING] = 1
+        try:
+            yield
+        finally:
+            self._cells[_TIMING] = 0
+
+    @property
+    def timing(self) -> bool:
+        """True if the loop is being timed."""
+        return bool(self._cells[_TIMING])
+
+    @property
+    def rung(self) -> str:
+        code = self._cells[_RUNG]
+        return cut_rung(code - _CUTS) if code >= _CUTS else _CODES[code]
+
+    @property
+    def pool_bytes(self) -> int:
+        return self._cells[_POOL]
+
+    @pool_bytes.setter
+    def pool_bytes(self, value: int) -> None:
+        self._cells[_POOL] = value
+
+    @property
+    def tries(self) -> bool:
+        """True if the first worker is to try cheaper transforms after its next batch."""
+        return bool(self._cells[_TRIES])
+
+    @tries.setter
+    def tries(self, value: bool) -> None:
+        self._cells[_TRIES] = value
+
+    # Pausing: called by the training process
+
+    def pause(self) -> None:
+        """Keep workers from beginning batches for :data:`PAUSE` seconds; batches under way are finished."""
+        self._cells[_PAUSED_UNTIL] = int(1000 * (time.monotonic() + PAUSE))
+
+    def resume(self) -> None:
+        """End the pause."""
+        self._cells[_PAUSED_UNTIL] = 0
+
+    @property
+    def at_work(self) -> int:
+        """Number of workers that are making a batch."""
+        return sum(self._cells[_FIRST_WORKER:])
+
+    def forget(self) -> None:
+        """Mark all workers as idle, since they have ended."""
+        self._shared[_FIRST_WORKER:] = 0
+
+    # Called by a worker
+
+    def begin(self, worker: int) -> None:
+        """Mark a worker as busy with a batch, waiting first if there is a pause.
+
+        A negative number means the training process itself, which never waits.
+        """
+        if worker < 0:
+            return
+        self._mark(worker, 1)  # before the check: a caller that pauses and then sees no busy worker can rely on it
+        if self._is_paused():
+            self._mark(worker, 0)
+            while self._is_paused():
+                time.sleep(_LOOK)
+            self._mark(worker, 1)
+
+    def end(self, worker: int) -> None:
+        """Mark the worker as idle: its batch is finished or has failed."""
+        self._mark(worker, 0)
+
+    def _is_paused(self) -> bool:
+        until = self._cells[_PAUSED_UNTIL]
+        return until > 0 and 1000 * time.monotonic() < until
+
+    def _mark(self, worker: int, working: int) -> None:
+        if 0 <= worker < len(self._cells) - _FIRST_WORKER:
+            self._cells[_FIRST_WORKER + worker] = working
+
+
+def _cells(shared: torch.Tensor) -> ctypes.Array[ctypes.c_int64]:
+    """Return the tensor's integers; an index of a tensor takes 20 times as long, several times a batch."""
+    return (ctypes.c_int64 * len(shared)).from_address(shared.data_ptr())

@@ -1,0 +1,291 @@
+"""Prove on the user's own samples that a replay gives the same pixels as the CPU.
+
+Each sample was made twice from one random state, with pixels and recorded (:mod:`pipediag.replay.certify.samples`).
+The recording must cover every change to the sample. Each call's ops are compared with the call itself on the CPU, and
+the whole batch with the batch of real samples.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+from torchvision.transforms import functional as older
+
+from ...analysis.sentences import elsewhere
+from ...analysis.trials.remedy import DECODING
+from ...session import Elsewhere, Pictured
+from ...usercode import tree
+from ...usercode.randomness import moved
+from ..decode.decoding import both_ways
+from ..ops.exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
+from ..pack.packing import pack_ops
+from ..plan import Plan
+from ..run.replay import replay, replay_on
+from ..run.threads import as_in_a_worker
+from .differences import INTEGER_SHARE, Difference, Total, equal
+from .pictures import Pictures
+from .samples import History, Real, Recorded, Step, images, tensor_of
+
+#: Limit on an integer op's error of one level once later ops have amplified it, as a fraction of the range.
+_GROWN = 4 / 255
+#: Fraction of the pixels by which two measurements of torchvision's own difference between devices may disagree.
+_SAMPLING = 1e-4
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result for one function, or for whole batches, over all samples that took it.
+
+    Attributes:
+        samples: number of samples.
+        difference: between the replay and the CPU.
+        torchvision: the difference between torchvision's own results on the CPU and on the device, measured if the
+            replay's exceeds the tolerance: a replay that differs no more than torchvision itself passes.
+        rounded: True if an integer op of the batches differed within its tolerance, which later ops may amplify.
+    """
+
+    name: str
+    samples: int
+    difference: Difference
+    torchvision: Difference | None = None
+    rounded: bool = False
+
+    @property
+    def passed(self) -> bool:
+        ours, theirs = self.difference, self.torchvision
+        if ours.within or (self.rounded and ours.largest <= _GROWN and ours.off <= INTEGER_SHARE):
+            return True
+        return theirs is not None and ours.largest <= theirs.largest and ours.off <= theirs.off + _SAMPLING
+
+    @property
+    def sentence(self) -> str:
+        d = self.difference
+        unit = "of the range" if d.floating else "levels"
+        measured = "equal" if d.equal else f"largest {d.largest:.2g} {unit}, {100 * d.off:.3g} % off"
+        theirs = "" if self.torchvision is None else f"; torchvision itself: {self.torchvision.largest:.2g}"
+        return f"{'ok  ' if self.passed else 'FAIL'} {self.name} ({self.samples} samples): {measured}{theirs}"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Comparison of one loader's moved transforms on one device with the CPU.
+
+    Attributes:
+        ops: one verdict for each replayed function.
+        whole: one verdict for each dtype in the batches.
+        faithful: True if the recorded calls, run on the CPU, give exactly the real samples.
+        draws_equal: True if the random generators end in the same state both ways.
+        samples: number of samples made both ways.
+        unrecorded: number of these samples that could not be recorded. In training the workers make them with pixels.
+        why: one reason for that.
+        device: its name.
+        elsewhere: the moved transforms that are not exact by construction (:mod:`pipediag.replay.ops.exactness`), or that
+            chance skipped in all samples, and how far their pixels may be off on other samples.
+        pictured: a few samples that are images, the most different first.
+    """
+
+    ops: tuple[Verdict, ...]
+    whole: tuple[Verdict, ...]
+    faithful: bool
+    draws_equal: bool
+    samples: int
+    unrecorded: int
+    why: str
+    device: str
+    elsewhere: tuple[Elsewhere, ...] = ()
+    pictured: tuple[Pictured, ...] = ()
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """Names of the functions whose replay is too far off."""
+        return frozenset(verdict.name for verdict in self.ops if not verdict.passed)
+
+    @property
+    def passed(self) -> bool:
+        compared = self.samples > self.unrecorded
+        return compared and self.faithful and self.draws_equal and self._within
+
+    @property
+    def _within(self) -> bool:
+        return all(verdict.passed for verdict in (*self.ops, *self.whole))
+
+    @property
+    def pixels(self) -> str:
+        """How equal the pixels are, in words: "equal" if all samples were and all functions are exact."""
+        compared = self.samples - self.unrecorded
+        all_equal = all(verdict.difference.equal for verdict in (*self.ops, *self.whole))
+        if all_equal and compared and not self.elsewhere:
+            return "equal"
+        measured = "equal" if all_equal else "within the tolerances" if self._within else "too far off"
+        return "; ".join(filter(None, [f"{measured} on {compared} samples", elsewhere(self.elsewhere)]))
+
+    def __str__(self) -> str:
+        lines = [verdict.sentence for verdict in (*self.ops, *self.whole)]
+        lines.append(f"     the pixels are {self.pixels}")
+        if not self.faithful:
+            lines.append("FAIL the samples were changed by something that was not recorded")
+        draws = "ok   the random generators end where they would have" if self.draws_equal else "FAIL the draws differ"
+        lines.append(f"{draws} ({self.samples} samples, {self.device})")
+        if self.unrecorded:
+            lines.append(f"{self.unrecorded} of the samples could not be recorded: {self.why}")
+        return "\n".join(lines)
+
+
+@as_in_a_worker()
+def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torch.device) -> Certificate:
+    """Replay the recorded samples on ``device`` and compare them with the real ones."""
+    comparison = _Comparison(plan, device)
+    for real, recorded in witnesses:
+        comparison.add(real, recorded)
+    return comparison.certificate()
+
+
+class _Compared:
+    """Our differences from the CPU, and torchvision's own for the samples where ours exceed the tolerance."""
+
+    def __init__(self) -> None:
+        self.ours = Total()
+        self.theirs = Total()
+
+    def verdict(self, name: str) -> Verdict:
+        ours, theirs = self.ours.difference, self.theirs.difference
+        if ours.within or not self.theirs.samples:
+            return Verdict(name, self.ours.samples, ours)
+        # Samples within our tolerance count as equal for torchvision.
+        share = self.theirs.samples / self.ours.samples
+        return Verdict(name, self.ours.samples, ours, replace(theirs, off=theirs.off * share))
+
+
+class _Comparison:
+    """Comparison of all samples so far."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self._plan = plan
+        self._device = device
+        self._ops: dict[str, _Compared] = defaultdict(_Compared)
+        self._whole: dict[torch.dtype, _Compared] = defaultdict(_Compared)
+        self._faithful = self._draws_equal = True
+        self._samples = self._unrecorded = 0
+        self._why = ""
+        self._inexact: dict[Elsewhere, None] = {}  # an ordered set
+        self._skipped: set[str] = set()  # links that chance may skip
+        self._taken: set[str] = set()  # links that some sample took
+        self._pictures = Pictures()
+
+    def add(self, real: Real, recorded: Recorded) -> None:
+        self._samples += recorded.number
+        self._draws_equal = self._draws_equal and moved(real.random_state, recorded.random_state) is None
+        packed, device = recorded.packed, self._device
+        if packed is None:
+            self._unrecorded += recorded.number
+            self._why = recorded.why
+            return
+        if packed.files is not None:
+            for pixels, users in both_ways(packed.memory, packed.files, device):
+                self._ops[DECODING].ours.add(pixels, users.cpu())
+            self._inexact[Elsewhere(DECODING, ONE_LEVEL)] = None
+        made = replay(packed.decoded_on_cpu(device), device, self._plan.moved)
+        self._skipped |= recorded.by_chance
+        agree = True
+        for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
+            agree = self._whole[reference.dtype].ours.add(ours, reference, strides=True) and agree
+            self._pictures.add(ours, reference)
+        for history, image in images(recorded.samples, real.samples):
+            want = self._by_op(history)
+            self._faithful = self._faithful and equal(want, tensor_of(image))
+            if not agree:
+                self._whole[want.dtype].theirs.add(self._by_torchvision(history), want)
+
+    def certificate(self) -> Certificate:
+        ops = tuple(compared.verdict(name) for name, compared in self._ops.items())
+        kernels = [verdict for verdict in ops if verdict.name != DECODING]  # whole batches are compared without it
+        rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in kernels)
+        whole = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in self._whole.items()]
+        never_taken = [Elsewhere(name, UNBOUNDED) for name in sorted(self._skipped - self._taken)]
+        return Certificate(
+            ops=ops,
+            whole=tuple(replace(one, samples=self._samples - self._unrecorded, rounded=rounded) for one in whole),
+            faithful=self._faithful,
+            draws_equal=self._draws_equal,
+            samples=self._samples,
+            unrecorded=self._unrecorded,
+            why=self._why,
+            device=str(self._device),
+            elsewhere=tuple(dict.fromkeys((*self._inexact, *never_taken))),
+            pictured=self._pictures.drawn(),
+        )
+
+    def _by_op(self, history: History) -> Tensor:
+        """Run the calls one by one on the CPU, compare each call's ops on the device with it, and note which links were
+        taken and what is not exact by construction. Return the last CPU result."""
+        image = history.source
+        for step in history.steps:
+            self._taken.add(self._link(step))
+            result = self._called(step, image)
+            if step.ops:
+                one = self._ops[step.name]
+                start, want = tensor_of(image), tensor_of(result)
+                given = Input(tuple(start.shape), start.dtype, _made_by(step, image))
+                self._inexact |= {Elsewhere(self._transform(step), how): None for how in deviations(step.ops, given)}
+                made = self._replayed(step, start)
+                made = made.reshape(want.shape) if made.numel() == want.numel() else made
+                if not one.ours.add(made, want) and isinstance(image, Tensor):
+                    one.theirs.add(self._on_device(step, image), want)
+            image = result
+        return tensor_of(image)
+
+    def _link(self, step: Step) -> str:
+        """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
+        names = {piece.links[step.site] for piece in self._plan.pieces if step.site < len(piece.links)}
+        return names.pop() if len(names) == 1 else step.name
+
+    def _transform(self, step: Step) -> str:
+        """Return the name of the user's transform that made a call, with that of the function if it differs."""
+        name = self._link(step)
+        return name if step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
+
+    def _replayed(self, step: Step, image: Tensor) -> Tensor:
+        """Return the result of one call's ops on the device, or an empty tensor if the device has no such kernel; that
+        fails the comparison."""
+        track = (step.ops, (0,) * len(step.ops))
+        packed = pack_ops([track], tuple(image.shape), image.dtype, self._plan.fuse)
+        images = image.to(self._device)[None]
+        try:
+            return replay_on(packed, images, self._plan.moved)
+        except (RuntimeError, TypeError, ValueError):
+            return images[:0]
+
+    def _called(self, step: Step, image: Any) -> Any:
+        return step.call(image) if step.call is not None else self._plan.own[step.own].fn(image)  # type: ignore[index]
+
+    def _by_torchvision(self, history: History) -> Tensor:
+        """Run all calls through torchvision itself, on the device from the first tensor on."""
+        image = history.source
+        for step in history.steps:
+            image = self._on_device(step, image) if isinstance(image, Tensor) else self._called(step, image)
+        return tensor_of(image)
+
+    def _on_device(self, step: Step, image: Tensor) -> Tensor:
+        """Run one call on the device, through torchvision itself or the user's own code."""
+        device = self._device
+        if step.call is None:
+            return self._plan.moved[step.own].apply(image.to(device)[None])[0]  # type: ignore[index]
+        args, kwargs = tree_map_only(Tensor, lambda value: value.to(device), (step.call.args, step.call.kwargs))
+        own: Tensor = step.call._replace(args=args, kwargs=kwargs)(image.to(device))
+        return own
+
+
+def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
+    if not isinstance(image, Tensor):
+        return "pillow"
+    return "v1" if step.call is not None and step.call.fn.__module__ == older.__name__ else "v2"
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    return (leaf for leaf in tree.leaves(batch) if isinstance(leaf, Tensor))

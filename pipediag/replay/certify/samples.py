@@ -1,0 +1,144 @@
+"""Make samples twice from one random state, with pixels and recorded, as input for a certificate.
+
+This half of the proof runs the user's code. Each of the two ways has its own process, which starts with the same
+dataset and the same random state, so objects that keep state from sample to sample do the same in both.
+:mod:`pipediag.replay.certify.certifying` is the device's half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torchvision.transforms import functional as older
+
+from ...usercode import randomness, tree
+from ...usercode.attributes import attribute
+from ...usercode.places import label
+from ..ops.op import Op
+from ..pack.packed_batch import Packed
+from ..pack.packing import pack
+from ..plan import Place, Plan
+from ..record.assembling import assembled
+from ..record.fetching import fetched
+from ..record.images import RecordingStack, is_recording
+from ..record.recorder import Recorder, unhidden
+from ..record.tape import Call, Tape
+
+
+class Step(NamedTuple):
+    """One functional call, and the ops that replay it."""
+
+    call: Call | None  # None if the step is the user's own link at ``own``
+    own: Place | None
+    name: str  # of the function
+    ops: tuple[Op, ...]
+    site: int  # index of the link of the user's chain
+
+
+class History:
+    """Source of one image and the calls on it. Tree functions take it for a leaf, since it is not a container type."""
+
+    def __init__(self, source: Any, steps: tuple[Step, ...]) -> None:
+        self.source = source
+        self.steps = steps
+
+
+class Stacked:
+    """Stack of :class:`History` or :class:`Stacked` parts. It is not a container type either."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+
+class Real(NamedTuple):
+    """Samples made with pixels, and their batch."""
+
+    samples: Any
+    batch: Any
+    random_state: tuple[Any, ...]  # after the samples were made
+
+
+class Recorded(NamedTuple):
+    """The same samples, recorded."""
+
+    number: int
+    packed: Packed | None  # None if recording failed; ``why`` holds the reason
+    samples: Any  # with histories in place of images
+    random_state: tuple[Any, ...]
+    why: str = ""
+    by_chance: frozenset[str] = frozenset()  # names of the links that chance may skip
+
+
+def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Real:
+    samples = fetched(dataset, indices)
+    return Real(samples, collate(samples), randomness.state())
+
+
+def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], plan: Plan) -> Recorded:
+    """Record the samples as a worker does. If that fails, make them with pixels, which draws the same."""
+    before = randomness.state()
+    try:
+        recorders = plan.recorders(dataset)
+        with plan.installed(recorders), unhidden():
+            samples = fetched(dataset, indices)
+            packed = pack(assembled(collate, samples), plan.fuse)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    else:
+        made = histories(samples, plan)
+        return Recorded(len(indices), packed, made, randomness.state(), by_chance=skipped_by_chance(recorders))
+    randomness.restore(before)
+    collate(fetched(dataset, indices))
+    return Recorded(len(indices), None, None, randomness.state(), why)
+
+
+def skipped_by_chance(recorders: Iterable[tuple[Any, Recorder]]) -> frozenset[str]:
+    """Return the names of the recorded links that chance may skip."""
+    return frozenset(label(link) for _, one in recorders for link in one.links[one.start :] if _may_be_skipped(link))
+
+
+def _may_be_skipped(link: Any) -> bool:
+    probability = attribute(link, "p", None)
+    return isinstance(probability, float) and 0 < probability < 1
+
+
+def histories(samples: Any, plan: Plan) -> list[Any]:
+    """Return recorded samples with histories in place of images."""
+    owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, RecordingStack):
+            return Stacked([leaf(part) for part in value.parts])
+        return _history(value.tape, owners) if is_recording(value) else None
+
+    return [tree.map_leaves(sample, leaf) for sample in samples]
+
+
+def _history(tape: Tape, owners: dict[int, Place]) -> History:
+    ops = iter(tape.ops)
+    steps = []
+    for call in tape.calls:
+        place = owners.get(id(call.fn))
+        mine = tuple(next(ops) for _ in range(call.ops))
+        steps.append(Step(call if place is None else None, place, call.name, mine, call.site))
+    return History(tape.source, tuple(steps))
+
+
+def images(recorded: Any, real: Any) -> Iterator[tuple[History, Any]]:
+    """Yield each history in the recorded samples with its image in the real ones."""
+    for one, other in zip(tree.leaves(recorded), tree.leaves(real), strict=True):
+        yield from _images(one, other)
+
+
+def _images(leaf: Any, real: Any) -> Iterator[tuple[History, Any]]:
+    if isinstance(leaf, History):
+        yield leaf, real
+    elif isinstance(leaf, Stacked):
+        for part, image in zip(leaf.parts, real, strict=True):
+            yield from _images(part, image)
+
+
+def tensor_of(image: Any) -> Tensor:
+    return image.as_subclass(Tensor) if isinstance(image, Tensor) else older.pil_to_tensor(image)

@@ -1,0 +1,223 @@
+"""Fuse a sample's ops for the device's fused kernels: fewer launches, and each image is read and written less often.
+
+Colour ops and flips that follow each other become one op, ``pixels`` (:mod:`.pixel_programs`). A conversion joins the
+resize after it, a normalization the blur before it. Only ops on uint8 and float32 images are fused: colour ops with one
+or three channels, resize, warps and blur with up to four. Other ops stay for the eager kernels.
+
+The result for a track depends on the kinds of its ops, and on whether a crop lies inside the image. So the fusion is
+computed once for all samples with the same kinds; for each sample only the numbers are assembled.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from .op import EACH_PIXEL, Kind, Op, Shape, Track, inside, op_of
+from .pixel_programs import DTYPES, Codes, codes_of, is_pixel_op, operands_of
+
+Ops = tuple[Op, ...]
+
+#: Ops with a fused kernel, and its further static values: for a conversion before, or a normalization after.
+_ALSO_FAST: dict[str, tuple[None, ...]] = {
+    "resample": (None,),
+    "affine": (),
+    "rotate": (),
+    "perspective": (),
+    "pillow_affine": (),
+    "pillow_perspective": (),
+    "gaussian_blur": (None, None),
+    "equalize": (),
+    "pillow_autocontrast": (),
+}
+#: Of these, the ones whose fused kernel takes uint8 only.
+_ON_BYTES = frozenset({"equalize", "pillow_autocontrast"})
+#: Maximum number of channels whose fill values and means are passed as kernel arguments.
+_CHANNELS = 4
+_WAYS = 1024  # limit on cached fusions
+
+
+def fused(track: Track, shape: Shape, dtype: torch.dtype) -> Track:
+    """Return the fused ops and their sites for an image of ``shape`` (channels first) and ``dtype``."""
+    ops, sites = track
+    return _way(tuple([op.kind for op in ops]), sites, tuple(shape[:-2]), dtype).fused(ops, shape)
+
+
+class _Part(NamedTuple):
+    """Op of a fused track."""
+
+    kind: Kind
+    site: float
+    at: int  # index in the unfused track of the op that has the numbers and the shape
+    cut: Shape = ()  # height and width in place of the shape's, if a crop was moved before the op
+    box: int | None = None  # index of the crop that is this resize's box
+    run: tuple[_Part, ...] = ()  # the ops that form one program
+
+    @property
+    def codes(self) -> Codes:
+        return codes_of([part.kind for part in self.run])
+
+
+class _Way:
+    """Fusion for all tracks of the same kinds and sites, for images of the same channels and dtype."""
+
+    def __init__(self, kinds: tuple[Kind, ...], sites: tuple[float, ...], channels: Shape, dtype: torch.dtype) -> None:
+        self._parts = [_Part(kind, site, at) for at, (kind, site) in enumerate(zip(kinds, sites, strict=True))]
+        self._image = (channels, dtype)
+        self._crop = _leading_crop(kinds)
+        self._made: dict[str, tuple[list[Callable[[Ops], Op]], tuple[float, ...]]] = {}
+
+    def fused(self, ops: Ops, shape: Shape) -> Track:
+        where = "stays" if self._crop is None else self._where_crop_goes(ops[self._crop :], shape)
+        if where not in self._made:
+            parts = _fused(self._with_crop(where), *self._image)
+            self._made[where] = [_made(part, self._parts) for part in parts], tuple([part.site for part in parts])
+        made, sites = self._made[where]
+        return tuple([make(ops) for make in made]), sites
+
+    def _where_crop_goes(self, ops: Ops, shape: Shape) -> str:
+        """Return where a crop goes: "first", before the preceding ops on single pixels; "resized", into the box of the
+        resize that follows; or "stays", because it reaches outside the image."""
+        crop, size = ops[0], ops[0].static
+        if not inside((*crop.numbers, *size), (shape[-2], shape[-1])):
+            return "stays"
+        resized = len(ops) > 1 and ops[1].name == "resample" and ops[1].numbers == (0, 0, *size)
+        return "resized" if resized else "first"
+
+    def _with_crop(self, where: str) -> list[_Part]:
+        parts, k = self._parts.copy(), self._crop
+        if k is None or where == "stays":
+            return parts
+        crop = parts.pop(k)
+        if where == "resized":
+            parts[k] = parts[k]._replace(box=crop.at)
+            return parts
+        size = crop.kind.static
+        before = [part._replace(cut=size) for part in parts[:k]]
+        kind = Kind(crop.kind.name, size, *self._image)
+        return [crop._replace(kind=kind, site=self._parts[0].site, cut=size), *before, *parts[k:]]
+
+
+_way = functools.lru_cache(_WAYS)(_Way)
+
+
+def _leading_crop(kinds: Sequence[Kind]) -> int | None:
+    k = next((k for k, kind in enumerate(kinds) if kind.name not in EACH_PIXEL), None)
+    return k if k is not None and kinds[k].name == "crop" else None
+
+
+def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[_Part]:
+    made: list[_Part] = []
+    taken: list[torch.dtype] = []  # input dtype of each part
+    run: list[_Part] = []
+    before = (channels, dtype)  # channels and dtype of the next op's input
+    begun = dtype  # input dtype of the first op of the run
+
+    def end_run() -> None:
+        if run:
+            # Half a site after the op before, so that samples with one op less in the run share the site.
+            site = (made[-1].site if made else -1) + 0.5
+            alone = len(run) == 1 and run[0].kind.name == "to_dtype"
+            made.append(run[0]._replace(site=site) if alone else _program(run, site))
+            taken.append(begun)
+            run.clear()
+
+    for part in parts:
+        if is_pixel_op(part.kind, *before):
+            begun = begun if run else before[1]
+            run.append(part)
+            if part.kind.name == "normalize":  # must be last
+                end_run()
+        else:
+            end_run()
+            kind = _fast(part.kind, *before)
+            made.append(part if kind is part.kind else _Part(kind, part.site, part.at, part.cut, part.box))
+            taken.append(before[1])
+        before = (part.kind.channels, part.kind.dtype)
+    end_run()
+    return _joined(made, taken)
+
+
+def _program(run: Sequence[_Part], site: float) -> _Part:
+    last = run[-1]
+    normalized = last.kind.static if last.kind.name == "normalize" else (None, None)
+    kind = Kind("pixels", (last.kind.dtype, *normalized), last.kind.channels, last.kind.dtype)
+    return _Part(kind, site, last.at, last.cut, run=tuple(run))
+
+
+def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
+    few = not channels or channels[0] <= _CHANNELS
+    known = (torch.uint8,) if kind.name in _ON_BYTES else DTYPES
+    if kind.name in _ALSO_FAST and dtype in known and kind.dtype == dtype and few and not _is_pillows_alone(kind):
+        return Kind(f"fast_{kind.name}", kind.static + _ALSO_FAST[kind.name], kind.channels, dtype)
+    return kind
+
+
+def _is_pillows_alone(kind: Kind) -> bool:
+    """Return whether the op resizes a Pillow image by a filter that has no fused kernel."""
+    return kind.name == "resample" and kind.static[-1] is not None and kind.static[2] not in ("bilinear", "bicubic")
+
+
+def _joined(parts: Sequence[_Part], taken: Sequence[torch.dtype]) -> list[_Part]:
+    """Merge a conversion into the resize after it, and a normalization into the blur before it."""
+    made: list[_Part] = []
+    for k, part in enumerate(parts):
+        last, kind = made[-1].kind if made else None, part.kind
+        from_bytes = k > 0 and taken[k - 1] == torch.uint8
+        if last is not None and kind.name == "fast_resample" and from_bytes and _only_converts(last):
+            static = (*kind.static[:-1], last.static[1])
+            made[-1] = part._replace(kind=Kind(kind.name, static, kind.channels, kind.dtype))
+        elif last is not None and _only_blurs(last) and _only_normalizes(part):
+            static = (*last.static[:-2], *kind.static[1:])
+            made[-1] = made[-1]._replace(kind=Kind(last.name, static, kind.channels, kind.dtype))
+        else:
+            made.append(part)
+    return made
+
+
+def _only_converts(kind: Kind) -> bool:
+    return kind.name == "to_dtype" and kind.dtype == torch.float32 and kind.static[1] != "divide"
+
+
+def _only_blurs(kind: Kind) -> bool:
+    return kind.name == "fast_gaussian_blur" and kind.static[-1] is None
+
+
+def _only_normalizes(part: _Part) -> bool:
+    return bool(part.run) and part.kind.static[1] is not None and part.codes[:3] == (0, 0, ())
+
+
+# ---- the ops of a sample
+
+
+def _made(part: _Part, track: Sequence[_Part]) -> Callable[[Ops], Op]:
+    """Return the function that builds the part's op from the ops of a sample."""
+    kind, at, box = part.kind, part.at, part.box
+    if part.run:
+        return _made_program(part)
+    if box is not None:
+        return lambda ops: op_of((kind, ops[at].shape, (*ops[box].numbers, *ops[box].shape[-2:]), None))
+    if part.cut:
+        shape = (*kind.channels, *part.cut)
+        return lambda ops: op_of((kind, shape, ops[at].numbers, ops[at].bulk))
+    if kind is track[at].kind:
+        return operator.itemgetter(at)
+    return lambda ops: op_of((kind, ops[at].shape, ops[at].numbers, None))
+
+
+def _made_program(part: _Part) -> Callable[[Ops], Op]:
+    kind, at, codes = part.kind, part.at, part.codes
+    cut = (*kind.channels, *part.cut) if part.cut else None
+    steps = [(one.at, operands) for one in part.run if (operands := operands_of(one.kind)) is not None]
+
+    def make(ops: Ops) -> Op:
+        numbers: list[Any] = [codes]
+        for place, operands in steps:
+            numbers += operands(ops[place])
+        return op_of((kind, cut or ops[at].shape, tuple(numbers), None))
+
+    return make

@@ -1,0 +1,251 @@
+"""Pack a batch in a worker for transfer to the device.
+
+Images of one shape are stored together as a group, and the batch's other plain tensors beside them. All other values
+stay in the batch's own containers.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import pickle
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision import tv_tensors
+
+from ...usercode import tree
+from ..decode.undecoded import Undecoded, is_undecoded
+from ..decode.undecoded_tensors import decoded
+from ..layout import contiguous, is_dense
+from ..ops.fuse import fused
+from ..ops.op import EACH_PIXEL, NotRecordable, Op, Shape, inside
+from ..record.images import RecordingImage, RecordingMask, RecordingStack, is_recording
+from ..record.pictures import RecordingPicture
+from ..record.stacking import Parts, is_named_tuple, is_plain
+from ..record.strides import strides_of
+from ..record.tape import Tape
+from .packed_batch import Leaf, Packed
+from .program import merge
+from .ring import Ring
+from .writing import Memory, Writer
+
+Box = tuple[int, int, int, int]  # top, left, height, width
+
+
+class NoneRecorded(NotRecordable):
+    """Error: a batch holds no recorded image."""
+
+
+def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
+    """Pack a collated batch that contains recording images.
+
+    Args:
+        batch: any structure. Stacks of recording images and single ones become :class:`Leaf`; plain tensors and
+            :class:`Parts` become :class:`Plain`.
+        fuse: True if the device has the fused kernels. They resize images of different sizes in one launch, so only the
+            part of an image that a random crop needs is sent.
+        ring: written to if it has a free slot.
+
+    Raises:
+        NoneRecorded: the batch holds no recorded image.
+        NotRecordable: the batch holds a Pillow image.
+    """
+    tapes: list[Tape] = []
+    members: list[range] = []
+    memory = Memory()
+
+    def other(value: Any) -> Any:
+        if not is_recording(value):
+            _check_holds_no_image(value)
+            return value
+        begin = len(tapes)
+        tapes.extend(image.tape for image in _images(value))
+        for tape in tapes[begin:]:
+            tape.check()
+        members.append(range(begin, len(tapes)))
+        wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
+        stride = None if isinstance(value, RecordingStack) else strides_of(value.tape)
+        if stride == contiguous(value.shape):
+            stride = None
+        return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
+
+    structure = _placed(batch, memory, other)
+    if not tapes:
+        raise NoneRecorded("no image of the batch was recorded")
+    images = _Images()
+    places = []
+    tracks: list[Any] = [tape.track() for tape in tapes]
+    for k, box in enumerate(_boxes(tapes, tracks, fuse)):
+        places.append(images.place(tapes[k].source, box))
+        if box is not None:
+            ops, sites = tracks[k]
+            tracks[k] = _trimmed(ops, sites, box)
+    kinds = images.kinds
+    if fuse:
+        tracks = [_fused(track, kinds[group]) for track, (group, _) in zip(tracks, places, strict=True)]
+    # The layout counts only if channels are last: other originals may be taken together with images made on the device.
+    program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], members)
+    return Writer(memory, images.groups, kinds, program).packed(structure, ring)
+
+
+def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
+    """Pack a batch without recorded images: no launches, only plain tensors in one memory."""
+    memory = Memory()
+    structure = _placed(batch, memory, lambda value: value)
+    written, claim = memory.written(ring)
+    return Packed(written, [], [], [], structure, claim)
+
+
+def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool = False) -> Packed:
+    """Pack only the ops for a batch of images ``shape`` on the device: ``tracks`` holds ops and sites for each."""
+    kind = (shape, dtype, False)
+    rows = range(len(tracks))
+    program = merge(
+        [_fused(track, kind) if fuse else track for track in tracks], [(0, row) for row in rows], [kind[:2]], [rows]
+    )
+    return Writer(Memory(), [], [], program).packed(None)
+
+
+def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
+    """Return the batch with its plain tensors placed in ``memory`` and ``other(leaf)`` in place of every other leaf.
+
+    Tensors inside containers of the user's own types stay, because such a container might look at its items. So do
+    those with gaps in their memory, which torch sends as they are.
+    """
+    if isinstance(obj, Parts):
+        return memory.plain(obj.tensors, obj.shape, obj.dtype)
+    obj = decoded(obj)
+    if is_plain(obj) and is_dense(obj):
+        stride = tuple(obj.stride())
+        return memory.plain(obj, tuple(obj.shape), obj.dtype, None if stride == contiguous(obj.shape) else stride)
+    if type(obj) in (list, tuple):
+        return type(obj)([_placed(item, memory, other) for item in obj])
+    if is_named_tuple(obj):
+        return type(obj)(*(_placed(item, memory, other) for item in obj))
+    if type(obj) in (dict, OrderedDict, defaultdict):
+        twin = copy.copy(obj)
+        twin.update((key, _placed(value, memory, other)) for key, value in obj.items())
+        return twin
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type) and not tree.moves_itself(obj):
+        twin = copy.copy(obj)
+        for field in dataclasses.fields(obj):
+            object.__setattr__(twin, field.name, _placed(getattr(obj, field.name), memory, other))
+        return twin
+    return tree.map_leaves(obj, other)
+
+
+def _check_holds_no_image(value: Any) -> None:
+    """Raise if a recorded image is lost: it became an empty tensor, or is inside an object of the user's."""
+    if isinstance(value, Tensor):
+        if value.is_meta:
+            raise NotRecordable("an image was turned into another tensor")
+    elif not isinstance(value, (int, float, str, bytes, type(None), np.ndarray, np.generic)):
+        try:
+            pickle.dumps(value)
+        except NotRecordable:  # raised by a recorded image
+            raise
+        except Exception:
+            pass
+
+
+def _images(value: Any) -> Iterator[Any]:
+    if isinstance(value, RecordingStack):
+        for part in value.parts:
+            yield from _images(part)
+    elif isinstance(value, RecordingPicture):
+        raise NotRecordable("the batch holds pictures, which become tensors only after the loader")
+    else:
+        yield value
+
+
+def _fused(track: Any, kind: tuple[Any, ...]) -> Any:
+    shape, dtype, channels_last = kind
+    return fused(track, (shape[2], *shape[:2]) if channels_last else shape, dtype)
+
+
+# ---- send only the needed part of an image
+
+
+def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[Box | None]:
+    """Return the box of each image to send, or None to send the whole image.
+
+    The whole image is sent once if the boxes of all its views together are larger.
+    """
+    boxes = [_needed(tape, ops, resized) for tape, (ops, _) in zip(tapes, tracks, strict=True)]
+    needed: dict[int, float] = {}
+    for tape, box in zip(tapes, boxes, strict=True):
+        share = 1.0 if box is None else box[2] * box[3] / math.prod(tape.source_size)
+        needed[id(tape.source)] = needed.get(id(tape.source), 0.0) + share
+    return [box if needed[id(tape.source)] <= 1 else None for tape, box in zip(tapes, boxes, strict=True)]
+
+
+def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
+    """Return the box that the first crop takes, or the first resize if ``resized``; None if that is the whole image."""
+    op = next((op for op in ops if op.name not in EACH_PIXEL), None)
+    if op is None or op.name not in (("crop", "resample") if resized else ("crop",)) or is_undecoded(tape.source):
+        return None
+    box = (*op.numbers, *op.static) if op.name == "crop" else op.numbers
+    top, left, height, width = (int(number) for number in box)
+    part = inside(box, tape.source_size) and (height, width) != tape.source_size
+    return (top, left, height, width) if part else None
+
+
+def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tuple[Op, ...], tuple[int, ...]]:
+    """Return ops and sites for an image of which only ``box`` is sent: without the crop, or with a resize of it all."""
+    k = next(k for k, op in enumerate(ops) if op.name not in EACH_PIXEL)
+    before = [op._replace(shape=(*op.shape[:-2], *box[2:])) for op in ops[:k]]
+    if ops[k].name == "crop":
+        return (*before, *ops[k + 1 :]), (*sites[:k], *sites[k + 1 :])
+    return (*before, ops[k]._replace(numbers=(0, 0, *box[2:])), *ops[k + 1 :]), sites
+
+
+class _Images:
+    """Images of a batch in groups of one shape, dtype and layout. An image that several views share is stored once.
+
+    Images that the device decodes have groups of their own, stored as the bytes of their files.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[Any, ...], int] = {}  # by shape, dtype, layout and whether the images are encoded
+        self.groups: list[list[Tensor | Undecoded]] = []
+        self._known: dict[Any, tuple[int, int]] = {}
+        self._pixels: dict[int, Tensor] = {}
+
+    @property
+    def kinds(self) -> list[tuple[Any, ...]]:
+        """Shape, dtype and channels-last flag of each group."""
+        return [kind[:3] for kind in self._groups]
+
+    def place(self, source: Any, box: Box | None) -> tuple[int, int]:
+        """Add the image, or its part, unless it is there already; return its group and row."""
+        known = (id(source), box)
+        if known not in self._known:
+            if is_undecoded(source):
+                image: Tensor | Undecoded = source
+                kind: tuple[Any, ...] = ((source.height, source.width, 3), torch.uint8, True, True)
+            else:
+                image, channels_last = self._of(source), not isinstance(source, Tensor)
+                if box is not None:
+                    rows, columns = slice(box[0], box[0] + box[2]), slice(box[1], box[1] + box[3])
+                    image = image[rows, columns] if channels_last else image[..., rows, columns]
+                kind = (tuple(image.shape), image.dtype, channels_last, False)
+            group = self._groups.setdefault(kind, len(self.groups))
+            if group == len(self.groups):
+                self.groups.append([])
+            self._known[known] = group, len(self.groups[group])
+            self.groups[group].append(image)
+        return self._known[known]
+
+    def _of(self, source: Any) -> Tensor:
+        if isinstance(source, Tensor):
+            return source.as_subclass(Tensor)
+        if id(source) not in self._pixels:
+            array = np.array(source).reshape(source.height, source.width, -1)
+            self._pixels[id(source)] = torch.from_numpy(array)
+        return self._pixels[id(source)]

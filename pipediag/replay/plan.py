@@ -1,0 +1,183 @@
+"""Describe what moves: which transforms are recorded, from which link on, and why the rest stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..usercode.links import Link, links_of
+from ..usercode.places import label
+from ..usercode.slots import Slot, find_slots, inner_slots
+from .custom import Moved, Shapes, Watched
+from .custom.fingerprint import digest
+from .decode.undecoded_pictures import undecoded_pictures
+from .decode.undecoded_tensors import undecoded_tensors
+from .ops.op import NotRecordable, Op
+from .record.drawing import Draw
+from .record.hooks import recording
+from .record.images import RecordingTensor, is_recording
+from .record.pictures import RecordingPicture
+from .record.recorder import Recorder, with_pixels
+
+Path = tuple[int, ...]
+#: A link of a chain: the path of its transform, and the link's index.
+Place = tuple[Path, int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Transform that is recorded from link ``start`` on.
+
+    ``path`` is the index of its slot below the dataset, then of the slot inside the transform found there, and so on.
+    ``links`` names the links of its chain, so that another transform in its place is noticed.
+    """
+
+    path: Path
+    start: int
+    links: tuple[str, ...]
+
+    @property
+    def stays(self) -> tuple[str, ...]:
+        return self.links[: self.start]
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        return self.links[self.start :]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of what is recorded.
+
+    Attributes:
+        pieces: the transforms.
+        reasons: why other links are not recorded.
+        fuse: True if the device has the fused kernels.
+        decodes: True if JPEGs are decoded on the device.
+        undecoded: why JPEGs are not decoded on the device, if that was allowed.
+        copies: True if images are copied before they are replaced, for a dataset that overwrites them.
+        refused: functions whose replay differs too much.
+        own: the user's own links that were proven to work on the device.
+        moved: the same links in their form for the device. It is not sent to the workers.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    reasons: tuple[str, ...] = ()
+    fuse: bool = False
+    decodes: bool = False
+    undecoded: str = ""
+    copies: bool = False
+    refused: frozenset[str] = frozenset()
+    own: Mapping[Place, Shapes] = field(default_factory=dict)
+    moved: Mapping[Place, Moved] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "moved": {}}
+
+    def __str__(self) -> str:
+        lines = []
+        for piece in self.pieces:
+            lines.append(f"moves to the device: {', '.join(piece.moves)}")
+            if self.decodes:
+                lines.append("decoded on the device: JPEGs")
+            if piece.stays:
+                lines.append(f"stays in the workers: {', '.join(piece.stays)}")
+        undecoded = [f"JPEGs are decoded in the workers: {self.undecoded}"] if self.undecoded else []
+        return "\n".join([*(lines or ["nothing moves"]), *undecoded, *(f"- {reason}" for reason in self.reasons)])
+
+    @contextmanager
+    def recording(self, twins: Any = None) -> Iterator[None]:
+        """Record inside the context as the plan allows, with the ``twins`` of real images if given."""
+        with ExitStack() as undo:
+            undo.enter_context(recording(self.refused, self.copies or twins is not None, twins))
+            if self.decodes:
+                undo.enter_context(undecoded_pictures())
+                undo.enter_context(undecoded_tensors())
+            yield
+
+    @contextmanager
+    def installed(self, recorders: Sequence[tuple[Slot, Recorder]], twins: Any = None) -> Iterator[None]:
+        """Record inside the context, with the results of :meth:`recorders` in place of the dataset's transforms."""
+        with self.recording(twins), in_slots(recorders):
+            yield
+
+    def recorders(self, dataset: Any, kind: type[Recorder] = Recorder) -> list[tuple[Slot, Recorder]]:
+        """Return the plan's slots in this process's dataset, with a recorder of this ``kind`` for each.
+
+        Raises:
+            NotRecordable: the dataset holds other transforms than those the plan was made for.
+        """
+        found = []
+        for piece in self.pieces:
+            try:
+                slot = slot_at(dataset, piece.path)
+            except IndexError:
+                raise NotRecordable("the dataset keeps its transforms elsewhere than when the plan was made") from None
+            recorder = kind(slot.get(), piece.start, proven(piece.path, self.own))
+            if names(recorder.links) != piece.links:
+                raise NotRecordable("the dataset has other transforms than when the plan was made")
+            found.append((slot, recorder))
+        return found
+
+
+@contextmanager
+def in_slots(stand_ins: Iterable[tuple[Slot, Any]]) -> Iterator[None]:
+    """Replace the transforms in the slots inside the context."""
+    with ExitStack() as undo:
+        for slot, stand_in in stand_ins:
+            undo.enter_context(slot.replaced(stand_in))
+        yield
+
+
+def slot_at(dataset: Any, path: Path) -> Slot:
+    slot = find_slots(dataset)[path[0]]
+    for number in path[1:]:
+        slot = inner_slots(slot.get())[number]
+    return slot
+
+
+def link_at(dataset: Any, place: Place) -> Link:
+    path, site = place
+    return links_of(slot_at(dataset, path).get())[site]
+
+
+def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
+    """Return the name and the digest of every link that a plan moves, in order.
+
+    Raises:
+        IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
+    """
+    found = []
+    for piece in plan.pieces:
+        links = links_of(slot_at(dataset, piece.path).get())
+        found += list(zip(piece.moves, map(partial(digest, named_only=True), links[piece.start :]), strict=False))
+    return found
+
+
+def names(links: Sequence[Link]) -> tuple[str, ...]:
+    return tuple(label(link) for link in links)
+
+
+def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Callable[[Link], Draw]]:
+    """Return what makes the functions that record the proven links of a transform, by the link's index."""
+    return {place[1]: partial(_records, place, shapes) for place, shapes in own.items() if place[0] == path}
+
+
+def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
+    watched = Watched(link, shapes.proven)
+
+    def draw(image: Any) -> Any:
+        if not is_recording(image):  # code before it needed pixels
+            return link(image)
+        if watched.changed():
+            return with_pixels(link, image)
+        tape = image.tape
+        if isinstance(image, RecordingPicture):
+            raise NotRecordable("it was proven on tensors only")
+        shape, dtype = shapes.out(tape.state.shape, tape.state.dtype)
+        return RecordingTensor.of(tape.then([Op("custom", (place,), (), shape, dtype)], shapes.fn))
+
+    return draw

@@ -1,0 +1,150 @@
+"""Follow a collate function that copies images into the rows of a batch tensor, as timm's ``fast_collate`` does.
+
+A recording image has no pixels to copy. Instead, the image of each row is noted, and a complete tensor counts as the
+stack of its images. Other code may not read such a tensor, whose memory does not hold the images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import default_collate
+
+from ...usercode import tree
+from ..ops.op import NotRecordable
+from .images import RecordingStack, is_recording
+from .stacking import collated, is_plain
+
+_LATER = "the collate function reads the batch after it has copied images into it"
+
+#: Methods that read no element: they return a view, a property, or the tensor itself.
+_HARMLESS = frozenset(
+    getattr(Tensor, name) if callable(getattr(Tensor, name)) else getattr(Tensor, name).__get__
+    for name in (
+        *("__getitem__", "__iter__", "__len__", "unbind", "select", "narrow"),
+        *("size", "stride", "dim", "numel", "is_contiguous", "is_floating_point"),
+        *("shape", "ndim", "dtype", "device", "layout", "requires_grad", "is_cuda"),
+    )
+)
+
+
+def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
+    """Return the batch that ``collate`` makes of samples with recording images.
+
+    Raises:
+        NotRecordable: some rows of a tensor got images and others none, or the tensor was read.
+    """
+    if collate in (default_collate, collated):
+        return collate(samples)
+    with _Rows() as rows:
+        batch = collate(samples)
+    return tree.map_leaves(batch, rows.stack_for) if rows.tensors else batch
+
+
+class _Rows(TorchFunctionMode):  # type: ignore[misc]
+    """Record of the images written into rows of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: dict[int, tuple[Tensor, dict[int, Any]]] = {}  # by id: each tensor, and its images by row
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        image = _WRITES.get(func)
+        if image is not None and len(args) > image and is_recording(args[image]) and is_plain(args[0]):
+            into = args[0][args[1]] if func is Tensor.__setitem__ else args[0]
+            self._write(into, args[image], adds=func in _ADDS)
+            return args[0]
+        if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
+            self._check((args, *(kwargs or {}).values()))
+        return func(*args, **kwargs or {})
+
+    def stack_for(self, leaf: Any) -> Any:
+        """Return the stack of the images written into a tensor; any other leaf unchanged.
+
+        Raises:
+            NotRecordable: a row has no image, or the leaf is only a part of the tensor.
+        """
+        if not isinstance(leaf, Tensor) or id(leaf) not in self.tensors:
+            self._check((leaf,))
+            return leaf
+        _, images = self.tensors[id(leaf)]
+        if len(images) < len(leaf):
+            raise NotRecordable("the collate function copies images into some rows of a batch only")
+        return RecordingStack.made_of([images[row] for row in range(len(leaf))])
+
+    def _write(self, into: Tensor, image: Any, adds: bool) -> None:
+        found = _row(into)
+        if found is None or isinstance(image, RecordingStack) or (image.shape, image.dtype) != (into.shape, into.dtype):
+            raise NotRecordable("the collate function copies an image into something other than a row of its size")
+        tensor, row = found
+        _, images = self.tensors.setdefault(id(tensor), (tensor, {}))
+        if adds and (row in images or into.count_nonzero()):
+            raise NotRecordable("the collate function adds images")
+        images[row] = image
+
+    def _writes_back(self, func: Any, args: Any) -> bool:
+        """Return whether a row is written to its own place, the last step of ``batch[row] += image``."""
+        if func is not Tensor.__setitem__ or not isinstance(args[2], Tensor) or id(args[0]) not in self.tensors:
+            return False
+        here, there = args[0][args[1]], args[2]
+        return here.data_ptr() == there.data_ptr() and (here.shape, here.stride()) == (there.shape, there.stride())
+
+    def _check(self, values: Any) -> None:
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                self._check(value)
+            elif isinstance(value, Tensor) and not is_recording(value):
+                whole = value if value._base is None else value._base
+                if id(whole) in self.tensors:
+                    raise NotRecordable(_LATER)
+
+
+class RealRows(_Rows):
+    """The same for real images: they are copied, and the rows are noted of their twins (:mod:`.twins`)."""
+
+    def __init__(self, twins: Any) -> None:
+        super().__init__()
+        self._twins = twins
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raised = NotRecordable.raised
+        try:
+            self._follow(func, args, kwargs or {})
+        except Exception as error:  # none of the user's
+            NotRecordable.raised = raised  # nothing is hidden
+            self._twins.lost(str(error))
+            self.tensors.clear()
+        return func(*args, **kwargs or {})
+
+    def twin_of(self, leaf: Any) -> Any:
+        """Return the twin of a part of the batch, or the part itself if it has none."""
+        twin = self._twins.of(leaf)
+        return twin if is_recording(twin) else self.stack_for(leaf)
+
+    def _follow(self, func: Any, args: Any, kwargs: Any) -> None:
+        image = _WRITES.get(func)
+        if image is not None and len(args) > image and is_plain(args[0]):
+            twin = self._twins.of(args[image])
+            if is_recording(twin):
+                self._write(args[0][args[1]] if func is Tensor.__setitem__ else args[0], twin, adds=func in _ADDS)
+                return
+        if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
+            self._check((args, *kwargs.values()))
+
+
+def _row(view: Tensor) -> tuple[Tensor, int] | None:
+    """Return the tensor of which ``view`` is exactly one row, and the row's number; None if there is none."""
+    whole = view._base
+    if whole is None or not whole.is_contiguous() or view.shape != whole.shape[1:] or not view.is_contiguous():
+        return None
+    row, rest = divmod(view.storage_offset() - whole.storage_offset(), max(1, math.prod(view.shape)))
+    return (whole, row) if rest == 0 and view.dtype == whole.dtype else None
+
+
+_ADDS = frozenset({Tensor.__iadd__, Tensor.add_})
+#: Methods that write, and the position of the argument that they write.
+_WRITES = {Tensor.copy_: 1, Tensor.__setitem__: 2, **dict.fromkeys(_ADDS, 1)}

@@ -1,0 +1,354 @@
+"""Hook functional calls: through torchvision's dispatcher, and by patching the functions that bypass it.
+
+The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording. They
+handle all other images as before, and in a thread that records nothing all images.
+
+Only the libraries' own functions are patched. A function that user code has put in place of one runs as it is, on the
+recording image. If it calls the original, which it took from the library during a recording, that call is recorded,
+also in later recordings.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NoReturn
+
+import PIL.Image
+import torch
+from PIL import ImageOps
+from torch import Tensor
+from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
+from torchvision import tv_tensors
+from torchvision.transforms import functional as older
+from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
+from torchvision.transforms.v2 import functional as F
+from torchvision.transforms.v2.functional import _utils as dispatch
+
+from ...patches import SWAPPING, is_native, live
+from ..ops.encoders import ENCODERS, OLDER, SEVERAL, convert_image_dtype
+from ..ops.op import NotRecordable
+from ..ops.picture_ops import FUNCTIONS, METHODS
+from .images import (
+    IN_PLACE,
+    TENSORS,
+    RecordingImage,
+    RecordingMask,
+    RecordingStack,
+    RecordingTensor,
+    is_recording,
+    record,
+)
+from .pictures import RecordingPicture, enhancers, image_ops, recorded
+from .tape import session
+
+_Function = Callable[..., Any]
+
+#: Replacements for torchvision's functions that read metadata only.
+_META = {
+    "get_size": lambda image: list(image.tape.state.size),
+    "get_dimensions": lambda image: [image.tape.state.channels, *image.tape.state.size],
+    "get_num_channels": lambda image: image.tape.state.channels,
+}
+
+
+def _kernel(name: str, functional: _Function) -> _Function:
+    return lambda image, *args, **kwargs: record(image, name, functional, args, kwargs)
+
+
+def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
+    if not session.active:  # recording images that user code has kept
+        return default_collate([image.pixels() if is_recording(image) else image for image in images])
+    return RecordingStack.made_of(images)
+
+
+@functools.cache
+def register() -> None:
+    """Register recording images with torchvision's dispatcher and torch's collate, in this process, permanently.
+
+    This only adds entries for types of our own: it changes no other call.
+    """
+    registry = dispatch._KERNEL_REGISTRY
+    functionals = {functional.__name__: functional for functional in registry}  # whatever user code has put into F
+    for kind in (*TENSORS, RecordingStack):
+        default_collate_fn_map[kind] = _collate
+    for name in (*ENCODERS, *SEVERAL):
+        if name not in functionals:  # not in this version of torchvision
+            continue
+        functional = functionals[name]
+        known, kernel = registry[functional], _kernel(name, functional)
+        if name in FUNCTIONS:
+            known[RecordingPicture] = recorded(FUNCTIONS[name], functional)
+        for cls in TENSORS:
+            # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
+            if any(base in known for base in _dispatched(cls)):
+                known[cls] = kernel
+    for name, answer in _META.items():
+        for cls in TENSORS:
+            registry[functionals[name]][cls] = answer
+
+
+def _dispatched(cls: type) -> Iterator[type]:
+    """Yield the types whose kernels torchvision would use for a ``cls``."""
+    for base in cls.__mro__:
+        if base is tv_tensors.TVTensor:
+            return
+        yield base
+
+
+def _to_tensor(original: _Function) -> _Function:
+    """Record ``to_tensor``: channels first, floats between 0 and 1."""
+
+    def call(picture: Any) -> Any:
+        tape = picture.tape
+        return RecordingTensor.of(tape.then(convert_image_dtype(tape.state, torch.get_default_dtype()), original))
+
+    return call
+
+
+def _retyped(to: type) -> Callable[[_Function], _Function]:
+    """Record a function that changes the type only."""
+    return lambda original: lambda image: to.of(image.tape.then([], original))  # type: ignore[attr-defined]
+
+
+def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotRecordable("an image is turned into a picture")
+
+
+def _older(name: str, original: _Function) -> _Function:
+    def call(image: Any, *args: Any, **kwargs: Any) -> Any:
+        if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
+            # These functions know plain tensors only, and return one unless they return the image itself.
+            made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
+            same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
+            return image if same else made
+        return record(image, OLDER[name], original, args, kwargs, fixed=False)
+
+    return call
+
+
+def _convert_image_dtype(original: _Function) -> _Function:
+    def call(image: Any, dtype: torch.dtype = torch.float) -> Any:
+        ops = convert_image_dtype(image.tape.state, dtype)
+        plain = ops and isinstance(image, (RecordingImage, RecordingMask))
+        image = image.as_subclass(Tensor) if plain else image
+        return image.of(image.tape.then(ops, original, (dtype,)))
+
+    return call
+
+
+#: Makes a replacement for a library's own function.
+_Make = Callable[[_Function], _Function]
+
+
+def _always(answer: _Function) -> _Make:
+    return lambda original: answer
+
+
+def _patches() -> Iterator[tuple[Any, str, _Make]]:
+    """Yield owner, name and replacement of each function outside the dispatcher."""
+    for name in OLDER:
+        if hasattr(older, name):
+            encode = None if name in IN_PLACE else FUNCTIONS.get(OLDER[name])  # those in place take tensors only
+            of_picture = functools.partial(recorded, encode) if encode else None
+            yield older, name, _guarded(functools.partial(_older, name), of_picture)
+    yield older, "convert_image_dtype", _guarded(_convert_image_dtype, None)
+    yield older, "get_dimensions", _guarded(_always(_META["get_dimensions"]), None)
+    yield older, "get_image_num_channels", _guarded(_always(_META["get_num_channels"]), None)
+    yield older, "get_image_size", _guarded(_always(lambda image: list(image.tape.state.size[::-1])), None)
+    for module in (older, F):
+        yield module, "to_tensor", _guarded(None, _to_tensor)
+        yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor))
+        yield module, "to_pil_image", _guarded(_always(_to_picture), None)
+    yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage))
+    for name, replacement in image_ops().items():
+        yield ImageOps, name, _guarded(None, replacement)
+    for module in (_geometry, _auto_augment):
+        yield module, "_get_fill", _fill_of
+    yield from enhancers()
+    yield _misc.ToDtype, "transform", _dtype_of
+    yield _augment.MixUp, "transform", _mixing("mixup", "lam")
+    yield _augment.CutMix, "transform", _mixing("cutmix", "box")
+
+
+def _guarded(of_tensor: _Make | None, of_picture: _Make | None) -> _Make:
+    """Return what replaces a function by the other functions for recording images; None: it handles them itself."""
+
+    def make(original: _Function) -> _Function:
+        functions: dict[type, _Function] = {}
+        if of_tensor is not None:
+            functions.update(dict.fromkeys((*TENSORS, RecordingStack), of_tensor(original)))
+        if of_picture is not None:
+            functions[RecordingPicture] = of_picture(original)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if session.twins is not None:
+                return session.twins.through(original, call, args, kwargs)
+            instead = functions.get(type(args[0])) if args else None
+            return (instead if instead is not None and session.active else original)(*args, **kwargs)
+
+        return call
+
+    return make
+
+
+def _stood_for(image: Any) -> Any:
+    return getattr(image, "stands_for", image)
+
+
+def _fill_of(original: _Function) -> _Function:
+    """Look up fill values by the type that a recording image stands for; they are keyed by image type."""
+    return lambda fills, image_type: original(fills, _stood_for(image_type))
+
+
+def _dtype_of(original: _Function) -> _Function:
+    """Look up the dtype of a ``ToDtype`` with a dtype per image type by the type that a recording image stands for."""
+
+    @functools.wraps(original)
+    def transform(self: Any, image: Any, params: Any) -> Any:
+        if not session.active or not is_recording(image) or not isinstance(self.dtype, dict):
+            return original(self, image, params)
+        if image.stands_for not in self.dtype and "others" not in self.dtype:
+            raise NotRecordable(f"ToDtype knows no dtype for {image.stands_for.__name__}")
+        dtype = self.dtype.get(image.stands_for, self.dtype.get("others"))
+        return image if dtype is None else self._call_kernel(F.to_dtype, image, dtype=dtype, scale=self.scale)
+
+    return transform
+
+
+def _mixing(how: str, value: str) -> _Make:
+    """Record MixUp or CutMix on a batch of recording images. Labels are mixed as before."""
+
+    def make(original: _Function) -> _Function:
+        @functools.wraps(original)
+        def transform(self: Any, batch: Any, params: Any) -> Any:
+            if session.twins is not None:
+                return session.twins.through(original, transform, (self, batch, params), {})
+            if not session.active or not isinstance(batch, RecordingStack):
+                return original(self, batch, params)
+            self._check_image_or_video(batch, batch_size=params["batch_size"])
+            return batch.mixed(how, params[value])
+
+        return transform
+
+    return make
+
+
+def _twin_patches() -> Iterator[_Patch]:
+    """Yield the replacements of what records by itself on recording images, but must be told of calls on real ones."""
+    for name in METHODS:
+        yield _Patch(PIL.Image.Image, name, functools.partial(_with_twin, name))
+    for functional, kernels in dispatch._KERNEL_REGISTRY.items():
+        if functional.__name__ in ENCODERS or functional.__name__ in SEVERAL:
+            for cls in kernels.keys() & _REAL:
+                yield _Kernel(kernels, cls, functional)
+
+
+_REAL = {Tensor, tv_tensors.Image, tv_tensors.Mask, PIL.Image.Image}
+
+
+def _with_twin(name: str, original: _Function) -> _Function:
+    def record(twin: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(twin, name)(*args, **kwargs)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        twins = session.twins
+        return original(*args, **kwargs) if twins is None else twins.through(original, record, args, kwargs)
+
+    return call
+
+
+class _Patch:
+    """Replacement of a library's function, made when that function is first seen in its place."""
+
+    def __init__(self, owner: Any, name: Any, make: _Make) -> None:
+        self._owner, self._name, self._make = owner, name, make
+        self._table = vars(owner)
+        self._original: _Function | None = None
+        self._replacement: _Function | None = None
+
+    def install(self) -> None:
+        """Replace the library's own function; leave anybody else's."""
+        now = self._table.get(self._name)
+        if self._original is None and is_native(now, self._owner):
+            self._original, self._replacement = now, self._make(now)
+        if self._original is not None and now is self._original:
+            self._put(self._replacement)
+
+    def remove(self) -> None:
+        if self._original is not None and self._table.get(self._name) is self._replacement:
+            self._put(self._original)
+
+    def _put(self, function: Any) -> None:
+        setattr(self._owner, self._name, function)
+
+
+class _Kernel(_Patch):
+    """Replacement of the kernel for real images of one type in torchvision's dispatcher."""
+
+    def __init__(self, kernels: Any, cls: type, functional: _Function) -> None:
+        super().__init__(F, cls, functools.partial(self._with_twin, functional))
+        self._table = kernels
+
+    def _put(self, function: Any) -> None:
+        self._table[self._name] = function
+
+    @staticmethod
+    def _with_twin(functional: _Function, kernel: _Function) -> _Function:
+        @functools.wraps(kernel)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            twins = session.twins
+            return kernel(*args, **kwargs) if twins is None else twins.through(kernel, functional, args, kwargs)
+
+        return call
+
+
+class _Patches:
+    """Several replacements. They are in place while any thread records."""
+
+    def __init__(self, patches: Iterable[_Patch]) -> None:
+        self._all = list(patches)
+        self._recordings = 0
+
+    def begin(self) -> None:
+        with SWAPPING:
+            self._recordings += 1
+            for patch in self._all:
+                patch.install()
+
+    def end(self) -> None:
+        with SWAPPING:
+            self._recordings -= 1
+            if not self._recordings:
+                for patch in self._all:
+                    patch.remove()
+
+
+_PATCHES = _Patches(_Patch(*patch) for patch in _patches())
+_TWIN_PATCHES = _Patches(_twin_patches())
+
+
+@contextmanager
+def recording(refused: frozenset[str] = frozenset(), copies: bool = False, twins: Any = None) -> Iterator[None]:
+    """Make the functions of torchvision and Pillow record calls on recording images inside the context.
+
+    This holds for the calling thread. Recordings can be nested.
+
+    Args:
+        refused: names of functions that are not recorded.
+        copies: whether to copy each image, for a dataset that overwrites it.
+        twins: if given, user code gets real images, and the calls are recorded with these images' twins.
+    """
+    register()
+    patches = [_PATCHES] if twins is None else [_PATCHES, _TWIN_PATCHES]
+    with live("functions of torchvision and Pillow"), session.begun(refused, copies, twins), twins or nullcontext():
+        for one in patches:
+            one.begin()
+        try:
+            yield
+        finally:
+            for one in patches:
+                one.end()

@@ -1,0 +1,394 @@
+"""Provide recording images, which pass through the user's own transforms in place of pixels and record the calls.
+
+A recording image has a shape and a dtype, but no pixels. torchvision's dispatcher and the user's ``isinstance`` accept
+it as the type that it stands for: a tensor, a ``tv_tensors.Image``, a ``tv_tensors.Mask`` or a Pillow image
+(:mod:`.pictures`). A functional call on it is recorded with the parameters that the user's own code drew. Any other
+operation that needs pixels raises :class:`NotRecordable`. Outside a recording, a recording image that user code has
+kept behaves as the real image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import PIL.Image
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torchvision import tv_tensors
+from torchvision.transforms.v2 import functional as F
+
+from ..decode.undecoded_pictures import UndecodedFile
+from ..decode.undecoded_tensors import UndecodedImage, UndecodedTensor, decoded
+from ..layout import copied
+from ..ops.batched import mixing
+from ..ops.encoders import ENCODERS, SEVERAL
+from ..ops.op import NotRecordable, State, state_of
+from ..ops.picture_ops import BANDS
+from .pictures import RecordingPicture
+from .tape import Call, Tape, session
+
+_EMPTY = torch.empty(0, device="meta")
+_subclass = torch.Tensor._make_subclass
+
+
+class _Unreadable:
+    """Base class of recording images except pictures.
+
+    Attributes:
+        tape: the calls so far.
+        stands_for: the type of the real image.
+        dimensions: possible numbers of dimensions.
+        mixes: see :class:`RecordingStack`.
+    """
+
+    tape: Tape
+    stands_for: ClassVar[type]
+    dimensions: ClassVar[tuple[int, ...]] = (3,)
+    mixes: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, tape: Tape) -> Any:
+        image = blank(cls)
+        image.tape = tape
+        return image
+
+    @classmethod
+    def wrap(cls, image: Any, like: Any, **kwargs: Any) -> Any:
+        """Convert ``image`` to this type, as torchvision does with the result of an op."""
+        return cls._retyped(image)
+
+    def as_subclass(self, cls: type) -> Any:
+        return retyped(self, cls)
+
+    @classmethod
+    def _retyped(cls, image: Any) -> Any:
+        if not isinstance(image, TENSORS) or cls not in TENSORS:
+            raise NotRecordable("an image is given another type")
+        state = image.tape.state._replace(mask=cls is RecordingMask)
+        return cls.of(image.tape.then([], itself, state=state))
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self.tape.state.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tape.state.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.tape.state.shape)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def numel(self) -> int:
+        return math.prod(self.tape.state.shape)
+
+    def __len__(self) -> int:
+        return self.tape.state.shape[0]
+
+    def is_floating_point(self) -> bool:
+        return bool(self.dtype.is_floating_point)
+
+    def detach(self) -> Any:
+        return self
+
+    def contiguous(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a plain tensor, as most methods of torchvision's types do."""
+        if not isinstance(self, RecordingStack):
+            state = self.tape.state._replace(mask=False)
+            return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state))
+        if args or kwargs:
+            raise NotRecordable("a batch is given another layout")
+        return self
+
+    def cpu(self, *_: Any, **__: Any) -> Any:
+        return self if isinstance(self, RecordingStack) else self.as_subclass(Tensor)
+
+    def float(self) -> Any:
+        return self.cpu().to(torch.float32)
+
+    def pixels(self) -> Tensor:
+        """Return the real image, for code that kept a recording image beyond the recording."""
+        with session.idle():
+            image: Tensor = self.tape.pixels()
+            return image
+
+    def settled(self) -> Tensor:
+        """Return the real image, which this one stands for from now on even if it is written into."""
+        image = real(self)
+        state = self.tape.state._replace(strided=not image.is_contiguous())
+        self.tape = Tape(image, state)
+        self.tape.settled = True
+        return image
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        if not session.active:
+            return self.pixels().to(*args, **kwargs)
+        dtype = kwargs.pop("dtype", args[0] if args and isinstance(args[0], torch.dtype) else None)
+        if kwargs or len(args) > 1 or dtype is None or isinstance(self, RecordingStack):
+            error = NotRecordable("an image is moved before the loader hands it over")
+            if isinstance(self, RecordingStack):
+                raise error
+            session.settles(error)
+            return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
+        return record(self, "to_dtype", F.to_dtype, (dtype,), {})
+
+    def __repr__(self, **_: Any) -> str:
+        return f"{type(self).__name__}({list(self.tape.state.shape)}, {self.tape.state.dtype})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not session.active:
+            return itself, (self.pixels(),)
+        raise NotRecordable("an image is pickled or copied before its batch is complete")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not session.active:
+            args, kwargs = tree_map_only(_Unreadable, lambda image: image.pixels(), (args, kwargs or {}))
+            return func(*args, **kwargs)
+        try:
+            answer = _ANSWERS.get(func)
+            if answer is None:
+                raise NotRecordable(f"{_name(func)} would need the pixels of an image")
+            return answer(*args, **kwargs or {})
+        except NotRecordable as error:
+            if any(isinstance(part, RecordingStack) for part in tree_leaves((args, kwargs))):
+                raise
+            session.settles(error)
+        args, kwargs = tree_map_only(_Unreadable, lambda image: image.settled(), (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+class RecordingTensor(_Unreadable, torch.Tensor):  # type: ignore[misc]
+    stands_for = torch.Tensor
+
+
+class RecordingImage(_Unreadable, tv_tensors.Image):  # type: ignore[misc]
+    stands_for = tv_tensors.Image
+
+
+class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
+    stands_for = tv_tensors.Mask
+    dimensions = (2, 3)
+
+
+class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
+    """Result of ``torch.stack`` on recording images or such stacks: a batch, or the crops of one image.
+
+    ``mixes`` holds the functions of :mod:`pipediag.replay.ops.batched.mixing` applied since, with their weight or box.
+    """
+
+    stands_for = torch.Tensor
+    parts: list[Any]
+
+    @staticmethod
+    def made_of(parts: list[Any]) -> RecordingStack:
+        shape, dtype, *_ = parts[0].tape.state
+        for part in parts:
+            if not isinstance(part, _Unreadable):
+                raise NotRecordable("images are stacked with something that is no recorded image")
+            state = part.tape.state
+            if state.shape != shape:
+                raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} and {state.shape}")
+            if state.dtype != dtype:
+                raise NotRecordable(f"images of dtype {dtype} and {state.dtype} are stacked")
+            if part.mixes:
+                raise NotRecordable("mixed batches are stacked")
+        return RecordingStack._with(parts, (len(parts), *shape), dtype, ())
+
+    def pixels(self) -> Tensor:
+        stacked = torch.stack([part.pixels().as_subclass(Tensor) for part in self.parts])
+        for how, value in self.mixes:
+            stacked = getattr(mixing, how)(stacked, value)
+        return stacked
+
+    @staticmethod
+    def _with(parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any) -> RecordingStack:
+        stack: RecordingStack = RecordingStack.of(Tape(None, State(shape, dtype)))
+        stack.parts, stack.mixes = parts, mixes
+        return stack
+
+    def mixed(self, how: str, value: Any) -> RecordingStack:
+        """Return the batch after one more mix."""
+        return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
+
+
+#: Readable names for operations that users write as syntax.
+_SPOKEN = {"__getitem__": "indexing", "__setitem__": "writing by an index"}
+
+
+def _name(func: Any) -> str:
+    owner = getattr(getattr(func, "__self__", None), "__name__", "")  # the getter of a property
+    name = str(owner or getattr(func, "__name__", func))
+    return _SPOKEN.get(name, name)
+
+
+def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
+    parts = list(tensors)
+    if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
+        raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
+    return RecordingStack.made_of(parts)
+
+
+def _written(image: Any, index: Any, value: Any) -> None:
+    """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
+    shape, dtype, _, mask, *_ = image.tape.state
+    box = None if mask else _box(index, shape)  # torchvision erases no masks
+    value = value.clone() if isinstance(value, Tensor) else value
+    if isinstance(value, (int, float)):
+        value = torch.full((1, 1, 1), value, dtype=dtype)
+    if box is None or not isinstance(value, Tensor) or not _fits(value, shape[0], box[2:], dtype):
+        raise NotRecordable(f"{_SPOKEN['__setitem__']} would need the pixels of an image")
+    record(image, "erase", F.erase, (*box, value, True), {})
+
+
+def _box(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """Return the box (top, left, height, width) that an index selects in all channels, or None."""
+    if not isinstance(index, tuple) or len(index) != 3 or not all(isinstance(part, slice) for part in index):
+        return None
+    channels, rows, columns = (range(*part.indices(side)) for part, side in zip(index, shape, strict=True))
+    if len(channels) != shape[0] or {channels.step, rows.step, columns.step} != {1} or not (rows and columns):
+        return None
+    return rows.start, columns.start, len(rows), len(columns)
+
+
+def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Return whether an op can carry the value: one for each channel, or float32 pixels of the whole box."""
+    alike = value.dtype == dtype and value.is_cpu and not value.requires_grad
+    each_pixel = value.shape == (channels, *box) and dtype in (torch.float32, torch.uint8)
+    return alike and (each_pixel or tuple(value.shape) in ((1, 1, 1), (channels, 1, 1)))
+
+
+_ANSWERS: dict[Any, Callable[..., Any]] = {
+    torch.stack: _stacked,
+    torch.Tensor.__setitem__: _written,
+    torch.is_tensor: lambda image: True,
+    torch.is_floating_point: lambda image: image.dtype.is_floating_point,
+    torch.numel: lambda image: image.numel(),
+    torch.Tensor.requires_grad.__get__: lambda image, *_: False,
+    torch.Tensor.is_cuda.__get__: lambda image, *_: False,
+    torch.Tensor.is_sparse.__get__: lambda image, *_: False,
+    torch.Tensor.layout.__get__: lambda image, *_: torch.strided,
+}
+
+TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
+
+
+def itself(image: Any) -> Any:
+    """Return the image: recorded in place of a call that changes only the type."""
+    return image
+
+
+def retyped(image: Any, cls: type) -> Any:
+    """Return a recording image that stands for the same pixels in a tensor of type ``cls``."""
+    return _STANDING_FOR.get(cls, RecordingStack)._retyped(image)
+
+
+def is_recording(value: Any) -> bool:
+    return isinstance(value, (_Unreadable, RecordingPicture))
+
+
+def real(image: Any) -> Any:
+    """Return the real image for a recording image, of the type that it stands for."""
+    with session.idle():
+        pixels = decoded(image.pixels() if isinstance(image, _Unreadable) else image.tape.pixels())
+    alike = not isinstance(image, _Unreadable) or type(pixels) is image.stands_for
+    return pixels if alike else pixels.as_subclass(image.stands_for)
+
+
+def stand_in(value: Any) -> Any:
+    """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` too, or a Pillow image; otherwise None."""
+    if isinstance(value, PIL.Image.Image):
+        if value.mode not in BANDS:
+            return None
+        value = value.without_file if isinstance(value, UndecodedFile) else _seen(value, value.copy)
+        shape = (BANDS[value.mode], value.height, value.width)
+        session.stood += 1
+        return RecordingPicture.of(Tape(value, State(shape, torch.uint8)))
+    cls = _STANDING_FOR.get(type(value))
+    if cls is None or value.requires_grad or not value.is_cpu:
+        return None
+    shape = tuple(value.shape)
+    if len(shape) not in cls.dimensions or 0 in shape:
+        return None
+    state = state_of((shape, value.dtype, cls is RecordingMask, not value.is_contiguous(), True))
+    session.stood += 1
+    twin = value.clone if isinstance(value, UndecodedTensor) else partial(copied, value)
+    return cls.of(Tape(_seen(value, twin), state))
+
+
+_STANDING_FOR: dict[type, type[_Unreadable]] = {
+    **{cls.stands_for: cls for cls in TENSORS},
+    UndecodedTensor: RecordingTensor,
+    UndecodedImage: RecordingImage,
+}
+
+
+def _seen(value: Any, copied: Callable[[], Any]) -> Any:
+    """Return the source for the tape: the value, or a copy if the dataset overwrites it."""
+    if session.seen is not None:
+        session.seen.append((value, copied()))
+    return copied() if session.copies else value
+
+
+def blank(cls: type) -> Any:
+    """Return a recording image without a tape, which can only be passed on."""
+    return _subclass(cls, _EMPTY)
+
+
+def record(
+    image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
+) -> Any:
+    """Return the image after a functional call, and write the call to its tape.
+
+    Where a sample is trained on, a call that cannot be recorded runs on the pixels.
+    """
+    try:
+        return _recorded(image, name, fn, args, kwargs, fixed)
+    except NotRecordable as error:
+        if isinstance(image, RecordingStack):
+            raise
+        session.settles(error)
+    return fn(image.settled(), *args, **kwargs)
+
+
+def _recorded(
+    image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool
+) -> Any:
+    if session.dictation is not None:
+        session.dictation.append((name, Call(fn, args, kwargs)))
+        return image
+    tape = image.tape
+    several = SEVERAL.get(name)
+    if several is not None:
+        parts = several(tape.state, *args, **kwargs)
+        return tuple(image.of(tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
+    drawn_from = torch.get_rng_state() if name == "gaussian_noise" else None
+    ops = ENCODERS[name](tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
+    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
+    last = args[IN_PLACE[name] :] if name in IN_PLACE else ()
+    if not (kwargs.get("inplace", False) or any(last)):
+        return image.of(after)
+    if isinstance(tape.source, Tensor) and all(op.name in _VIEWS for op in tape.ops):
+        raise NotRecordable("the dataset's own image is written into")
+    image.tape = after
+    return image
+
+
+#: Ops whose result may share memory with their input.
+_VIEWS = frozenset({"crop"})
+#: Functions that may write into the image, and the number of arguments before their ``inplace``.
+IN_PLACE = {"normalize": 2, "erase": 5}

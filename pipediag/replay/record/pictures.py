@@ -1,0 +1,167 @@
+"""Provide recording pictures, which stand for Pillow images as :mod:`pipediag.replay.record.images` does for tensors.
+
+Pillow's own Python code runs on them (``Image.rotate``, most of ``ImageOps``, torchvision's functions for pictures). It
+ends at the methods of :data:`pipediag.replay.ops.picture_ops.METHODS`, which are recorded. So are the functions of
+``ImageOps`` and the enhancers that read pixels themselves; :mod:`pipediag.replay.record.hooks` patches those.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import PIL.Image
+from PIL import ImageEnhance, ImageOps
+from torchvision.transforms import _functional_pil as by_torchvision
+
+from ..ops.op import NotRecordable, Op
+from ..ops.picture_ops import IMAGE_OPS, METHODS, MODES, adjusted
+from .tape import Tape, session
+
+
+class RecordingPicture(PIL.Image.Image):
+    """Recording image that stands for a Pillow image; it has no image core."""
+
+    stands_for = PIL.Image.Image
+    tape: Tape
+
+    @staticmethod
+    def of(tape: Tape) -> RecordingPicture:
+        picture = RecordingPicture.__new__(RecordingPicture)
+        mode = MODES[tape.state.channels]
+        info = dict(getattr(tape.source, "info", {}))
+        picture.__dict__.update(tape=tape, _mode=mode, info=info, _size=tape.state.size[::-1], readonly=0)
+        picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
+        return picture
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _KNOWN:
+            return object.__getattribute__(self, name)
+        if not session.active:
+            with session.idle():
+                return getattr(self.tape.pixels(), name)
+        if name in _ITS_OWN:
+            return object.__getattribute__(self, name)
+        if name in _RECORDED:
+            return functools.partial(_RECORDED[name], self)
+        if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.source, "__dict__", {}):
+            raise AttributeError(name)
+        what = "a numpy array" if name.startswith("__array") else repr(name)
+        session.settles(NotRecordable(f"{what} of a picture would need its pixels"))
+        return getattr(self.settled(), name)
+
+    def settled(self) -> Any:
+        """Return the real picture, which this one stands for from now on even if it is written into."""
+        with session.idle():
+            picture = self.tape.pixels()
+        self.__dict__["tape"] = Tape(picture, self.tape.state)
+        self.tape.settled = True
+        return picture
+
+    def getbands(self) -> tuple[str, ...]:
+        return tuple(PIL.Image.getmodebandnames(self._mode))
+
+    def point(self, lut: Any, mode: str | None = None) -> Any:
+        if isinstance(lut, PIL.Image.ImagePointHandler):
+            return lut.point(self)
+        if callable(lut):  # a table can be pickled
+            lut = [lut(level) for level in range(256)] * self.tape.state.channels
+        return _RECORDED["point"](self, lut, mode)
+
+    def filter(self, filter: Any) -> Any:
+        return _RECORDED["filter"](self, filter() if isinstance(filter, type) else filter)
+
+
+def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that records ``fn``, a function of a picture or a method, by its encoder."""
+
+    def record(picture: RecordingPicture, *args: Any, **kwargs: Any) -> Any:
+        tape = picture.tape
+        try:
+            if tape.settled:  # its pixels may be written into, which nothing here sees
+                raise NotRecordable(session.why)
+            return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), fn, args, kwargs))
+        except NotRecordable as error:
+            session.settles(error)
+        return fn(picture.settled(), *args, **kwargs)
+
+    return record
+
+
+_RECORDED = {name: recorded(encode, getattr(PIL.Image.Image, name)) for name, encode in METHODS.items()}
+
+#: Attributes that need no pixels.
+_KNOWN = frozenset(
+    {"tape", "settled", "stands_for", "_mode", "mode", "_size", "size", "width", "height", "info", "palette"}
+    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format", "getbands"}
+)
+#: Methods whose own code, or Pillow's, ends at recorded methods.
+_ITS_OWN = frozenset({"point", "filter", "rotate"})
+
+#: Pillow's enhancers, and what each adjusts in torchvision's words.
+_ENHANCERS: dict[type, str] = {
+    ImageEnhance.Brightness: "brightness",
+    ImageEnhance.Contrast: "contrast",
+    ImageEnhance.Color: "saturation",
+    ImageEnhance.Sharpness: "sharpness",
+}
+
+
+def image_ops() -> dict[str, Callable[[Any], Callable[..., Any]]]:
+    """Return what makes the functions that record those of ``PIL.ImageOps`` that read or paste pixels, by name."""
+    encoded = {name: functools.partial(recorded, encode) for name, encode in IMAGE_OPS.items()}
+    return encoded | {"pad": lambda original: _pad}
+
+
+def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: Any = (0.5, 0.5)) -> Any:
+    """Record ``ImageOps.pad`` as a resize and a border: it pastes one picture into another."""
+    made = ImageOps.contain(image, size, method)
+    if not isinstance(made, RecordingPicture):
+        raise NotRecordable("a picture is resized to nothing")
+    across, down = size[0] - made.width, size[1] - made.height
+    left, top = (round(free * max(0, min(share, 1))) for free, share in zip((across, down), centering, strict=True))
+    return ImageOps.expand(made, (left, top, across - left, down - top), color)
+
+
+def enhancers() -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    """Yield owner, name and what makes the replacement of each method of the enhancers."""
+    for enhancer in _ENHANCERS:
+        yield enhancer, "__init__", _begun
+    yield ImageEnhance._Enhance, "enhance", _enhanced
+
+
+def _begun(original: Callable[..., None]) -> Callable[..., None]:
+    """Keep only the picture in an enhancer; the image that it is blended with would need pixels."""
+
+    @functools.wraps(original)
+    def begin(self: Any, image: Any) -> None:
+        if session.active and isinstance(image, RecordingPicture):
+            self.image = image
+        else:
+            original(self, image)
+
+    return begin
+
+
+def _enhanced(original: Callable[..., Any]) -> Callable[..., Any]:
+    def record(kind: type, picture: Any, factor: float) -> Any:
+        what = _ENHANCERS.get(kind)
+        if what is None:
+            raise NotRecordable(f"{kind.__name__} is not one of Pillow's own enhancers")
+        adjust = getattr(by_torchvision, f"adjust_{what}")
+        return recorded(functools.partial(adjusted, what), adjust)(picture, factor)
+
+    @functools.wraps(original)
+    def enhance(self: Any, factor: float) -> Any:
+        kind = type(self)
+        if session.twins is not None:
+            plain = functools.partial(original, self)
+            return session.twins.through(
+                lambda picture, factor: plain(factor), functools.partial(record, kind), (self.image, factor), {}
+            )
+        if not session.active or not isinstance(self.image, RecordingPicture):
+            return original(self, factor)
+        return record(kind, self.image, factor)
+
+    return enhance

@@ -1,0 +1,170 @@
+"""Run a transform of the dataset on recording images.
+
+The links of the chain that must stay in the worker run with pixels. Recording images replace their result, and the
+other links, still the user's own objects, draw their parameters on those.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import PIL.Image
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from torchvision import tv_tensors
+
+from ...usercode.links import Link, chains_in, links_of, run
+from ..ops.op import NotRecordable
+from .drawing import Draw, code_of, direct, functionals
+from .images import is_recording, itself, stand_in
+from .tape import session
+
+
+class Recorder:
+    """Replacement for a transform that records its links from index ``start`` on.
+
+    In a thread that records nothing it is the transform itself, and so is a copy of it: user code may keep it.
+
+    ``proven`` holds what makes the functions that record the user's own proven links, by the link's index.
+    """
+
+    def __init__(self, transform: Any, start: int, proven: Mapping[int, Callable[[Link], Draw]] | None = None) -> None:
+        self.transform = transform
+        self.links = links_of(transform)
+        self._chains = [(parts, list(parts())) for parts in chains_in(transform)]
+        self.start = start
+        self._makers: Mapping[int, Callable[[Link], Draw]] = proven or {}
+        self._draws: list[Draw] = []
+        self._code: Any = None  # the code that the draws were made for
+        self._number = 0  # the last recording in which that code was checked
+
+    def _is_current(self) -> bool:
+        """Return whether the chains still hold the links, which the dataset may change from sample to sample."""
+        for parts, kept in self._chains:
+            now = parts()
+            if len(now) != len(kept) or not all(map(operator.is_, now, kept)):
+                return False
+        return True
+
+    def stands_for(self, transform: Any) -> bool:
+        """Return whether it was made for ``transform`` in its current form."""
+        links = links_of(transform)
+        return len(links) == len(self.links) and all(map(operator.is_, links, self.links))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not session.active:
+            return self.transform(*args, **kwargs)
+        if not self._is_current():
+            return stood_in(self.transform(*args, **kwargs))
+        if len(args) == 1 and not kwargs:
+            return self._of_one(args[0])
+        if holds_recording((args, kwargs)):  # called inside another recorded transform
+            return self.transform(*args, **kwargs)
+        if kwargs:  # this transform is no chain, which takes no keyword arguments
+            args, kwargs = stood_in((args, kwargs))
+            session.site = 0
+            return self.transform(*args, **kwargs)
+        value = stood_in(run(self.links[: self.start], args))
+        for site in range(self.start, len(self.links)):
+            session.site = site
+            value = run((self.links[site],), value)
+        return value
+
+    def _of_one(self, value: Any) -> Any:
+        """Run the chain on one image or one sample."""
+        if is_recording(value) or (not isinstance(value, (Tensor, PIL.Image.Image)) and holds_recording(value)):
+            return self.transform(value)
+        (value,) = run(self.links[: self.start], (value,))
+        image = stand_in(value)
+        if image is None:
+            (image,) = stood_in((value,))
+        if not is_recording(image):
+            return self._through(self.links, image)
+        image.tape.open = True
+        return self.of_image(image)
+
+    def of_image(self, image: Any) -> Any:
+        """Run the links from ``start`` on with a recording image."""
+        made = self._through(self._up_to_date(), image)
+        if is_recording(made):
+            made.tape.open = False
+        return made
+
+    def _through(self, links: Sequence[Link], value: Any) -> Any:
+        for site in range(self.start, len(links)):
+            session.site = site
+            value = links[site](value)
+        return value
+
+    def _up_to_date(self) -> list[Draw]:
+        """Return the functions to call for the links, rebuilt if code has changed since the last recording."""
+        if self._number != session.number:
+            self._number = session.number
+            code = (*functionals(), *map(code_of, self.links))
+            if code != self._code:
+                self._code = code
+                self._draws = [self._maker(site)(link) for site, link in enumerate(self.links)]
+        return self._draws
+
+    def _maker(self, site: int) -> Callable[[Link], Draw]:
+        return self._makers.get(site, direct)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "transform":
+            raise AttributeError(name)
+        return getattr(self.transform, name)
+
+    def __reduce__(self) -> Any:
+        return itself, (self.transform,)
+
+
+@contextmanager
+def unhidden() -> Iterator[None]:
+    """Raise at the end of the context if user code inside it has caught a :class:`NotRecordable`.
+
+    Raises:
+        NotRecordable: it has.
+    """
+    before = NotRecordable.raised
+    yield
+    if NotRecordable.raised != before:
+        raise NotRecordable("its own code hides that it needs pixels")
+
+
+def with_pixels(link: Link, image: Any) -> Any:
+    """Return the result of a link that runs here and now on the image's pixels, as an image that records again.
+
+    Raises:
+        NotRecordable: it runs on a real image too.
+    """
+    if session.of_twin:
+        raise NotRecordable("what it reads has changed since it was proven")
+    with session.idle():
+        made = link(image.tape.pixels())
+    return stood_in(made)
+
+
+def stood_in(value: Any) -> Any:
+    """Return the value with recording images in place of the parts that torchvision takes for images and masks.
+
+    These are every Pillow image, ``Image`` and ``Mask``, and the first plain tensor if there is no Pillow image,
+    ``Image`` or ``Video``: the rule of ``torchvision.transforms.v2.Transform``.
+    """
+    parts, spec = tree_flatten(value)
+    explicit = any(isinstance(part, (PIL.Image.Image, tv_tensors.Image, tv_tensors.Video)) for part in parts)
+    for k, part in enumerate(parts):
+        if isinstance(part, Tensor) and not isinstance(part, tv_tensors.TVTensor):
+            if explicit:
+                continue
+            explicit = True
+        image = stand_in(part)
+        if image is not None:
+            parts[k] = image
+    return tree_unflatten(parts, spec)
+
+
+def holds_recording(value: Any) -> bool:
+    return any(is_recording(part) for part in tree_flatten(value)[0])

@@ -1,0 +1,291 @@
+"""Find out on the user's own samples which transforms can be recorded.
+
+The chain of each transform is recorded from its first link on. A link that cannot be recorded stays in the worker, with
+all links before it, and the trial continues after it. A transform that contains others without being a chain is opened
+if it cannot be recorded as a whole.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from ...frames import is_users
+from ...usercode import randomness, tree
+from ...usercode.links import Link, run
+from ...usercode.places import label, short
+from ...usercode.slots import Slot, find_slots, inner_slots
+from ..custom import Shapes
+from ..decode.undecoded import is_undecoded
+from ..ops.op import NotRecordable
+from ..pack.packing import NoneRecorded, pack
+from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
+from .assembling import assembled
+from .fetching import fetched
+from .images import RecordingStack, is_recording
+from .recorder import Recorder, holds_recording, unhidden
+from .tape import Tape, session
+
+_DEPTH = 3  # of transforms that are opened
+_NO_IMAGE = "it gets no image that can be recorded"
+
+
+class Found(NamedTuple):
+    """Result of a trial."""
+
+    plan: Plan
+    own_code: tuple[Place, ...]  # the user's own links that stay only because their effect is unknown
+
+
+class _NoImage(NotRecordable):
+    """Error: no image went in, or none came out."""
+
+
+def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], start: Plan) -> Found:
+    """Try on the samples at ``indices`` which of the dataset's transforms can be recorded.
+
+    ``start`` says what is allowed, and which of the user's own links are proven. An error of the dataset itself is
+    raised unchanged.
+    """
+    trial = _Trial(dataset, start.own)
+    plan = start
+    with randomness.undisturbed():
+        try:
+            with plan.recording():
+                first = trial.all(indices)
+            if trial.writes_again:
+                plan = replace(plan, copies=True)
+            with plan.recording():
+                again = trial.all(indices)  # from the start links that the first pass found
+                trial.look_for_kept(first, again)
+                packed = pack(assembled(collate, again), plan.fuse)
+        except NoneRecorded:
+            plan = replace(plan, reasons=trial.why_none(again))
+        except NotRecordable as error:
+            plan = replace(plan, reasons=(*trial.reasons(), _why(error)))
+        else:
+            if plan.decodes and packed.files is None:
+                plan = replace(plan, decodes=False, undecoded="none reaches the moved transforms undecoded")
+            plan = replace(plan, pieces=trial.pieces(), reasons=trial.reasons())
+    return Found(plan, trial.own_code())
+
+
+def _why(error: NotRecordable) -> str:
+    """Return the error with the line of the user's code, outside of the transforms, that raised it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    if not frames:
+        return str(error)
+    return f"the code after the transforms, {short(frames[-1].filename)}:{frames[-1].lineno}: {error}"
+
+
+def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:
+    """Return the inputs of the link at ``place`` for the samples; None if they or its results are not plain tensors."""
+    path, site = place
+    slot = slot_at(dataset, path)
+    watch = _Watch(slot.get(), site)
+    with slot.replaced(watch), randomness.undisturbed():
+        fetched(dataset, indices)
+    return watch.images if watch.images and watch.alike else None
+
+
+class _Watch(Recorder):
+    """Replacement for a transform that runs it with pixels and keeps the inputs of the link with index ``site``.
+
+    ``alike`` is True while the link takes and gives one plain tensor.
+    """
+
+    def __init__(self, transform: Any, site: int) -> None:
+        super().__init__(transform, 0)
+        self.images: list[Tensor] = []
+        self.alike = True
+        self._site = site
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            self.alike = False
+            return self.transform(*args, **kwargs)
+        for site, link in enumerate(self.links):
+            given = args
+            args = run((link,), args)
+            if site == self._site:
+                tensors = all(type(value) is Tensor for value in (*given, *args))
+                self.alike = self.alike and len(given) == 1 and tensors
+                if self.alike:
+                    self.images.append(given[0].clone())
+        return args if len(args) > 1 else args[0]
+
+
+class _Trial:
+    """Scouts in all slots of a dataset.
+
+    ``writes_again`` is True if the dataset writes into an image after it has given it to its transforms.
+    """
+
+    def __init__(self, dataset: Any, own: Mapping[Place, Shapes]) -> None:
+        self.writes_again = False
+        self._dataset = dataset
+        self._scouts = [(slot, _Scout(slot.get(), (k,), own)) for k, slot in enumerate(find_slots(dataset))]
+
+    def all(self, indices: Sequence[Any]) -> list[Any]:
+        session.seen = []
+        try:
+            with in_slots(self._scouts):
+                samples: list[Any] = fetched(self._dataset, indices)
+            self._look_for_writing(session.seen)
+        finally:
+            session.seen = None
+        return samples
+
+    def look_for_kept(self, samples: Sequence[Any], again: Sequence[Any]) -> None:
+        """Raise if a sample that was requested twice was made only once."""
+        known = {id(tape) for tape in _beginnings(samples)}
+        if any(id(tape) in known for tape in _beginnings(again)):
+            raise NotRecordable("the dataset keeps what its transforms have made")
+
+    def _look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
+        for source, copied in seen:
+            if is_undecoded(source):  # nobody has touched its pixels
+                continue
+            alike = torch.equal(source, copied) if isinstance(source, Tensor) else source == copied
+            self.writes_again = self.writes_again or not alike
+
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple(piece for _, scout in self._scouts for piece in scout.pieces())
+
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(reason for _, scout in self._scouts for reason in scout.reasons()))
+
+    def why_none(self, samples: Sequence[Any]) -> tuple[str, ...]:
+        """Return why a batch of these samples holds no recorded image."""
+        if any(True for _ in _beginnings(samples)):
+            return (*self.reasons(), "the collate function puts no recorded image into the batch")
+        if not self._scouts:
+            return ("no transform was found on the dataset",)
+        called = tuple(dict.fromkeys(scout.why_no_image() for _, scout in self._scouts if scout.called))
+        return self.reasons() or called or ("no transform was found that the dataset calls",)
+
+    def own_code(self) -> tuple[Place, ...]:
+        return tuple(place for _, scout in self._scouts for place in scout.own_code())
+
+
+def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
+    """Yield the original tape of every recorded image."""
+    for leaf in tree.leaves(list(samples)):
+        if isinstance(leaf, RecordingStack):
+            yield from _beginnings(leaf.parts)
+        elif is_recording(leaf):
+            yield leaf.tape.first
+
+
+class _Scout(Recorder):
+    """Recorder that finds the first link from which it can record."""
+
+    def __init__(self, transform: Any, path: Path, own: Mapping[Place, Shapes]) -> None:
+        super().__init__(transform, 0, proven(path, own))
+        self._own = own
+        self._path = path
+        self.called = self._recorded = False
+        self._given: list[Any] = []  # arrays, tensors and Pillow images among the arguments of its last call
+        self._reasons: dict[int, str] = {}
+        self._inner: list[tuple[Slot, _Scout]] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        kept, begun, self.called = randomness.state(), self.start, True
+        self._given = [part for part in tree_leaves((args, kwargs)) if _has_pixels(part)] or self._given
+        while self.start < len(self.links):
+            before = [_state_of(link) for link in self.links]
+            session.site = self.start
+            try:
+                with unhidden():
+                    result = super().__call__(*args, **kwargs)
+                if not holds_recording(result):
+                    raise _NoImage(_NO_IMAGE)
+                self._look_for_changes(before)
+                self._recorded = True
+                return result
+            except Exception as error:
+                # Any error may come from the recording images. If it is the user's own, the run with pixels raises it.
+                randomness.restore(kept)
+                site = max(session.site, self.start)
+                why = "" if isinstance(error, NotRecordable) else f"{type(error).__name__}: "
+                self._reasons.setdefault(site, f"{why}{error}")
+                self.start = (self.start if isinstance(error, _NoImage) else site) + 1
+        if begun < self.start and not self._recorded and all(_NO_IMAGE in why for why in self._reasons.values()):
+            self.start = begun  # this call transformed something other than images
+            self._reasons.clear()
+        return self._inside(*args, **kwargs)
+
+    def _look_for_changes(self, before: list[bytes | None]) -> None:
+        for site in range(self.start, len(self.links)):
+            if before[site] is not None and _state_of(self.links[site]) != before[site]:
+                session.site = site
+                raise NotRecordable("it keeps state from call to call")
+
+    def _inside(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the transform itself, with scouts in its inner slots if it is not a chain."""
+        if self._inner is None:
+            opened = len(self.links) == 1 and len(self._path) < _DEPTH and self.links[0] is self.transform
+            slots = inner_slots(self.transform) if opened else []
+            self._inner = [(slot, _Scout(slot.get(), (*self._path, k), self._own)) for k, slot in enumerate(slots)]
+        with in_slots(self._inner):
+            return self.transform(*args, **kwargs)
+
+    def pieces(self) -> Iterator[Piece]:
+        if self.start < len(self.links) and self._recorded:
+            yield Piece(self._path, self.start, names(self.links))
+            return
+        for _, scout in self._inner or ():
+            yield from scout.pieces()
+
+    def own_code(self) -> Iterator[Place]:
+        """Yield the last link that could not be recorded, if it is the user's own; also of inner transforms."""
+        if self.start - 1 in self._reasons and _is_users(self.links[self.start - 1]):
+            yield self._path, self.start - 1
+        for _, scout in self._inner or ():
+            yield from scout.own_code()
+
+    def reasons(self) -> Iterator[str]:
+        for site, reason in sorted(self._reasons.items()):
+            yield f"{label(self.links[site])}: {reason}"
+        unknown = self._given and not self._reasons and not self._recorded and not self._inner
+        if unknown and _is_users(self.transform):
+            yield self.why_no_image()
+        for _, scout in self._inner or ():
+            yield from scout.reasons()
+
+    def why_no_image(self) -> str:
+        """Return why a transform was never recorded, from the arguments of its last call."""
+        if any(isinstance(part, np.ndarray) for part in self._given):
+            why = "it gets numpy arrays, and only tensors and Pillow images can be recorded"
+        else:
+            why = _NO_IMAGE if self._given else "it was not called with an image"
+        return f"{label(self.transform)}: {why}"
+
+
+def _has_pixels(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray, PIL.Image.Image))
+
+
+def _is_users(link: Link) -> bool:
+    module = getattr(link if isinstance(link, types.FunctionType) else type(link), "__module__", "") or ""
+    return module.split(".")[0] not in ("torchvision", "torch", "builtins")
+
+
+def _state_of(link: Link) -> bytes | None:
+    """Return the pickled attributes of a user's object, to see whether a call changes them; None if impossible."""
+    if not _is_users(link) or isinstance(link, types.FunctionType):
+        return None
+    try:
+        return pickle.dumps(vars(link))
+    except Exception:
+        return None

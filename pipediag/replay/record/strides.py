@@ -1,0 +1,104 @@
+"""Find the strides that an image has without the remedy.
+
+Stacked images are contiguous. An image that a sample or a list holds by itself keeps what the user's transforms gave
+it: the layout of Pillow's pixels, channels last, or the view that a crop is. The recorded calls are made once more on
+a tensor without memory, whose strides torch computes as for real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..layout import Strides, is_dense
+from ..ops.op import EACH_PIXEL, Op, Shape
+from .tape import Call, Tape, session
+
+
+def strides_of(tape: Tape) -> Strides:
+    """Return the strides of the tensor that the calls of a tape make."""
+    source = tape.source
+    image = _without_memory(source) if isinstance(source, Tensor) else None
+    shape: Shape = (len(source.getbands()), *tape.source_size) if image is None else ()
+    ops, done = tape.ops, 0
+    with session.idle():
+        for call in tape.calls:
+            mine = ops[done : done + call.ops]
+            done += call.ops
+            if image is not None:
+                image = _called(call, mine, image)
+            elif call.name in _OF_PICTURES:
+                image = _OF_PICTURES[call.name](shape)
+            elif mine:
+                shape = mine[-1].shape
+    assert image is not None
+    return tuple(image.stride())
+
+
+def _of_to_tensor(shape: Shape) -> Tensor:
+    picture = _of_pil_to_tensor(shape).contiguous()
+    return torch.empty_strided(shape, picture.stride(), dtype=torch.get_default_dtype(), device="meta")
+
+
+def _of_pil_to_tensor(shape: Shape) -> Tensor:
+    channels, height, width = shape
+    return torch.empty((height, width, channels), dtype=torch.uint8, device="meta").permute(2, 0, 1)
+
+
+#: What torchvision's functions make of a picture, by their names.
+_OF_PICTURES: dict[str, Callable[[Shape], Tensor]] = {
+    "to_tensor": _of_to_tensor,
+    "pil_to_tensor": _of_pil_to_tensor,
+    "to_image": _of_pil_to_tensor,
+}
+#: Ops that keep the shape, after which the layout depends only on the order of the dimensions before.
+_BY_ORDER = EACH_PIXEL | {"adjust_contrast", "autocontrast", "equalize"}
+#: Functions whose strides differ without memory.
+_ONLY_REAL = frozenset({"permute_channels"})
+
+
+def _called(call: Call, ops: Sequence[Op], image: Tensor) -> Tensor:
+    """Return an image without memory like the result of a call."""
+    if not ops or 1 in image.shape or not is_dense(image) or any(op.name not in _BY_ORDER for op in ops):
+        return _run(call, image)
+    order = _outermost_first(image.stride())
+    kinds = (*[op.kind for op in ops], image.shape[0], image.dtype, order)
+    if kinds not in _KNOWN:
+        _KNOWN[kinds] = tuple(_run(call, _in_order((image.shape[0], 5, 7), image.dtype, order)).stride())
+    strides = _KNOWN[kinds]
+    made = _in_order(ops[-1].shape, ops[-1].dtype, _outermost_first(strides))
+    small = _in_order((ops[-1].shape[0], 5, 7), ops[-1].dtype, _outermost_first(strides))
+    return made if tuple(small.stride()) == strides else _run(call, image)
+
+
+_KNOWN: dict[Any, Strides] = {}
+
+
+def _outermost_first(strides: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
+
+
+def _in_order(shape: Shape, dtype: torch.dtype, order: Sequence[int]) -> Tensor:
+    """Return a dense image without memory whose dimensions lie in this order, the outermost first."""
+    dense = torch.empty([shape[dim] for dim in order], dtype=dtype, device="meta")
+    return dense.permute([order.index(dim) for dim in range(len(order))])
+
+
+def _run(call: Call, image: Tensor) -> Tensor:
+    """Make a call on an image without memory, or on zeros if that fails."""
+    made: Any = None
+    if call.name not in _ONLY_REAL and 1 not in image.shape:  # torch may give a dimension of size 1 another stride
+        try:
+            made = call(image)
+        except Exception:  # it reads pixels
+            pass
+    if made is None:
+        made = call(torch.empty_strided(image.shape, image.stride(), dtype=image.dtype).zero_())
+    return _without_memory(made)
+
+
+def _without_memory(image: Tensor) -> Tensor:
+    return torch.empty_strided(image.shape, image.stride(), dtype=image.dtype, device="meta")

@@ -1,0 +1,216 @@
+"""Record the functional calls of one sample on an image without pixels, and the ops that replay them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...usercode.places import label
+from ..layout import copied
+from ..ops.op import NotRecordable, Op, State, Track, state_of
+
+
+class Call(NamedTuple):
+    """Functional call with its arguments, which can run again on real pixels."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    part: int | None = None  # index in a result that is a tuple
+    drawn_from: Tensor | None = None  # state of torch's generator before the call, if it draws
+    ops: int = 0  # number of ops that replay it
+    site: int = 0  # index of the link of the user's chain that made it
+
+    @property
+    def name(self) -> str:
+        return label(self.fn)
+
+    def __call__(self, image: Any) -> Any:
+        with torch.random.fork_rng(devices=(), enabled=self.drawn_from is not None):
+            if self.drawn_from is not None:
+                torch.set_rng_state(self.drawn_from)
+            # The original is still needed, even if the call writes into its input.
+            image = copied(image) if isinstance(image, Tensor) else image
+            result = self.fn(image, *self.args, **self.kwargs)
+        return result if self.part is None else result[self.part]
+
+
+class Tape:
+    """Record of a recording image: its source, the calls on it so far, and its state after them.
+
+    Attributes:
+        source: the original image; None for a stack of images.
+        source_size: its height and width.
+        state: the shape and dtype after all calls.
+        settled: True if the source is what an earlier tape's calls gave, because code needed the pixels.
+        open: True while only the running chain references the image: the chain may then write on this tape. Any other
+            call writes on a copy.
+    """
+
+    __slots__ = ("_calls", "_first", "_ops", "_sites", "_version", "open", "settled", "source", "source_size", "state")
+
+    def __init__(self, source: Any, state: State) -> None:
+        self.source = source
+        self.source_size = state.size
+        self.state = state
+        self.open = self.settled = False
+        self._version = 0  # of the source before the first call, if it is settled
+        self._first: Tape | None = None
+        self._ops: list[Op] = []
+        self._sites: list[int] = []  # one for each op
+        self._calls: list[tuple[Callable[[Any], Call], Any, int, int]] = []
+
+    def copy(self) -> Tape:
+        again = Tape.__new__(Tape)
+        again.source, again.source_size, again.state, again.open = self.source, self.source_size, self.state, False
+        again.settled, again._version = self.settled, self._version
+        again._first = self._first or self
+        again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
+        return again
+
+    def then(
+        self,
+        ops: list[Op],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        part: int | None = None,
+        drawn_from: Tensor | None = None,
+        state: State | None = None,
+    ) -> Tape:
+        """Return a copy with one more call. ``state`` replaces the image's if the call changes its type.
+
+        Raises:
+            NotRecordable: the function is refused.
+        """
+        if session.refused and ops and label(fn) in session.refused:
+            raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
+        after = self.copy()
+        if state is not None:
+            after.state = state
+        after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0, 0))
+        return after
+
+    def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
+        """Append one call and its ops; ``call(drawn)`` returns the call when it is needed."""
+        if self.settled and not self._calls:
+            self._version = getattr(self.source, "_version", 0)
+        self._calls.append((call, drawn, len(ops), session.site))
+        for op in ops:
+            self._ops.append(op)
+            self._sites.append(session.site)
+            state, shape, dtype = self.state, op.shape, op.kind.dtype
+            if shape != state.shape or dtype is not state.dtype:
+                self.state = state_of((shape, dtype, state.mask, state.strided, True))
+
+    def track(self) -> Track:
+        return tuple(self._ops), tuple(self._sites)
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return tuple(self._ops)
+
+    @property
+    def calls(self) -> list[Call]:
+        return [call(drawn)._replace(ops=ops, site=site) for call, drawn, ops, site in self._calls]
+
+    def pixels(self) -> Any:
+        """Return the real image: run all calls on the source."""
+        image = self.source
+        for call in self.calls:
+            image = call(image)
+        return image
+
+    def check(self) -> None:
+        """Raise NotRecordable if code that has the pixels wrote into them after the first call."""
+        if self.settled and self._calls and getattr(self.source, "_version", 0) != self._version:
+            raise NotRecordable("an image is written into after a call on it")
+
+    @property
+    def first(self) -> Tape:
+        """The original of which this tape is a copy; the tape itself if it is no copy."""
+        return self._first or self
+
+
+class _Session(threading.local):
+    """State of the recording in this thread. A thread without one has the values below."""
+
+    active = False  # True during a recording
+    site = 0  # index of the running link
+    refused: frozenset[str] = frozenset()  # names of functions that are not recorded
+    copies = False  # True if sources are copied, because the dataset overwrites them
+    seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
+    number = 0  # identifies the recording in this process
+    dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
+    twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
+    of_twin = False  # True while a call is recorded that runs on a real image too
+    live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
+    stood = 0  # number of images replaced so far
+    settled = 0  # number of images whose pixels were needed so far
+    why = ""  # what needed the first one of the batch
+
+    @contextmanager
+    def begun(self, refused: frozenset[str], copies: bool, twins: Any = None) -> Iterator[None]:
+        """Record inside the context; afterwards go on with the recording around it, if any."""
+        before = dict(vars(self))
+        self.__dict__.update(active=twins is None, site=0, refused=refused, copies=copies, seen=None, dictation=None)
+        self.twins = twins
+        self.number = next(_NUMBERS)
+        try:
+            yield
+        finally:
+            counted = {name: one for name, one in vars(self).items() if name in _COUNTED}
+            self.__dict__.clear()
+            self.__dict__.update(before | counted)
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Suspend recording inside the context."""
+        before, self.active = self.active, False
+        try:
+            yield
+        finally:
+            self.active = before
+
+    @contextmanager
+    def of_twins(self) -> Iterator[None]:
+        """Record a call on twins inside the context."""
+        before = self.active, self.twins, self.live, self.of_twin
+        self.active, self.twins, self.live, self.of_twin = True, None, False, True
+        try:
+            yield
+        finally:
+            self.active, self.twins, self.live, self.of_twin = before
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Give code inside the context the pixels that it needs, so that the user's code runs once."""
+        before, self.live = self.live, True
+        try:
+            yield
+        finally:
+            self.live = before
+
+    def settles(self, error: NotRecordable) -> None:
+        """Note that pixels are needed, for the reason in ``error``.
+
+        Raises:
+            NotRecordable: ``error``, in a trial.
+        """
+        if not self.live or self.dictation is not None:
+            raise error
+        NotRecordable.raised -= 1  # nothing is hidden
+        self.settled += 1
+        self.why = self.why or str(error)
+
+
+#: What a recording leaves behind.
+_COUNTED = ("stood", "settled", "why")
+_NUMBERS = itertools.count(1)
+session = _Session()

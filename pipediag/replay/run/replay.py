@@ -1,0 +1,158 @@
+"""Replay a packed batch on the device, which gives the batch that the loader would have made.
+
+Nothing here waits for the device: the memory arrives in one copy, the device reads all numbers and indices from it, and
+the worker has already decided the launches. On the CPU the memory is read in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ...streams.handover import moved
+from ...usercode import tree
+from ..layout import laid_out
+from ..ops import kernels
+from ..ops.batched import mixing
+from ..pack.packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+
+
+class Applied(Protocol):
+    """One of the user's own links for a batch, such as :class:`Moved`, its form for the device."""
+
+    @property
+    def apply(self) -> Callable[[Tensor], Tensor]: ...
+
+
+#: The user's own links, by the place that ``custom`` ops name.
+Own = Mapping[Any, Applied]
+
+
+def replay(
+    packed: Packed, device: torch.device, own: Own = MappingProxyType({}), results: Sequence[Tensor] | None = None
+) -> Any:
+    """Return the batch on ``device``: recorded images replayed, everything else copied. It runs on the current stream.
+
+    The batch's tensors share no memory with each other or with ``packed``, whose slot is returned to its ring.
+
+    Args:
+        packed: as it arrived, or with its memory on the device already (:meth:`Packed.on_device`).
+        device: the target device.
+        own: the user's own links in their form for the device, by the place that ``custom`` ops name.
+        results: the results of the launches, if they have run already.
+
+    Raises:
+        UsageError: the batch has been released.
+    """
+    there = packed.on_device(device)
+    ready = results_of(there, there.memory, own) if results is None else results
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, Plain):
+            return _by_itself(value, there.memory)
+        if isinstance(value, Leaf):
+            made = ready[value.number].reshape(value.shape)
+            for how, amount in value.mixes:
+                made = getattr(mixing, how)(made, amount)
+            if value.stride is not None:
+                made = laid_out(made, value.stride)
+            return made if value.wrap is None else value.wrap(made)
+        return moved(value, device)
+
+    batch = tree.map_leaves(there.batch, leaf)
+    there.release()  # on the CPU it still holds its slot
+    return batch
+
+
+def results_of(packed: Packed, memory: Tensor, own: Own = MappingProxyType({})) -> list[Tensor]:
+    """Return the results of the launches for the images in ``memory``, which is the batch's own or has its layout."""
+    return _run(packed, memory, packed.sources, own) if packed.results else []
+
+
+def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
+    """Return a tensor with its own storage, so that kept labels do not keep a batch's images.
+
+    A tensor that fills most of the memory keeps that storage, except on the CPU, where a worker may write to it.
+    """
+    tensor = plain.of(memory)
+    if memory.device.type == "cpu" or 2 * plain.section.nbytes <= memory.numel():
+        return tensor.clone()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor)  # no view: its own version counter
+
+
+def replay_on(packed: Packed, images: Tensor, own: Own = MappingProxyType({})) -> Tensor:
+    """Apply the packed ops to images ``(N, C, H, W)``, or masks ``(N, H, W)``, that are already on their device."""
+    images = images.unsqueeze(1) if images.ndim == 3 else images
+    (result,) = _run(packed, packed.memory.to(images.device, non_blocking=True), [images], own)
+    return result
+
+
+def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | Source], own: Own) -> list[Tensor]:
+    """Run all launches, without gradients and without the loop's autocast."""
+    groups = _Groups(memory, sources, own)
+    with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
+        for launch in packed.launches:
+            groups.run(launch)
+        return [groups.result(result) for result in packed.results]
+
+
+class _Groups:
+    """Images of a batch during its replay, in groups of one shape."""
+
+    def __init__(self, memory: Tensor, sources: Sequence[Tensor | Source], own: Own) -> None:
+        self._memory = memory
+        self._own = own
+        self._nothing = memory[:0]
+        self._sources = len(sources)
+        self._tensors: dict[int, Tensor | Source] = dict(enumerate(sources))  # a source until a launch takes it
+
+    def run(self, launch: Launch) -> None:
+        numbers = self._nothing if launch.numbers is None else launch.numbers.of(self._memory)
+        bulk = self._nothing if launch.bulk is None else launch.bulk.of(self._memory)
+        if launch.name == kernels.RAGGED:
+            self._tensors[launch.group] = kernels.apply_ragged(self._memory, numbers, launch.static)
+            return
+        parts = [self._taken(take) for take in launch.takes]
+        if launch.name == "custom":
+            made = self._own[launch.static[0]].apply(torch.cat(parts))
+        else:
+            made = kernels.apply(launch.name, parts, numbers, launch.static, bulk)
+        if made.data_ptr() == parts[0].data_ptr():  # the kernel's own input, which later launches may overwrite
+            made = made.clone()
+        if not launch.in_place:
+            self._tensors[launch.group] = made
+            return
+        (take,) = launch.takes
+        group = self._group(take.group)
+        if isinstance(take.rows, range):
+            group[take.rows.start : take.rows.stop] = made
+        else:
+            assert take.rows is not None
+            group.index_copy_(0, take.rows.of(self._memory), made)
+
+    def result(self, result: Result) -> Tensor:
+        parts = [self._taken(take) for take in result.takes]
+        made = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if len(parts) == 1 and result.takes[0].group < self._sources:
+            made = made.clone()  # several results may share one unchanged image
+        if result.order is not None:
+            made = made.index_select(0, result.order.of(self._memory))
+        return made.contiguous()
+
+    def _taken(self, take: Selection) -> Tensor:
+        group = self._group(take.group)
+        if take.rows is None:
+            return group
+        if isinstance(take.rows, Section):
+            return group.index_select(0, take.rows.of(self._memory))
+        return group[take.rows.start : take.rows.stop]
+
+    def _group(self, number: int) -> Tensor:
+        group = self._tensors[number]
+        if isinstance(group, Source):
+            group = self._tensors[number] = group.of(self._memory)
+        return group

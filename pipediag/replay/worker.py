@@ -1,0 +1,207 @@
+"""Replace a loader's dataset and collate function so that its workers send packed batches.
+
+A sample may take a branch that no sample took when the plan was made, and that cannot be recorded. Code that needs
+pixels then gets them, from the calls recorded so far, and goes on: the user's code runs once for a sample. The batch is
+made with pixels and sent as :class:`Unrecorded`. Only where an image cannot be given its pixels, or code fails that
+had a recording image, is the batch made again, from the same random state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torch.utils.data import DataLoader
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ..streams.feed import with_settings
+from ..usercode import randomness, tree
+from ..usercode.slots import Slot
+from .certify.executing import executed
+from .decode.undecoded_tensors import decoded
+from .ops.op import NotRecordable
+from .pack.packed_batch import Packed
+from .pack.packing import pack, pack_plain
+from .pack.ring import Ring
+from .plan import Plan
+from .record.assembling import assembled
+from .record.fetching import fetched
+from .record.images import is_recording, real
+from .record.recorder import Recorder, unhidden
+from .record.stacking import stacking
+from .record.tape import session
+from .record.twins import Following
+
+
+@dataclass
+class Unrecorded:
+    """Batch that the worker made with pixels, for the given reason. It is packed if there is a ring."""
+
+    batch: Any
+    reason: str
+
+    def pin_memory(self, device: Any = None) -> Unrecorded:
+        return replace(self, batch=pin_memory(self.batch, device))
+
+
+@dataclass
+class AsIs:
+    """Batch that the worker made as without the remedy."""
+
+    batch: Any
+
+    def pin_memory(self, device: Any = None) -> AsIs:
+        return AsIs(pin_memory(self.batch, device))
+
+
+@dataclass
+class Executed:
+    """Batch that the worker made as without the remedy while it recorded it: see :mod:`pipediag.replay.certify.executing`."""
+
+    batch: Any  # packed if there is a ring
+    evidence: bytes
+
+    def pin_memory(self, device: Any = None) -> Executed:
+        return replace(self, batch=pin_memory(self.batch, device))
+
+
+class AlsoExecuted(NamedTuple):
+    """Request to a worker, in place of indices: make their batch as without the remedy, and record it at once.
+
+    ``compared`` is the number of samples whose calls are compared one by one.
+    """
+
+    indices: Any
+    compared: int
+
+
+class Plainly(NamedTuple):
+    """Request to a worker, in place of indices: make their batch as without the remedy."""
+
+    indices: Any
+
+
+Sent = Packed | Unrecorded | AsIs | Executed
+
+
+class PackedCollate:
+    """Collate function that packs each batch, in a slot of ``ring`` if one is free.
+
+    The tensors that ``default_collate`` would stack are written once, directly where the training process reads them.
+    """
+
+    def __init__(self, collate: Callable[[Any], Any], ring: Ring | None = None) -> None:
+        self._collate = stacking(collate)
+        self._ring = ring
+
+    def __call__(self, samples: Any) -> Packed:
+        return pack_plain(self._collate(samples), self._ring)
+
+    def recorded(self, samples: Any, fuse: bool) -> Packed:
+        """Pack a batch that contains recording images.
+
+        Raises:
+            NotRecordable: as for :func:`pack`.
+        """
+        return pack(assembled(self._collate, samples), fuse, self._ring)
+
+
+def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
+    """Return a copy of a stream's loader for one iterator, whose batches come packed through ``ring``."""
+    return with_settings(loader, collate_fn=PackedCollate(loader.collate_fn, ring), pin_memory=False)
+
+
+class PackingSide:
+    """Worker's half of the remedy: fetches, collates and packs, also under a plan that records nothing."""
+
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
+        self.dataset = dataset
+        self._collate = collate
+        self._ring = ring
+        self._packed = PackedCollate(collate, ring)
+        self._real = collate if ring is None else self._packed
+        self._plan = plan
+        self._stood = 0  # images replaced before the latest sample
+        self._recorders: list[tuple[Slot, Recorder]] | None = None
+
+    def samples(self, indices: Sequence[Any] | Plainly) -> Sent:
+        """Return a batch, already collated."""
+        if isinstance(indices, Plainly):
+            return AsIs(self._collate(fetched(self.dataset, indices.indices)))
+        if isinstance(indices, AlsoExecuted):
+            return self._executed(lambda end: fetched(self.dataset, indices.indices, end=end), indices.compared, True)
+        return self._sent(lambda: fetched(self.dataset, indices, self._begin))
+
+    def sample(self, index: Any) -> Sent:
+        """Return one sample, for a loader without batching."""
+        if isinstance(index, Plainly):
+            return AsIs(self._collate(self.dataset[index.indices]))
+        if isinstance(index, AlsoExecuted):
+            return self._executed(lambda end: self.dataset[index.indices], index.compared, False)
+        return self._sent(lambda: self.dataset[index])
+
+    def _begin(self) -> None:
+        self._stood = session.stood
+
+    def ready(self) -> None:
+        """Do nothing: no preparation is needed."""
+
+    def _sent(self, fetch: Callable[[], Any]) -> Sent:
+        if not self._plan.pieces:
+            return self._packed(fetch())
+        self._begin()
+        kept, settled, samples, began = randomness.state(), session.settled, _NONE, False
+        session.why = ""
+        try:
+            with self._plan.installed(self._up_to_date()):
+                with unhidden(), session.going_on():
+                    began = True
+                    samples = fetch()
+                if session.settled == settled:
+                    kept = randomness.state()
+                    with unhidden():
+                        return self._packed.recorded(samples, self._plan.fuse)
+                reason = f"{NotRecordable.__name__}: {session.why}"
+        except Exception as error:
+            untouched = began and samples is _NONE and session.stood == self._stood
+            if untouched and not isinstance(error, NotRecordable):
+                raise  # the dataset's own
+            reason = f"{type(error).__name__}: {error}"
+        if samples is _NONE:
+            randomness.restore(kept)
+            samples = fetch()
+        elif session.settled == settled:  # the collate function has drawn
+            randomness.restore(kept)
+        return Unrecorded(self._real(tree.map_leaves(samples, _real)), reason)
+
+    def _executed(self, fetch: Callable[[Any], Any], compared: int, batched: bool) -> Sent:
+        kept = randomness.state()
+        try:
+            recorders = self._plan.recorders(self.dataset, Following)
+            made = executed(fetch, self._collate, recorders, self._plan, compared, batched)
+        except NotRecordable as error:  # there are other transforms now, or an undecoded image cannot be written into
+            randomness.restore(kept)
+            return Unrecorded(self._real(fetch(lambda samples: None)), f"{NotRecordable.__name__}: {error}")
+        return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
+
+    def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
+        """Return the recorders, made anew if the dataset has other transforms than for the last batch."""
+        if self._recorders is None or not all(recorder.stands_for(slot.get()) for slot, recorder in self._recorders):
+            self._recorders = self._plan.recorders(self.dataset)
+        return self._recorders
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_recorders": None}  # slots refer to one process's objects
+
+
+_NONE = object()
+
+
+def _real(leaf: Any) -> Any:
+    return real(leaf) if is_recording(leaf) else decoded(leaf)
+
+
+def handed_on(sent: Any) -> Any:
+    """Return the batch unchanged: the collate function for batches that are already collated."""
+    return sent

@@ -1,0 +1,181 @@
+"""Bring packed batches to the device: copy on one stream, replay on another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ..loop.copies import wrap_sampler
+from ..loop.wrappers import InitWorker, StagedDataset
+from ..replay.pack.packed_batch import Packed
+from ..replay.pack.ring import Ring
+from ..replay.plan import Plan
+from ..replay.run.graph_cache import GraphCache
+from ..replay.run.replay import replay
+from ..replay.worker import AlsoExecuted, AsIs, Executed, PackingSide, Plainly, Sent, Unrecorded, handed_on, packing
+from ..usercode import tree
+from .feed import Feed, Orders, with_settings
+from .handover import Ready, moved
+from .labels import labelled
+
+#: Number of a worker's slots for batches that are being copied, in addition to those in transit.
+_HELD = 3
+_CPU = torch.device("cpu")
+
+
+class ToDevice(Feed):
+    """Feed of a loader's batches that runs the moved transforms on the device, if any.
+
+    Batches go from workers to a GPU through a ring of page-locked memory, without torch's pinning thread. One iterator
+    of torch's makes an epoch, with and without the remedy: the orders change what the workers are asked for.
+
+    Attributes:
+        unrecorded: number of batches so far that the workers had to make with pixels.
+        why: the reason for the last of them.
+        evidence: of each batch that was executed too, and is not handed over yet; with the batch.
+    """
+
+    def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
+        super().__init__(loader, device)
+        self.unrecorded = 0
+        self.why = ""
+        self.evidence: list[tuple[Any, bytes]] = []
+        self._loader = loader
+        self._plan = plan
+        self._twin: DataLoader[Any] | None = None
+        self._there: Packed | None = None  # the batch that is arriving, once it is on the device
+        on_gpu = device.type == "cuda"
+        self._copying = torch.cuda.Stream(device) if on_gpu else None
+        self._replaying = torch.cuda.Stream(device) if on_gpu else None
+        self._repeats = GraphCache(device)
+
+    def begin(self) -> Iterator[Sent]:
+        self.evidence.clear()
+        self.orders.stale = any(link.stale() for link in self._plan.moved.values())
+        if self.orders.stale:
+            self.why = "your own code that was moved has changed since it was proven"
+        if self._twin is None or not self.single:  # a ring serves the workers of one iterator
+            self._twin = _sending(self._loader, self._plan, self.device)
+            if not isinstance(self._loader.dataset, IterableDataset):
+                wrap_sampler(self._twin, lambda sampler: _Requests(sampler, self.orders))
+        return iter(self._twin)
+
+    def tune(self) -> None:
+        self._repeats.capture()
+
+    def arrive(self, sent: Sent) -> Ready:
+        ready = self._arrived(sent)
+        if isinstance(sent, Executed):
+            self.evidence.append((ready.batch, sent.evidence))
+        return ready
+
+    def _arrived(self, sent: Sent) -> Ready:
+        self._there = None
+        if isinstance(sent, AsIs) and self.at_home:
+            pins = self._loader.pin_memory and torch.cuda.is_available()
+            return Ready(pin_memory(sent.batch) if pins else sent.batch)  # returns itself if it is pinned already
+        if isinstance(sent, Unrecorded):
+            self.unrecorded += 1
+            self.why = sent.reason
+        batch = _batch_in(sent)
+        if self._copying is None or self._replaying is None:
+            packed = isinstance(batch, Packed)
+            with labelled("replay" if packed else "copy"):
+                return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
+        with labelled("copy"), torch.cuda.stream(self._copying):
+            if not isinstance(batch, Packed):
+                return Ready(moved(batch, self.device), self._copying.record_event())
+            there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
+            copied = self._copying.record_event()
+        self._there = there
+        with labelled("replay"), torch.cuda.stream(self._replaying):
+            self._replaying.wait_event(copied)
+            there.memory.record_stream(self._replaying)
+            made = replay(there, self.device, self._plan.moved, self._repeats.results(there))
+            self._there = None
+            return Ready(made, self._replaying.record_event())
+
+    def recovered(self, sent: Sent, error: Exception) -> Any:
+        """Return a batch that could not be brought to the device: replayed on the CPU."""
+        batch, there = _batch_in(sent), self._there
+        if isinstance(batch, Packed):
+            if there is None:
+                packed = batch.decoded_on_cpu(_CPU)
+            else:  # the slot in which it came may hold another batch by now
+                assert self._copying is not None
+                self._copying.synchronize()
+                packed = replace(there, memory=there.memory.cpu())
+            batch = replay(packed, _CPU, {place: _OnCpu(shapes.fn) for place, shapes in self._plan.own.items()})
+        return batch if self.at_home else moved(batch, self.device)
+
+
+class _OnCpu:
+    """The user's own link for a batch in host memory: sample by sample, as the workers call it."""
+
+    def __init__(self, fn: Any) -> None:
+        self._fn = fn
+
+    def apply(self, images: Tensor) -> Tensor:
+        return torch.stack([self._fn(image) for image in images])
+
+
+class _Requests:
+    """The user's sampler, whose indices are requests for plain batches while the orders say so."""
+
+    def __init__(self, sampler: Any, orders: Orders) -> None:
+        self._sampler = sampler
+        self._orders = orders
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Requested(iter(self._sampler), self._orders)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+class _Requested:
+    """Iterator over an epoch's requests. Unlike a generator, it goes on after an error if the sampler's own does."""
+
+    def __init__(self, indices: Iterator[Any], orders: Orders) -> None:
+        self._indices = indices
+        self._orders = orders
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        indices = next(self._indices)
+        if self._orders.plainly or self._orders.stale:
+            return Plainly(indices)
+        if self._orders.executed:
+            self._orders.executed -= 1
+            return AlsoExecuted(indices, self._orders.compared)
+        return Plainly(indices) if self._orders.held else indices
+
+
+def _batch_in(sent: Sent) -> Any:
+    return sent if isinstance(sent, Packed) else sent.batch
+
+
+def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
+    """Return a copy of the loader whose batches come packed."""
+    ring = None
+    if loader.num_workers and device.type == "cuda":
+        slots = (loader.prefetch_factor or 2) + _HELD
+        ring = Ring(loader.num_workers, slots, device, varying=bool(plan.pieces))  # recorded ops vary in length
+        if isinstance(loader.dataset, IterableDataset):
+            return packing(loader, ring)
+    packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)
+    return with_settings(
+        loader,
+        dataset=StagedDataset(packing_side),
+        collate_fn=handed_on,
+        worker_init_fn=InitWorker(packing_side, loader.worker_init_fn),
+        pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
+    )

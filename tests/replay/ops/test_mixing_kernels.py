@@ -1,0 +1,162 @@
+"""Mixing the samples of a batch, and erasing boxes of them, against torchvision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as tv
+
+from pipediag.replay.ops.batched import erasing, mixing
+
+from ..batches import FLOATS, property_settings
+from ..waiting import synchronising_forbidden
+
+property_test = property_settings(30)
+
+
+@st.composite
+def images(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = FLOATS) -> Tensor:
+    shape = (draw(st.integers(1, 4)), draw(st.sampled_from([1, 3])), *draw(st.tuples(*[st.integers(1, 20)] * 2)))
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
+    dtype = draw(st.sampled_from(dtypes))
+    layout = draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
+    return (x * 255 if dtype == torch.uint8 else x).to(dtype).contiguous(memory_format=layout)
+
+
+@st.composite
+def intervals(draw: st.DrawFn, size: int) -> tuple[int, int]:
+    """Begin and length of a part of ``size`` positions."""
+    length = draw(st.integers(0, size))
+    return draw(st.integers(0, size - length)), length
+
+
+def mixed_by(transform: Any, x: Tensor, **drawn: Any) -> Tensor:
+    """Return the images after a transform of torchvision that draws ``drawn``."""
+    transform.make_params = lambda _: drawn
+    result: Tensor = transform(x, torch.zeros(len(x), dtype=torch.int64))[0]
+    return result
+
+
+# ---- MixUp and CutMix
+
+
+@given(x=images(), lam=st.floats(0, 1))
+@property_test
+def test_mixup(device: torch.device, x: Tensor, lam: float) -> None:
+    expected = mixed_by(v2.MixUp(num_classes=2), x, lam=lam)
+    result = mixing.mixup(x.to(device), lam).cpu()
+    assert result.dtype == expected.dtype
+    assert torch.equal(result, expected)
+
+
+@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)))
+@property_test
+def test_cutmix(device: torch.device, data: st.DataObject, x: Tensor) -> None:
+    left, width = data.draw(intervals(x.shape[-1]))
+    top, height = data.draw(intervals(x.shape[-2]))
+    box = (left, top, left + width, top + height)
+    lam = 1.0 - width * height / (x.shape[-1] * x.shape[-2])
+    expected = mixed_by(v2.CutMix(num_classes=2), x, box=box, lam_adjusted=lam)
+    given_images = x.to(device)
+    assert torch.equal(mixing.cutmix(given_images, box).cpu(), expected)
+    assert torch.equal(given_images.cpu(), x)
+
+
+def test_whole_numbers_cannot_be_blended() -> None:
+    with pytest.raises(TypeError, match="uint8"):
+        mixing.mixup(torch.zeros(2, 1, 2, 2, dtype=torch.uint8), 0.5)
+
+
+# ---- erasing
+
+
+def boxes_in(data: st.DataObject, x: Tensor) -> Tensor:
+    """Return (top, left, height, width) for each sample; some boxes are empty."""
+    boxes = []
+    for _ in x:
+        top, height = data.draw(intervals(x.shape[-2]))
+        left, width = data.draw(intervals(x.shape[-1]))
+        boxes.append((top, left, height, width))
+    return torch.tensor(boxes)
+
+
+def erased(x: Tensor, boxes: Tensor, values: list[Tensor]) -> Tensor:
+    return torch.stack(
+        [tv.erase_image(image, *box.tolist(), v) for image, box, v in zip(x, boxes, values, strict=True)]
+    )
+
+
+@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)), floating=st.booleans())
+@property_test
+def test_erase(device: torch.device, data: st.DataObject, x: Tensor, floating: bool) -> None:
+    boxes = boxes_in(data, x)
+    count = data.draw(st.sampled_from([1, x.shape[1]]))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
+    value = torch.rand((len(x), count), generator=generator) * (255 if x.dtype == torch.uint8 else 1)
+    expected = erased(x, boxes, list(value[:, :, None, None]))
+    columns = (boxes.double() if floating else boxes).to(device).unbind(1)
+    result = erasing.erase(x.to(device), *columns, (value.double() if floating else value).to(device))
+    assert result.dtype == x.dtype
+    assert torch.equal(result.cpu(), expected)
+
+
+@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)), floating=st.booleans())
+@property_test
+def test_erase_packed(device: torch.device, data: st.DataObject, x: Tensor, floating: bool) -> None:
+    boxes = boxes_in(data, x)
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
+    drawn = [torch.randn((x.shape[1], *box[2:].tolist()), generator=generator) for box in boxes]
+    expected = erased(x, boxes, drawn)
+    sizes = torch.tensor([values.numel() for values in drawn])
+    numbers = torch.cat([boxes, (sizes.cumsum(0) - sizes)[:, None]], 1)
+    *columns, offsets = (numbers.double() if floating else numbers).to(device).unbind(1)
+    given_images, values = x.to(device), torch.cat([values.flatten() for values in drawn]).to(device)
+    result = erasing.erase_packed(given_images, *columns, values, offsets)
+    assert result.dtype == x.dtype
+    assert torch.equal(result.cpu(), expected)
+    assert torch.equal(given_images.cpu(), x)
+    assert result.data_ptr() != given_images.data_ptr()
+
+
+# ---- no wait for the device
+
+
+def _erase_packed(x: Tensor, numbers: Tensor) -> Tensor:
+    """Erase boxes with sides of 1, 2, 3 and 4 pixels, as far from the top and the left edge as they are large."""
+    sizes = 3 * numbers * numbers
+    values = torch.zeros(3 * (1 + 4 + 9 + 16), device=x.device)
+    return erasing.erase_packed(x, numbers, numbers, numbers, numbers, values, sizes.cumsum(0) - sizes)
+
+
+KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mixup": lambda x, _: mixing.mixup(x.float(), 0.3),
+    "cutmix": lambda x, _: mixing.cutmix(x, (1, 2, 3, 4)),
+    "erase": lambda x, numbers: erasing.erase(x, numbers, numbers, numbers, numbers, numbers[:, None]),
+    "erase_packed": _erase_packed,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_value_is_read(name: str, dtype: torch.dtype) -> None:
+    """On the meta device tensors have no values, so a kernel that reads one fails."""
+    x = torch.empty((4, 3, 8, 9), dtype=dtype, device="meta")
+    KERNELS[name](x, torch.empty(4, dtype=torch.float64, device="meta"))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_synchronises(name: str, dtype: torch.dtype) -> None:
+    x = torch.ones((4, 3, 8, 9), dtype=dtype, device="cuda")
+    numbers = torch.arange(1, 5, dtype=torch.float64, device="cuda")
+    with synchronising_forbidden():
+        KERNELS[name](x, numbers)

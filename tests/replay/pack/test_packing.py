@@ -1,0 +1,257 @@
+"""A packed batch: one memory for all plain tensors, and launches that need nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+from pipediag.replay.ops.kernels import RAGGED
+from pipediag.replay.ops.op import NotRecordable
+from pipediag.replay.pack.packed_batch import Packed, Plain, Section
+from pipediag.replay.pack.packing import pack, pack_plain
+from pipediag.replay.record.hooks import recording, register
+from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.stacking import Parts, stacking
+from pipediag.replay.run.replay import replay
+from pipediag.usercode import tree
+
+from ...remedy.sameness import of_any_size, picture, pixels
+
+CPU = torch.device("cpu")
+
+
+def recorded(transform: Any, sources: list[Any]) -> Tensor:
+    """The images, collated as in a worker."""
+    torch.manual_seed(0)
+    recorder = Recorder(transform, 0)
+    with recording():
+        return torch.stack([recorder(source) for source in sources])
+
+
+def real(transform: Any, sources: list[Any]) -> Tensor:
+    torch.manual_seed(0)
+    return torch.stack([transform(source) for source in sources])
+
+
+def plains(packed: Packed) -> list[Plain]:
+    return [leaf for leaf in tree.leaves(packed.batch) if isinstance(leaf, Plain)]
+
+
+# ---- tensors that no op changes
+
+
+def test_all_plain_tensors_lie_in_one_memory() -> None:
+    batch = {"images": torch.rand(4, 3, 5), "labels": torch.arange(4), "flags": [torch.tensor(True), torch.empty(0, 2)]}
+    packed = pack_plain(batch)
+    sections = [plain.section for plain in plains(packed)]
+    assert [(section.shape, section.dtype) for section in sections] == [
+        ((4, 3, 5), torch.float32),
+        ((4,), torch.int64),
+        ((), torch.bool),
+        ((0, 2), torch.float32),
+    ]
+    assert all(section.offset % 16 == 0 for section in sections)
+    assert [section.offset for section in sections] == [0, 240, 272, 288]
+    assert packed.memory.shape == (288,)
+    made = replay(packed, CPU)
+    for ours, theirs in zip(tree.leaves(made), tree.leaves(batch), strict=True):
+        assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
+
+
+DTYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]
+DTYPES += [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128]
+DTYPES += [torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_comes_back(dtype: torch.dtype) -> None:
+    values = torch.arange(30, dtype=torch.uint8).view(dtype) if dtype == torch.uint8 else torch.arange(30).to(dtype)
+    odd = torch.zeros(3, dtype=torch.uint8)  # so that the next one is not aligned by chance
+    ours = replay(pack_plain([odd, values, Parts([values, values])]), CPU)
+    for mine, want in zip(ours[1:], (values, torch.stack([values, values])), strict=True):
+        assert mine.dtype == dtype
+        assert torch.equal(mine.view(torch.uint8), want.view(torch.uint8))
+
+
+def test_strides_stay_the_same() -> None:
+    images = torch.rand(2, 3, 4, 5)
+    lying = [
+        images.contiguous(memory_format=torch.channels_last),
+        images.permute(3, 1, 0, 2),
+        images.transpose(1, 2)[:, :, None],
+        images[..., ::2],
+        images[:, :1].expand(2, 3, 4, 5),
+    ]
+    for ours, theirs in zip(replay(pack_plain(lying), CPU), lying, strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.stride() == theirs.stride()
+
+
+def test_other_values_stay_as_they_are() -> None:
+    odd = [
+        torch.eye(3).to_sparse(),
+        torch.ones(2, requires_grad=True),
+        torch.ones(2, dtype=torch.complex64).conj(),
+        torch.ones(2, device="meta"),
+        tv_tensors.BoundingBoxes([[1, 2, 3, 4]], format="XYXY", canvas_size=(9, 9)),
+        tv_tensors.Image(torch.ones(3, 2, 2)),
+        torch.nn.Parameter(torch.ones(2)),
+        "name",
+        7,
+        None,
+    ]
+    packed = pack_plain(odd)
+    assert packed.memory.numel() == 0
+    assert all(ours is theirs for ours, theirs in zip(packed.batch, odd, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    image: Tensor
+    name: str
+
+
+class Words(dict):  # type: ignore[type-arg]
+    """The user's own container."""
+
+
+def test_the_users_own_containers_keep_their_tensors() -> None:
+    record, words = Record(torch.ones(2), "one"), Words(a=torch.ones(3))
+    packed = pack_plain([record, words])
+    assert isinstance(packed.batch[0], Record) and isinstance(packed.batch[0].image, Plain)
+    assert type(packed.batch[1]) is Words and packed.batch[1]["a"] is words["a"]
+    made = replay(packed, CPU)
+    assert made[0].image.tolist() == [1, 1] and made[0].name == "one" and made[1]["a"].tolist() == [1, 1, 1]
+    assert isinstance(record.image, Tensor), "the batch itself is not changed"
+
+
+def test_tensors_on_a_device_keep_little_memory() -> None:
+    """Tested on the ``meta`` device, which has no memory but knows how much a tensor would hold."""
+    packed = pack_plain((torch.ones(8, 100), torch.arange(8), torch.ones(3, 2).t()))
+    images, labels, turned = replay(packed, torch.device("meta"))
+    assert images.untyped_storage().nbytes() == packed.memory.numel()
+    assert labels.untyped_storage().nbytes() == 64
+    assert (turned.shape, turned.stride(), turned.untyped_storage().nbytes()) == ((2, 3), (1, 2), 24)
+    assert not any(tensor._is_view() for tensor in (images, labels, turned))
+    halves = replay(pack_plain((torch.ones(100), torch.ones(100))), torch.device("meta"))
+    assert [half.untyped_storage().nbytes() for half in halves] == [400, 400]
+
+
+def test_a_packed_batch_can_be_pickled() -> None:
+    packed = pickle.loads(pickle.dumps(pack_plain([torch.arange(5), "name"])))
+    assert replay(packed, CPU)[0].tolist() == [0, 1, 2, 3, 4]
+
+
+# ---- deferred stacking
+
+
+def test_stacking_is_deferred_if_no_other_code_sees_it() -> None:
+    register()  # as in a worker
+    collate = stacking(default_collate)
+    made = collate([{"x": torch.ones(2), "y": (k, [torch.zeros(3)])} for k in range(4)])
+    assert isinstance(made["x"], Parts) and made["x"].shape == (4, 2)
+    assert isinstance(made["y"], list) and isinstance(made["y"][1][0], Parts)
+    assert made["y"][0].tolist() == [0, 1, 2, 3]
+    own = collate([Words(x=torch.ones(2))])
+    assert type(own) is Words and isinstance(own["x"], Tensor)
+
+
+def test_other_collate_functions_are_left_alone() -> None:
+    assert stacking(list) is list
+
+
+# ---- beside recorded images
+
+
+def test_labels_lie_beside_the_images() -> None:
+    chain = v2.Compose([v2.RandomRotation(30), v2.RandomHorizontalFlip()])
+    sources = [pixels(k) for k in range(5)]
+    labels = torch.arange(5)
+    images = recorded(chain, sources)
+    packed = pack([images, {"label": labels, "name": "five"}])
+    assert [plain.section for plain in plains(packed)] == [Section(0, (5,), torch.int64)]
+    made = replay(packed, CPU)
+    assert torch.equal(made[0], real(chain, sources))
+    assert torch.equal(made[1]["label"], labels) and made[1]["name"] == "five"
+
+
+def test_a_batch_without_recorded_images_is_refused() -> None:
+    with pytest.raises(NotRecordable, match="no image of the batch was recorded"):
+        pack([torch.arange(4)])
+    with pytest.raises(NotRecordable, match="turned into another tensor"):
+        pack([recorded(v2.RandomHorizontalFlip(), [pixels(0)]), torch.empty(3, device="meta")])
+
+
+# ---- images of different sizes
+
+
+def lying(packed: Packed, launch: Any) -> list[Tensor]:
+    """The images of a ragged launch, read from the memory."""
+    assert launch.takes == ()
+    *_, channels, layout = launch.static
+    images = []
+    for offset, height, width in launch.numbers.of(packed.memory)[4:].T.long().tolist():
+        shape = (height, width, channels) if layout == "hwc" else (channels, height, width)
+        image = packed.memory[offset : offset + math.prod(shape)].view(shape)
+        images.append(image.permute(2, 0, 1) if layout == "hwc" else image)
+    return images
+
+
+@pytest.mark.parametrize(
+    ("make", "chain"),
+    [
+        (of_any_size, v2.Compose([v2.Resize((24, 20))])),
+        (lambda k: of_any_size(k)[:1], v2.Compose([v2.Resize((24, 20))])),
+        (lambda k: tv_tensors.Mask(of_any_size(k)[0]), v2.Compose([v2.Resize((24, 20))])),
+        (lambda k: pixels(k, height=30 + k, width=40), v2.Compose([v2.ToImage(), v2.Resize((24, 20))])),
+    ],
+    ids=["images", "grey", "masks", "tensors"],
+)
+def test_a_ragged_launch_reads_images_where_they_lie(make: Any, chain: Any) -> None:
+    sources = [make(k) for k in range(6)]
+    packed = pack(recorded(chain, sources), fuse=True)
+    (launch,) = packed.launches
+    assert launch.name == RAGGED
+    shapes = [source.as_subclass(Tensor).reshape(-1, *source.shape[-2:]) for source in sources]
+    assert sorted(map(tuple, (image.flatten().tolist() for image in lying(packed, launch)))) == sorted(
+        map(tuple, (shape.flatten().tolist() for shape in shapes))
+    )
+
+
+@pytest.mark.parametrize("converted", ["first", "last"])
+def test_pictures_lie_with_their_channels_last(converted: str) -> None:
+    links = [v2.ToImage(), v2.RandomResizedCrop(16, (0.5, 1.0))]
+    chain = v2.Compose(links if converted == "first" else links[::-1])
+    sources = [picture(k) for k in range(4)]
+    packed = pack(recorded(chain, sources), fuse=True)
+    (launch,) = packed.launches
+    assert launch.name == RAGGED
+    assert launch.static[-2:] == (3, "hwc")
+    boxes = launch.numbers.of(packed.memory)[:4].T.long().tolist()
+    assert all(box[:2] == [0, 0] for box in boxes), "only the box of each image is sent"
+    wholes = [pixels(k) for k in range(4)]
+    for image, (_, _, height, width) in zip(lying(packed, launch), boxes, strict=True):
+        assert image.shape == (3, height, width)
+        assert any(holds(whole, image) for whole in wholes)
+
+
+def holds(whole: Tensor, part: Tensor) -> bool:
+    """Return whether an image contains another one."""
+    windows = whole.unfold(1, part.shape[1], 1).unfold(2, part.shape[2], 1)
+    return bool((windows == part[:, None, None]).flatten(3).all(3).all(0).any())
+
+
+def test_images_of_one_size_are_resized_as_a_batch() -> None:
+    packed = pack(recorded(v2.Resize((24, 20)), [pixels(k) for k in range(4)]), fuse=True)
+    (launch,) = packed.launches
+    assert launch.name == "fast_resample"
+    assert len(launch.takes) == 1 and launch.numbers is not None and launch.numbers.shape == (4, 4)

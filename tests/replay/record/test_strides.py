@@ -1,0 +1,96 @@
+"""Images that are not stacked have the strides that they have without the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torchvision import transforms as v1
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+from pipediag.replay.layout import copied, is_dense, laid_out, same_strides
+from pipediag.replay.pack.packing import pack, pack_plain
+from pipediag.replay.record.hooks import recording
+from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.run.replay import replay
+
+from ...remedy.sameness import picture
+
+CPU = torch.device("cpu")
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda x: x,
+    "channels last": lambda x: x.permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "a view": lambda x: torch.cat([x, x], 2)[..., 1 : 1 + x.shape[-1]],
+    "expanded": lambda x: x[:1].expand(3, -1, -1),
+}
+OF_TENSORS = {
+    "nothing": [],
+    "crop": [v2.CenterCrop(9), v2.ToDtype(torch.float32, scale=True)],
+    "view": [v2.RandomHorizontalFlip(1.0), v2.RandomCrop(8)],
+    "resize": [v2.Resize(10), v2.RandomVerticalFlip(0.5)],
+    "gray": [v2.Grayscale(3)],
+    "permuted": [v2.RandomChannelPermutation()],
+    "v1": [v1.ConvertImageDtype(torch.float32), v1.Normalize([0.5], [0.5])],
+    "equalized": [v1.RandomEqualize(1.0), v1.ColorJitter(0.3, hue=0.1)],
+    "own layout": [v2.RandomHorizontalFlip(1.0), lambda x: x.contiguous(memory_format=torch.contiguous_format)],
+}
+OF_PICTURES = {
+    "ToTensor": [v1.RandomHorizontalFlip(1.0), v1.ToTensor()],
+    "PILToTensor": [v1.Resize(9), v1.PILToTensor(), v1.ConvertImageDtype(torch.float32)],
+    "ToImage": [v2.RandomCrop(8), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)],
+    "gray": [v1.Grayscale(), v1.ToTensor()],
+    "gray bytes": [v1.Grayscale(), v1.PILToTensor()],
+}
+
+
+def both(transforms: list[Any], source: Any) -> tuple[Tensor, Tensor]:
+    """Return an image as the remedy gives it, not stacked, and as it is without."""
+    transform = v2.Compose(transforms) if transforms else v2.Compose([v2.Identity()])
+    torch.manual_seed(0)
+    with recording():
+        packed = pack([Recorder(transform, 0)(source)])
+    torch.manual_seed(0)
+    return replay(packed, CPU)[0], transform(source)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("chain", OF_TENSORS)
+def test_tensors(chain: str, layout: str) -> None:
+    source = LAYOUTS[layout](torch.randint(0, 256, (3, 12, 14), dtype=torch.uint8))
+    for one in (source, tv_tensors.Image(source)):
+        made, plain = both(OF_TENSORS[chain], one)
+        assert type(made) is type(plain) and torch.equal(made, plain)
+        assert made.stride() == plain.stride()
+
+
+@pytest.mark.parametrize("chain", OF_PICTURES)
+def test_pictures(chain: str) -> None:
+    made, plain = both(OF_PICTURES[chain], picture(0))
+    assert type(made) is type(plain) and torch.equal(made, plain)
+    assert made.stride() == plain.stride()
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x.T, lambda x: x[:, 1:3], lambda x: x[:1].expand(4, 6), lambda x: x[:, :1].T]
+)
+def test_tensors_that_no_op_changes(view: Callable[[Tensor], Tensor]) -> None:
+    tensor = view(torch.rand(6, 6))
+    (made,) = replay(pack_plain([tensor]), CPU)
+    assert made.stride() == tensor.stride() and torch.equal(made, tensor)
+
+
+def test_layouts() -> None:
+    dense = torch.rand(2, 3, 4).permute(2, 0, 1)
+    gaps, repeated, overlapping = torch.rand(4, 6)[:, :3], torch.rand(3, 1).expand(3, 5), torch.rand(9).unfold(0, 3, 1)
+    assert [is_dense(one) for one in (dense, gaps, repeated)] == [True, False, False]
+    for one in (dense, gaps, repeated):
+        assert torch.equal(copied(one), one) and copied(one).stride() == one.stride()
+        assert same_strides(laid_out(one.contiguous(), one.stride()), one)
+    assert torch.equal(copied(overlapping), overlapping)
+    assert not same_strides(gaps.contiguous(), gaps)
+    without_memory = torch.empty_strided((4, 3), (6, 1), device="meta")
+    assert copied(without_memory).is_meta and copied(without_memory).stride() == (6, 1)
