@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.replay.pack.ring import Ring
 from pipediag.replay.run.replay import replay
-from pipediag.replay.worker import packing
+from pipediag.streams.to_device import packing
 
 from .common import RESULTS, save
 

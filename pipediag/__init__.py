@@ -39,8 +39,8 @@ _WHERE = {
     "offload": ".remedy",
     "cache": ".memo.loader",
     "pure": ".memo.pure",
-    "StagePipeline": ".remedy.streams.pipeline",
-    "fork_join": ".remedy.streams.branches",
+    "StagePipeline": ".streams.pipeline",
+    "fork_join": ".streams.branches",
 }
 
 

@@ -18,7 +18,7 @@ CUDA = pytest.param("cuda", marks=GPU)
 
 def on_imagined_device(script: Path, timeout: float) -> dict[str, Any]:
     """Run a script that changes torch for good, in its own process; return the last line that it prints, from JSON."""
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[1])
     done = subprocess.run(
         [sys.executable, str(script)],
         env={**os.environ, "PYTHONPATH": root, "CUDA_VISIBLE_DEVICES": ""},

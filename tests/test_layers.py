@@ -16,7 +16,8 @@ LAYERS = (
     ("analysis",),
     ("usercode", "report"),
     ("measure",),
-    ("loop", "memo"),
+    ("loop", "memo", "replay"),
+    ("streams",),
     ("remedy",),
     ("ladder",),
     ("diagnosing", "host"),
@@ -39,6 +40,10 @@ PURE = (
     "analysis",
     "report",
 )
+
+
+#: All that the engine may import of pipediag, as it is a library of its own.
+ENGINE = {"replay", "errors", "frames", "patches", "session", "usercode"}
 
 
 def modules() -> list[Path]:
@@ -82,3 +87,8 @@ def test_no_import_runs_up(path: Path) -> None:
 def test_pure_packages_import_no_torch(path: Path) -> None:
     outermost = {names[0] for _, names in imported(path)}
     assert not outermost & {"torch", "torchvision", "numpy", "scipy", "PIL"}
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if home(p) == "replay"], ids=lambda path: path.stem)
+def test_the_engine_is_a_library_of_its_own(path: Path) -> None:
+    assert {names[1] for _, names in imported(path) if names[0] == "pipediag"} <= ENGINE

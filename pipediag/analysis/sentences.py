@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from ..session import LADDER, Elsewhere, Link, Place, Rank, Session
+from ..session import LADDER, Link, Place, Rank, Session
+from ..session.words import listed
 from .diagnosis import Stage
 from .numbers.chain import heaviest
 from .numbers.cores import threads
@@ -83,17 +84,6 @@ def times(gain: Interval) -> str:
     """Return a speedup with its interval as text: 1.9x (1.7 to 2.2)."""
     between = ends(gain)
     return f"{number(gain.value)}x{between and f' ({between})'}"
-
-
-def listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def elsewhere(found: Sequence[Elsewhere]) -> str:
-    """Return how far pixels may be from the CPU's on samples that were not compared; empty if they are exact."""
-    hows = dict.fromkeys(one.how for one in found)
-    parts = [f"{listed([one.name for one in found if one.how == how])} may differ {how}" for how in hows]
-    return f"{', '.join(parts)} elsewhere" if parts else ""
 
 
 def few(names: Sequence[str]) -> str:

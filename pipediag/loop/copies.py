@@ -49,6 +49,13 @@ def detached_twin(loader: DataLoader[Any]) -> DataLoader[Any]:
     return twin
 
 
+def with_settings(loader: DataLoader[Any], **settings: Any) -> DataLoader[Any]:
+    """Return a copy of a loader with other settings. It makes an iterator of its own."""
+    twin = copy.copy(loader)
+    twin.__dict__.update(settings, _iterator=None)  # a loader refuses assignments once it is made
+    return twin
+
+
 def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
     """Give a detached twin its own generators wherever it would draw from torch's global one; return the twin.
 

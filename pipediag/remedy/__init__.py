@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Certificate", "NotRecordable", "OffloadedLoader", "PerSample", "certificate", "offload"]
 
 _WHERE = {
-    "Certificate": ".certifying",
-    "NotRecordable": ".ops",
+    "Certificate": "..replay.certify.certifying",
+    "NotRecordable": "..replay.ops.op",
     "OffloadedLoader": ".loader",
-    "PerSample": ".per_sample",
+    "PerSample": "..replay.run.per_sample",
     "certificate": ".loader",
     "offload": ".loader",
 }

@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..loop.copies import detached_twin
+from ..loop.copies import detached_twin, with_settings
 from ..replay.pack.ring import Ring
 from ..replay.run.replay import replay
 from ..replay.worker import PackedCollate
-from ..streams.feed import with_settings
-from ..streams.handover import moved
 from ..usercode import randomness, tree
 
 #: Number of batches to compare: the second arrives while the first is still in its slot.
@@ -62,7 +60,7 @@ def _objection(loader: DataLoader[Any], device: torch.device) -> str:
                 return f"its batches hold {type(own).__name__} objects, which move themselves"
             if not any(isinstance(leaf, Tensor) for leaf in tree.leaves(plain)):
                 return "its batches hold no tensors"
-            if apart := _difference(moved(plain, device), replay(packed, device), "batch"):
+            if apart := _difference(tree.move(plain, device, non_blocking=True), replay(packed, device), "batch"):
                 return f"handed over, {apart}"
     finally:
         batches._shutdown_workers()

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..analysis.trials.remedy import DECODING
 from ..arguments import at_least
 from ..errors import UsageError
 from ..loop.copies import require_no_state
@@ -18,6 +17,7 @@ from ..replay.custom import Refused, prove
 from ..replay.decode.decoding import why_not
 from ..replay.ops.triton import available
 from ..replay.plan import Place, Plan, link_at
+from ..session.words import DECODING
 from ..streams.executor import Executor, LoaderOnDevice
 from ..streams.feed import Feed
 from ..streams.pipeline import feed_of, placed

@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..streams.feed import with_settings
 from ..usercode import randomness, tree
 from ..usercode.slots import Slot
 from .certify.executing import executed
@@ -57,7 +55,7 @@ class AsIs:
 
 @dataclass
 class Executed:
-    """Batch that the worker made as without the remedy while it recorded it: see :mod:`pipediag.replay.certify.executing`."""
+    """Batch that the worker made as without the remedy while it recorded it: see :mod:`.certify.executing`."""
 
     batch: Any  # packed if there is a ring
     evidence: bytes
@@ -105,11 +103,6 @@ class PackedCollate:
             NotRecordable: as for :func:`pack`.
         """
         return pack(assembled(self._collate, samples), fuse, self._ring)
-
-
-def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
-    """Return a copy of a stream's loader for one iterator, whose batches come packed through ``ring``."""
-    return with_settings(loader, collate_fn=PackedCollate(loader.collate_fn, ring), pin_memory=False)
 
 
 class PackingSide:

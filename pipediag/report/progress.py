@@ -9,7 +9,7 @@ from ..analysis.sentences import counted, number, shown
 from ..analysis.so_far import so_far
 from ..analysis.summary.words import short
 from ..analysis.trials.remedies import under_way
-from ..analysis.trials.remedy import DECODING, HAND_OFF, remedy_of
+from ..analysis.trials.remedy import HAND_OFF, remedy_of
 from ..session import (
     DECODED,
     HANDED_OVER,
@@ -23,6 +23,7 @@ from ..session import (
     settings_of,
 )
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
+from ..session.words import DECODING
 
 _TRYING = {
     DECODED: "testing on samples what can move to the device, with JPEGs decoded there too",

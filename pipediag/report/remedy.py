@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from ..analysis import Diagnosis
 from ..analysis.forecast.savings import of_remedy
-from ..analysis.sentences import elsewhere, ends, named, number, together
-from ..analysis.trials.remedy import BESIDE, DECODING, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
+from ..analysis.sentences import ends, named, number, together
+from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
+from ..session.words import DECODING, elsewhere
 from .advice import savings
 from .document import Block, Code, Listing, Section
 

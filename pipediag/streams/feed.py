@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from ..frames import in_one_line
+from ..loop.copies import with_settings
 from ..usercode import tree
-from .handover import Ready, moved, tensors
+from .handover import Ready, tensors
 from .labels import labelled
 
 
@@ -109,14 +109,10 @@ class Copied(Feed):
             if next(tensors(sent), None) is not None:  # already on a device: made by the loop's thread, on its stream
                 self._stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self._stream):
-                return Ready(moved(tree.map_leaves(sent, _pinned), self.device), self._stream.record_event())
-
-
-def with_settings(loader: DataLoader[Any], **settings: Any) -> DataLoader[Any]:
-    """Return a copy of a loader with other settings. It makes an iterator of its own."""
-    twin = copy.copy(loader)
-    twin.__dict__.update(settings, _iterator=None)  # a loader refuses assignments once it is made
-    return twin
+                return Ready(
+                    tree.move(tree.map_leaves(sent, _pinned), self.device, non_blocking=True),
+                    self._stream.record_event(),
+                )
 
 
 def _pinned(leaf: Any) -> Any:

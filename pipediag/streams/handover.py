@@ -109,12 +109,3 @@ def _strided(tensor: Tensor) -> Iterator[Tensor]:
         yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
     else:  # jagged: a nested tensor
         yield from (tensor.values(), tensor.offsets())
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """Return the batch on ``device``; data in page-locked memory is copied without blocking the host."""
-
-    def leaf(value: Any) -> Any:  # a user's object moves by its own method
-        return value.to(device, non_blocking=True) if isinstance(value, Tensor) else tree.move(value, device)
-
-    return tree.map_leaves(batch, leaf)

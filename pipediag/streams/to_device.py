@@ -11,17 +11,27 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..loop.copies import wrap_sampler
+from ..loop.copies import with_settings, wrap_sampler
 from ..loop.wrappers import InitWorker, StagedDataset
 from ..replay.pack.packed_batch import Packed
 from ..replay.pack.ring import Ring
 from ..replay.plan import Plan
 from ..replay.run.graph_cache import GraphCache
 from ..replay.run.replay import replay
-from ..replay.worker import AlsoExecuted, AsIs, Executed, PackingSide, Plainly, Sent, Unrecorded, handed_on, packing
+from ..replay.worker import (
+    AlsoExecuted,
+    AsIs,
+    Executed,
+    PackedCollate,
+    PackingSide,
+    Plainly,
+    Sent,
+    Unrecorded,
+    handed_on,
+)
 from ..usercode import tree
-from .feed import Feed, Orders, with_settings
-from .handover import Ready, moved
+from .feed import Feed, Orders
+from .handover import Ready
 from .labels import labelled
 
 #: Number of a worker's slots for batches that are being copied, in addition to those in transit.
@@ -90,7 +100,7 @@ class ToDevice(Feed):
                 return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
         with labelled("copy"), torch.cuda.stream(self._copying):
             if not isinstance(batch, Packed):
-                return Ready(moved(batch, self.device), self._copying.record_event())
+                return Ready(tree.move(batch, self.device, non_blocking=True), self._copying.record_event())
             there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
             copied = self._copying.record_event()
         self._there = there
@@ -112,7 +122,7 @@ class ToDevice(Feed):
                 self._copying.synchronize()
                 packed = replace(there, memory=there.memory.cpu())
             batch = replay(packed, _CPU, {place: _OnCpu(shapes.fn) for place, shapes in self._plan.own.items()})
-        return batch if self.at_home else moved(batch, self.device)
+        return batch if self.at_home else tree.move(batch, self.device, non_blocking=True)
 
 
 class _OnCpu:
@@ -179,3 +189,8 @@ def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataL
         worker_init_fn=InitWorker(packing_side, loader.worker_init_fn),
         pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
     )
+
+
+def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:
+    """Return a copy of a stream's loader for one iterator, whose batches come packed through ``ring``."""
+    return with_settings(loader, collate_fn=PackedCollate(loader.collate_fn, ring), pin_memory=False)

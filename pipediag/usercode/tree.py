@@ -71,14 +71,17 @@ def moves_itself(obj: Any) -> bool:
     return not isinstance(obj, (torch.Tensor, type)) and callable(attribute(obj, "to", None))
 
 
-def move(batch: Any, device: torch.device) -> Any:
-    """Return the batch on ``device``; objects with their own ``.to`` are moved by it."""
-    return map_leaves(batch, lambda leaf: _move_leaf(leaf, device))
+def move(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
+    """Return the batch on ``device``; objects with their own ``.to`` are moved by it.
+
+    ``non_blocking``: tensors in page-locked memory are copied without blocking the host.
+    """
+    return map_leaves(batch, lambda leaf: _move_leaf(leaf, device, non_blocking))
 
 
-def _move_leaf(leaf: Any, device: torch.device) -> Any:
+def _move_leaf(leaf: Any, device: torch.device, non_blocking: bool) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return leaf.to(device)
+        return leaf.to(device, non_blocking=non_blocking)
     # Many ``to`` methods change the object in place and return it; the cached original must not move.
     return _deep_copy(leaf).to(device) if moves_itself(leaf) else leaf
 

@@ -13,7 +13,6 @@ from pipediag.analysis.numbers.estimate import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.trials.remedies import next_trial
 from pipediag.analysis.trials.remedy import (
-    DECODING,
     FEWEST,
     FIRST_LOOK,
     HAND_OFF,
@@ -44,6 +43,7 @@ from pipediag.session import (
     Window,
 )
 from pipediag.session.events import Applying
+from pipediag.session.words import DECODING
 
 from ..made import climbing, make
 

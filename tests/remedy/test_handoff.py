@@ -14,7 +14,7 @@ from pipediag.remedy.handoff import why_not
 
 from ..devices import on_imagined_device
 
-SCRIPT = Path(__file__).parent / "streams" / "scripts" / "handed_over.py"
+SCRIPT = Path(__file__).parents[1] / "streams" / "scripts" / "handed_over.py"
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from pipediag.remedy import OffloadedLoader, offload
 from pipediag.replay.plan import Plan
 from pipediag.streams.pipeline import StagePipeline
 
+from ..devices import GPU
 from .checker import MILLISECOND, SIZES, Known
-from .conftest import GPU
 from .endings import assert_nothing_left, open_files, threads
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .conftest import GPU
+from ..devices import GPU
 
 pytestmark = GPU
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("scripts") / "equivalence.py"
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from pipediag.errors import UsageError
 from pipediag.streams.pipeline import StagePipeline
 
-from .conftest import GPU
+from ..devices import GPU
 
 pytestmark = GPU
 

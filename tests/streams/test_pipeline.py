@@ -35,9 +35,9 @@ from pipediag.streams.feed import fetches_ahead
 from pipediag.streams.pipeline import StagePipeline
 from pipediag.usercode import tree
 
-from .conftest import GPU
+from ..devices import GPU
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def numbers(count: int = 6) -> list[Tensor]:

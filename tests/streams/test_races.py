@@ -15,9 +15,9 @@ from torchvision.transforms import v2
 from pipediag.remedy import OffloadedLoader, offload
 from pipediag.streams.pipeline import StagePipeline
 
+from ..devices import GPU
 from . import mistakes
 from .checker import MILLISECOND, Batch, Found, Known, drive, late
-from .conftest import GPU
 
 pytestmark = GPU
 

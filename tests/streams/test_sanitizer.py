@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import GPU
+from ..devices import GPU
 
 pytestmark = GPU
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("scripts") / "sanitized.py"
 
 

@@ -35,7 +35,7 @@ class TestIsUsers:
     def test_this_file(self) -> None:
         assert is_users(__file__)
 
-    @pytest.mark.parametrize("module", [json, torch, torch.nn, np, v2, pytest, pipediag.ladder.worker_side])
+    @pytest.mark.parametrize("module", [json, torch, torch.nn, np, v2, pytest, pipediag.ladder.workers.worker_side])
     def test_libraries_are_not(self, module: Any) -> None:
         assert not is_users(module.__file__)
 

@@ -1,7 +1,7 @@
 """Recommend changes that make the training loop faster, with the gain that this run's numbers predict.
 
 Each rule reads a :class:`~.view.View` of the run and returns a recommendation, or None if it lacks the evidence. The
-model in :mod:`pipediag.analysis.forecast.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
+model in :mod:`.forecast.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
 a trial has refuted. If a loop loses :data:`LOSS` of its time to data, there is something to do about the costliest
 stage.
 """

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from statistics import median
 
 from ...session import Rank
+from ...session.words import listed
 from ..diagnosis import Recommendation
 from ..ranks.shared_cores import workers_that_fit
 from ..ranks.stragglers import straggler_of
-from ..sentences import counted, listed, number, numbered
+from ..sentences import counted, number, numbered
 from ..verdict import PROVEN
 from .view import View
 

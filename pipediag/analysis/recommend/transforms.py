@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...session import Alternative, Link
+from ...session.words import listed
 from ..diagnosis import Recommendation
 from ..forecast.whatif import Change
 from ..numbers.chain import grains_of
@@ -15,7 +16,7 @@ from ..numbers.estimate import LEAST
 from ..numbers.hot_lines import hottest
 from ..numbers.intervals import Interval
 from ..numbers.work import Work, saving
-from ..sentences import counted, listed, named, number, percent
+from ..sentences import counted, named, number, percent
 from ..thresholds import WORTH
 from ..trials.remedy import outcome
 from . import known, stock

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...session import Loader, LoaderSettings
+from ...session.words import listed
 from ..diagnosis import Recommendation
 from ..forecast.whatif import Change
-from ..sentences import listed, number, times
+from ..sentences import number, times
 from ..thresholds import GATE
 from ..trials.halving import Arm, arms, best, rate
 from .view import View

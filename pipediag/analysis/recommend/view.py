@@ -6,6 +6,7 @@ from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 
 from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
+from ...session.words import listed
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..forecast.savings import savings
 from ..forecast.whatif import Change, WhatIf
@@ -13,7 +14,7 @@ from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..numbers.sides import OF_THE_WORKERS
 from ..numbers.work import Work
-from ..sentences import listed, number, percent
+from ..sentences import number, percent
 from ..trials.remedy import outcomes
 
 

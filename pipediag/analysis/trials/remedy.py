@@ -19,8 +19,6 @@ from ..numbers.intervals import Interval, plain
 
 #: The hand-off alone, in words.
 HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead of the loop"
-#: Name of the decoding in the list of what moves.
-DECODING = "JPEG decoding"
 #: The remedies other than the offload, as text before their result.
 BESIDE = {
     DECODED: "with JPEGs decoded there too",

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
-from ...analysis.trials.remedy import DECODING, HAND_OFF
+from ...analysis.trials.remedy import HAND_OFF
 from ...errors import PipediagError, PlanRefused, RunOver, UsageError
 from ...frames import in_one_line
 from ...loop.identity import ByObject, Place, Places
@@ -36,6 +36,7 @@ from ...remedy.remedied_run import Course, RemediedRun
 from ...remedy.saved import SavedPlan
 from ...remedy.summary import class_name, plan_from, why_nothing
 from ...remedy.unmeasured import why_not_moved
+from ...session.words import DECODING
 from ...usercode.places import caller
 
 

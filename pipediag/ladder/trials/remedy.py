@@ -255,7 +255,7 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
 
 def _fill(cached: CachedLoader, most: int) -> int:
     """Keep what the first batches read; return the number of batches, at most ``most``."""
-    from ...streams.feed import with_settings
+    from ...loop.copies import with_settings
 
     number = 0
     batches = iter(with_settings(cached, persistent_workers=False))

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torchvision.transforms import functional as older
 
-from ...analysis.sentences import elsewhere
-from ...analysis.trials.remedy import DECODING
 from ...session import Elsewhere, Pictured
+from ...session.words import DECODING, elsewhere
 from ...usercode import tree
 from ...usercode.randomness import moved
 from ..decode.decoding import both_ways
@@ -85,7 +84,7 @@ class Certificate:
         unrecorded: number of these samples that could not be recorded. In training the workers make them with pixels.
         why: one reason for that.
         device: its name.
-        elsewhere: the moved transforms that are not exact by construction (:mod:`pipediag.replay.ops.exactness`), or that
+        elsewhere: the moved transforms that are not exact by construction (:mod:`.ops.exactness`), or that
             chance skipped in all samples, and how far their pixels may be off on other samples.
         pictured: a few samples that are images, the most different first.
     """

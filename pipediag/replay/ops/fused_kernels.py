@@ -15,7 +15,7 @@ from .triton import pixels as programs
 
 
 def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    """Run the ``pixels`` programs: ``numbers`` as in :class:`~pipediag.replay.ops.pixel_programs.Programs`, ``bulk`` their
+    """Run the ``pixels`` programs: ``numbers`` as in :class:`.pixel_programs.Programs`, ``bulk`` their
     operands."""
     dtype, mean, std, longest, contrasts, pillow = static
     samples = len(x)

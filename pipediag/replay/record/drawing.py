@@ -4,7 +4,7 @@ A transform's own ``__call__`` searches its input for images. With one image as 
 transform's own ``make_params`` draws, and its own ``transform`` records. Only classes that keep torchvision's
 ``forward`` take this path; all others are called.
 
-If the calls that ``transform`` makes can be derived (:mod:`pipediag.replay.record.templates`), they are derived once and then
+If the calls that ``transform`` makes can be derived (:mod:`.record.templates`), they are derived once and then
 written to the tape directly. They are derived again if an attribute of the transform, a method of its class or a
 functional changes. The user's own subclasses, and transforms with hooks, always run in full.
 """

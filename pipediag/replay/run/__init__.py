@@ -1,1 +1,1 @@
-"""TODO"""
+"""Repeat the recorded calls on the device, a whole batch at a time."""

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ...streams.handover import moved
 from ...usercode import tree
 from ..layout import laid_out
 from ..ops import kernels
@@ -61,7 +60,7 @@ def replay(
             if value.stride is not None:
                 made = laid_out(made, value.stride)
             return made if value.wrap is None else value.wrap(made)
-        return moved(value, device)
+        return tree.move(value, device, non_blocking=True)
 
     batch = tree.map_leaves(there.batch, leaf)
     there.release()  # on the CPU it still holds its slot

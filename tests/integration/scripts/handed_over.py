@@ -14,8 +14,7 @@ from torchvision.transforms import v2
 import pipediag.remedy.handoff
 import pipediag.remedy.loader
 from pipediag.replay.plan import Plan
-from pipediag.replay.worker import packing
-from pipediag.streams.to_device import ToDevice
+from pipediag.streams.to_device import ToDevice, packing
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ms", type=float, default=12.0, help="milliseconds that such a batch costs")

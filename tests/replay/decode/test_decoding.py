@@ -19,7 +19,6 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 from pipediag import cache
-from pipediag.analysis.trials.remedy import DECODING
 from pipediag.remedy import OffloadedLoader, loader, offload
 from pipediag.replay.decode import nvjpeg
 from pipediag.replay.decode.decoding import Files, both_ways, why_not, with_pixels
@@ -27,6 +26,7 @@ from pipediag.replay.decode.jpeg_header import decodable
 from pipediag.replay.pack.packing import pack
 from pipediag.replay.plan import Plan
 from pipediag.replay.run.replay import replay
+from pipediag.session.words import DECODING
 
 from ...devices import GPU
 from ...remedy.sameness import jpeg

@@ -13,7 +13,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-SCRIPT = Path(__file__).parent / "scripts" / "decode_endurance.py"
+SCRIPT = Path(__file__).parents[2] / "remedy" / "scripts" / "decode_endurance.py"
 EPOCHS = 4
 #: KiB by which a process may grow after its second epoch; a leak of one photo per batch is more.
 _GROWTH = 4096

@@ -28,7 +28,7 @@ from pipediag.replay.record.scouting import find
 
 from ...remedy.sameness import HEIGHT, WIDTH, Images, floats, image, picture, pixels
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "offload.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "offload.md"
 OUTCOMES = ("moves", "stays", "—")
 SAMPLES = 12  # enough for a policy to draw every op that Pillow computes differently
 

@@ -35,7 +35,8 @@ from pipediag.replay.pack.ring import Lease, Ring, shared_memory
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.replay.run.replay import replay
-from pipediag.replay.worker import PackingSide, Unrecorded, handed_on, packing
+from pipediag.replay.worker import PackingSide, Unrecorded, handed_on
+from pipediag.streams.to_device import packing
 from pipediag.usercode import tree
 
 from ...devices import GPU

@@ -34,7 +34,7 @@ from pipediag.replay.record.tape import session
 
 from ...remedy.sameness import image, mask, picture, pixels
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -390,8 +390,8 @@ def test_another_thread_gets_pixels_undone() -> None:
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
     """The output of a fresh process whose workers are spawned, then forked by a server."""
-    script = Path(__file__).parent / "scripts" / "start_methods.py"
-    environment = {**os.environ, "PYTHONPATH": f"{REPO}{os.pathsep}{Path(__file__).parent}"}
+    script = REPO / "tests" / "remedy" / "scripts" / "start_methods.py"
+    environment = {**os.environ, "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'tests' / 'remedy'}"}
     command = [sys.executable, str(script)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr

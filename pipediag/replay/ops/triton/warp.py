@@ -27,7 +27,7 @@ def affine(
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        matrix: ``(N, 6)``, float64, from :mod:`pipediag.replay.ops.batched.warp_numbers`: the two rows of the map from a
+        matrix: ``(N, 6)``, float64, from :mod:`.batched.warp_numbers`: the two rows of the map from a
             position in the result to one in ``x``, both in pixels from the centre of their image.
         interpolation: how pixels are interpolated.
         fill: value outside ``x``: a number, or one for each channel; black if None.
