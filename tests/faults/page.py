@@ -130,7 +130,7 @@ def written(cells: Cells) -> str:
         mine = [cell for (_, of), cell in cells.items() if of == command]
         sums.append(f"**{Cell(sum(cell.held for cell in mine), sum(cell.all for cell in mine))}**")
     lines.append(f"| **all** | {' | '.join(sums)} |")
-    total = f"**{held} of {all_} faults held** when they last ran.\n{_UNITS}"
+    total = f"**{held} of {all_} faults held** when each last ran; a new row runs by itself.\n{_UNITS}"
     return "\n".join([_HEAD, total, "", *lines, ""])
 
 
