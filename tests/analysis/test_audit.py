@@ -534,7 +534,7 @@ class TestReports:
         for line in table:
             assert line.replace("\\|", "").count("|") == 5, line
         assert table[2].startswith("| **failed** | data costs at most 5 % of a step | 30 % (24 to 35 %): 71 ms")
-        assert "batch['a\\|b']" in table[-1]
+        assert r"batch\['a\|b']" in table[-1]
         assert "<br>Copy from pinned memory, without waiting: at most 1." in table[2]
         assert "## What would help" in lines and "## Warnings" in lines
 

@@ -77,6 +77,7 @@ def test_other_ways_to_start_one(sandbox: Sandbox, command: tuple[str, ...]) -> 
     is_measured(sandbox)
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_train_are_left_alone(sandbox: Sandbox) -> None:
     """They see the same command line, flags and environment."""
     script = str(RANKS / "helpers.py")

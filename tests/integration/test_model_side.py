@@ -99,6 +99,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_script_runs(sandbox: S
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_the_file_is_where_the_command_was_given(sandbox: Sandbox) -> None:
     """Not where the script runs."""
     elsewhere = sandbox.folder / "elsewhere"

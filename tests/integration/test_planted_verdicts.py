@@ -21,7 +21,7 @@ LADDER = "device,sample,raw,warm,baseline"
     [
         ("transform", "augment", "def augment"),
         ("load", "time.sleep", "time.sleep(seconds)"),
-        ("collate", "pad_and_stack", "def pad_and_stack"),
+        pytest.param("collate", "pad_and_stack", "def pad_and_stack", marks=pytest.mark.slow),
     ],
 )
 def test_the_planted_stage_is_named(analyze: Analyze, plant: str, culprit: str, line: str) -> None:

@@ -224,7 +224,7 @@ class TestPlan:
         ("order", "gradients"),
         [
             pytest.param("other, loader, other, loader", "loader is not other", marks=pytest.mark.slow),
-            ("loader, other, loader", "loader is not other"),
+            pytest.param("loader, other, loader", "loader is not other", marks=pytest.mark.slow),
             pytest.param("loader, other, loader", "True", marks=pytest.mark.slow),
         ],
         ids=["first", "later", "with-gradients"],

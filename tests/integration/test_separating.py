@@ -29,7 +29,17 @@ ITERABLE = {
     "workers": ["--workers", "2", "--slower", "4"],
     "workers-length-persistent": ["--workers", "2", "--slower", "4", "--length", "--persistent"],
 }
-SLOW = ["keywords", "getitems", "collate-object", "length", "wrapped", "changed", "plain", "workers-length-persistent"]
+SLOW = [
+    "keywords",
+    "getitems",
+    "collate-object",
+    "length",
+    "wrapped",
+    "changed",
+    "plain",
+    "workers-length-persistent",
+    "whole-batches",
+]
 
 
 @pytest.fixture(scope="module")

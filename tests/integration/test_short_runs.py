@@ -46,6 +46,7 @@ SLOW = [
     "epochs-of-four-rebuilt",
     "leaves-after-five",
     "stream-of-twelve",
+    "validates-inside",
     "validation-slow-to-start",
     "without-workers",
     "without-workers-ten-steps",

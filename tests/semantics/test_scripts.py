@@ -20,10 +20,9 @@ KEPT = Path(__file__).with_name("kept")
 NAMES = sorted(path.stem for path in KEPT.glob("*.py"))
 #: One kept script or two for each way in which a training was changed; the others are slow tests.
 QUICK = {
-    "attribute_inside", "calls_counted", "class_attribute", "corrupt_skipped", "environment", "fetched_together",
-    "gifs_among_pngs", "helper_edited", "late_noise", "lifetimes", "list_written", "module_global", "namespace_seed",
-    "note_on_transform", "own_chain_centred", "patched_resize", "rebuilt", "replay_buffer", "samples_seen",
-    "shared_value", "stream", "two_samplers", "unseen_by_workers", "views", "without_torchvision", "worker_id",
+    "attribute_inside", "calls_counted", "corrupt_skipped", "gifs_among_pngs", "helper_edited", "late_noise",
+    "lifetimes", "namespace_seed", "note_on_transform", "patched_resize", "samples_seen", "shared_value", "stream",
+    "two_samplers", "unbatched_strides", "unseen_by_workers", "view_written", "without_torchvision",
 }  # fmt: skip
 #: Seconds for one call of the suite, on a machine with other work.
 PATIENCE = 900

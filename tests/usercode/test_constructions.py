@@ -192,7 +192,7 @@ class TestConstructions:
         found = module._users_files()
         assert os.path.abspath(__file__) in found
         assert not [file for file in found if not is_users(file)]
-        assert pipediag.ladder.worker_side.__file__ not in found
+        assert pipediag.ladder.workers.worker_side.__file__ not in found
         assert all(map(os.path.isfile, found))
 
     def test_the_script_itself_is_always_searched(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def _called(call: Call, ops: Sequence[Op], image: Tensor) -> Tensor:
     if not ops or 1 in image.shape or not is_dense(image) or any(op.name not in _BY_ORDER for op in ops):
         return _run(call, image)
     order = _outermost_first(image.stride())
-    kinds = (*[op.kind for op in ops], image.shape[0], image.dtype, order)
+    kinds = (call.fn, *[op.kind for op in ops], image.shape[0], image.dtype, order)
     if kinds not in _KNOWN:
         _KNOWN[kinds] = tuple(_run(call, _in_order((image.shape[0], 5, 7), image.dtype, order)).stride())
     strides = _KNOWN[kinds]
