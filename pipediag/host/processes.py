@@ -10,7 +10,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -50,17 +50,10 @@ def no_orphans() -> Iterator[None]:
             _end([p for p in psutil.Process().children(recursive=True) if p.pid not in before])
 
 
-@contextmanager
-def _exit_codes_kept() -> Iterator[None]:
+def _exit_codes_kept() -> AbstractContextManager[None]:
     """Let the system keep the exit codes of children: not so if a parent, such as a supervisor, ignored SIGCHLD."""
     ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        if ignored:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    return _handled(signal.SIGCHLD, signal.SIG_DFL) if ignored else nullcontext()
 
 
 class Terminated(KeyboardInterrupt):
@@ -76,14 +69,18 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
     return interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
-@contextmanager
-def _interrupting(number: signal.Signals) -> Iterator[None]:
+def _interrupting(number: signal.Signals) -> AbstractContextManager[None]:
     """Raise :class:`Terminated` on the signal within the context, unless it is ignored as under ``nohup``."""
-    before = signal.getsignal(number)
-    if before is signal.SIG_IGN:
-        yield
-        return
-    signal.signal(number, _as_interrupt)
+    ignored = signal.getsignal(number) is signal.SIG_IGN
+    return nullcontext() if ignored else _handled(number, _as_interrupt)
+
+
+@contextmanager
+def _handled(
+    number: signal.Signals, handler: Callable[[int, FrameType | None], None] | signal.Handlers
+) -> Iterator[None]:
+    """Handle a signal in this way within the context."""
+    before = signal.signal(number, handler)
     try:
         yield
     finally:

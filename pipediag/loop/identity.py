@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Generic, NamedTuple, TypeVar
-
-_T = TypeVar("_T")
+from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
@@ -37,25 +35,3 @@ class Places:
         order = next((k for k, known in enumerate(loaders) if known is loader), free)
         self._at[where][order : order + 1] = [weakref.ref(loader)]
         return Place(where, order)
-
-
-class ByObject(Generic[_T]):
-    """A value for each object. Objects are told apart by identity, not by equality, and are not kept alive."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, tuple[weakref.ref[Any], _T]] = {}
-
-    def __contains__(self, one: Any) -> bool:
-        return id(one) in self._held
-
-    def get(self, one: Any) -> _T | None:
-        return self._held[id(one)][1] if one in self else None
-
-    def set(self, one: Any, value: _T) -> None:
-        """Hold the value until the object is gone.
-
-        Raises:
-            TypeError: the object's type allows no weak references.
-        """
-        number = id(one)
-        self._held[number] = weakref.ref(one, lambda _: self._held.pop(number, None)), value

@@ -159,10 +159,8 @@ class Arena:
                 continue
             body, head = entry[_START.size : _START.size + nbytes], entry[behind : behind + described]
             if run != self._run and begin not in self._verified:
-                if (
-                    _summed([entry[8 : _START.size], head], [body]) != check
-                ):  # the machine crashed before the disk had all
-                    continue
+                if _summed([entry[8 : _START.size], head], [body]) != check:
+                    continue  # the machine crashed before the disk had all of it
                 self._verified.add(begin)
             return Entry(marshal.loads(head), body)
         return None

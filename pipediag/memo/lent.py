@@ -13,20 +13,20 @@ import functools
 import inspect
 import os
 import sys
-import weakref
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 from .. import patches
+from ..usercode.by_object import ByObject
 
 #: Methods of Pillow's ``Image`` that read the pixels after ``load`` and do not keep or return the picture's core.
 _READERS = (
     *("convert", "copy", "crop", "getchannel", "getextrema", "histogram", "reduce", "resize", "split", "tobytes"),
     *("transpose", "_Image__transformer"),
 )
-#: Pictures with such pixels and their core images, by the picture's number.
-_lent: dict[int, tuple[weakref.ref[Any], Any]] = {}
+#: The core image of each picture with such pixels.
+_lent = ByObject[Any]()
 #: Code of functions noted by :func:`watch`.
 _ours: set[CodeType] = set()
 
@@ -34,28 +34,26 @@ _ours: set[CodeType] = set()
 def lend(picture: Any, core: Any) -> None:
     """Give a picture a core image that others use, too."""
     picture.im, picture.readonly = core, 1
-    number = id(picture)
-    _lent[number] = weakref.ref(picture, lambda _: _lent.pop(number, None)), core
+    _lent.set(picture, core)
 
 
 def is_lent(picture: Any) -> bool:
     """Return whether a picture's present core image is not its own."""
-    held = _lent.get(id(picture))
-    return held is not None and held[0]() is picture and vars(picture).get("_im") is held[1]
+    core = _lent.get(picture)
+    return core is not None and vars(picture).get("_im") is core
 
 
 def own(picture: Any) -> None:
     """Give a picture pixels of its own if it has none."""
     if is_lent(picture):
         picture.im, picture.readonly = picture.im.copy(), 0
-    _lent.pop(id(picture), None)
+    _lent.pop(picture)
 
 
 def own_all() -> None:
     """Give all pictures pixels of their own."""
-    for picture, _ in list(_lent.values()):
-        if (found := picture()) is not None:
-            own(found)
+    for picture in _lent.objects():
+        own(picture)
 
 
 def reader_calls(depth: int) -> bool:
@@ -87,7 +85,7 @@ def load_stand_in(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Return what stands in for ``Image.load``."""
 
     def load(self: Any) -> Any:
-        if id(self) in _lent and not reader_calls(0):
+        if self in _lent and not reader_calls(0):
             own(self)
         return plain(self)
 

@@ -15,9 +15,10 @@ def locked(number: int) -> Iterator[None]:
     """Hold the lock of an open file."""
     lock = _opened(number)
     try:
-        with _held(lock):
-            yield
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
     finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too
         os.close(lock)
 
 
@@ -73,12 +74,3 @@ if hasattr(os, "register_at_fork"):
 def _opened(number: int) -> int:
     # A new opening: forks and threads would share the lock of one that they share.
     return os.open(f"/proc/self/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-
-
-@contextmanager
-def _held(opening: int) -> Iterator[None]:
-    try:
-        fcntl.flock(opening, fcntl.LOCK_EX)
-        yield
-    finally:
-        fcntl.flock(opening, fcntl.LOCK_UN)  # a process forked meanwhile has the opening too

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..loop.identity import ByObject
 from ..replay.certify.certifying import Certificate
 from ..replay.custom.fingerprint import digest
 from ..replay.plan import Plan
+from ..usercode.by_object import ByObject
 from ..usercode.links import links_of
 from ..usercode.places import label
 from ..usercode.slots import find_slots

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -31,37 +31,39 @@ from .record.stacking import stacking
 from .record.tape import session
 from .record.twins import Following
 
+_S = TypeVar("_S", bound="_Unmoved")
+
 
 @dataclass
-class Unrecorded:
+class _Unmoved:
+    """Batch whose transforms the worker has run itself."""
+
+    batch: Any
+
+    def pin_memory(self: _S, device: Any = None) -> _S:
+        return replace(self, batch=pin_memory(self.batch, device))
+
+
+@dataclass
+class Unrecorded(_Unmoved):
     """Batch that the worker made with pixels, for the given reason. It is packed if there is a ring."""
 
-    batch: Any
     reason: str
 
-    def pin_memory(self, device: Any = None) -> Unrecorded:
-        return replace(self, batch=pin_memory(self.batch, device))
-
 
 @dataclass
-class AsIs:
+class AsIs(_Unmoved):
     """Batch that the worker made as without the remedy."""
 
-    batch: Any
-
-    def pin_memory(self, device: Any = None) -> AsIs:
-        return AsIs(pin_memory(self.batch, device))
-
 
 @dataclass
-class Executed:
-    """Batch that the worker made as without the remedy while it recorded it: see :mod:`.certify.executing`."""
+class Executed(_Unmoved):
+    """Batch that the worker made as without the remedy while it recorded it: see :mod:`.certify.executing`.
 
-    batch: Any  # packed if there is a ring
+    It is packed if there is a ring.
+    """
+
     evidence: bytes
-
-    def pin_memory(self, device: Any = None) -> Executed:
-        return replace(self, batch=pin_memory(self.batch, device))
 
 
 class AlsoExecuted(NamedTuple):

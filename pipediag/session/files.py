@@ -1,7 +1,8 @@
-"""Read a JSON file from an untrusted source, within bounds of time and memory."""
+"""Open files in places that others can write to; read a JSON file within bounds of time and memory."""
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -38,6 +39,20 @@ def read_json(path: str) -> Any:
     except ValueError as error:
         raise SessionFileError(f"{path}: not JSON ({error!s:.80})") from None
     return _writable(data) if _SURROGATE.search(content) else data
+
+
+def opened_own(path: str, flags: int) -> int:
+    """Open a regular file of this user, made with mode 0600 if ``flags`` make one. It waits for nobody.
+
+    Raises:
+        OSError: it cannot be opened, is another user's, or no regular file.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    facts = os.fstat(descriptor)
+    if facts.st_uid == os.geteuid() and stat.S_ISREG(facts.st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise PermissionError(errno.EPERM, "it is another user's, or no regular file", path)
 
 
 def _content(path: str) -> bytes:

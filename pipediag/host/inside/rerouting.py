@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ...analysis.trials.remedy import HAND_OFF
 from ...errors import PipediagError, PlanRefused, RunOver, UsageError
 from ...frames import in_one_line
-from ...loop.identity import ByObject, Place, Places
+from ...loop.identity import Place, Places
 from ...loop.iterators import IteratorHook, NativeIterator
 from ...loop.training import EVIDENCE, is_training, training_device
 from ...memo.loader import CachedLoader, cache, told
@@ -37,6 +37,7 @@ from ...remedy.saved import SavedPlan
 from ...remedy.summary import class_name, plan_from, why_nothing
 from ...remedy.unmeasured import why_not_moved
 from ...session.words import DECODING
+from ...usercode.by_object import ByObject
 from ...usercode.places import caller
 
 

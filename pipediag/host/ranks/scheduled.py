@@ -9,13 +9,11 @@ leader holds a lock on the file until it ends, and writes into it which pass has
 from __future__ import annotations
 
 import atexit
-import errno
 import fcntl
 import hashlib
 import json
 import os
 import signal
-import stat
 import subprocess
 import tempfile
 import time
@@ -23,6 +21,7 @@ from typing import Any
 
 from ...errors import EXIT_BY_SIGNAL, UsageError
 from ...measure.own_rank import local_rank, local_variable
+from ...session.files import opened_own
 from ..locks import locked
 from ..processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
 from ..script import Target
@@ -48,7 +47,7 @@ class _Announcement:
 
     def __init__(self, path: str) -> None:
         try:
-            self._fd = _opened(path, os.O_RDWR | os.O_CREAT)
+            self._fd = opened_own(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from None
         self._passes = 0
@@ -136,7 +135,7 @@ def _begun(path: str) -> dict[str, Any] | None:
         UsageError: the file is another user's, or no regular file.
     """
     try:
-        fd = _opened(path, os.O_RDONLY)
+        fd = opened_own(path, os.O_RDONLY | os.O_NOFOLLOW)
     except PermissionError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except OSError:
@@ -149,16 +148,6 @@ def _begun(path: str) -> dict[str, Any] | None:
         return {}
     finally:
         os.close(fd)
-
-
-def _opened(path: str, flags: int) -> int:
-    """Open the file. Raises OSError if it is another user's, or no regular file."""
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    facts = os.fstat(fd)
-    if facts.st_uid == os.geteuid() and stat.S_ISREG(facts.st_mode):
-        return fd
-    os.close(fd)
-    raise PermissionError(errno.EPERM, "it is another user's, or no regular file", path)
 
 
 def _path() -> str:

@@ -21,7 +21,7 @@ from ...measure.machine import affinity, cores, cpus, numa_node
 from ...measure.own_rank import local_rank
 from ...session import Rank
 from ...session.codec import build
-from .lockstep import EPOCH, Follower, Leader, Lockstep
+from .lockstep import EPOCH, Follower, Leader, Lockstep, comes_true
 from .sealed_store import SealedStore, Store, new_secret, read_secret
 
 #: Key in the job's own store under which rank 0 publishes the address of our store.
@@ -30,8 +30,8 @@ _KEY = "pipediag/lockstep"
 _TIMEOUT = timedelta(seconds=30)
 #: Seconds that a rank waits for rank 0 at its first attempt to join; later attempts do not wait.
 _PATIENCE = 2.0
-#: Maximum seconds for connecting to rank 0's store, and seconds between two polls of a store.
-_CONNECTING, _POLL = 5.0, 0.005
+#: Maximum seconds for connecting to rank 0's store.
+_CONNECTING = 5.0
 #: Number of jobs that this process has joined: a program may be measured several times.
 _joined = 0
 
@@ -111,11 +111,7 @@ class Joining:
 
     def _has(self, store: Store, key: str, until: float) -> bool:
         """Return whether the store has the key in time."""
-        while not store.check([key]):
-            if self._clock.now() >= until:
-                return False
-            self._clock.sleep(_POLL)
-        return True
+        return comes_true(lambda: store.check([key]), until, self._clock)
 
 
 @dataclass(frozen=True)

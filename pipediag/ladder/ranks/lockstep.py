@@ -102,6 +102,15 @@ class Grant:
             raise ValueError(f"steps {self.begin} to {self.end}")
 
 
+def comes_true(condition: Callable[[], bool], until: float, clock: Clock) -> bool:
+    """Wait for a condition of a store; return whether it comes true before the clock shows ``until``."""
+    while not condition():
+        if clock.now() >= until:
+            return False
+        clock.sleep(_LATER)
+    return True
+
+
 class Lockstep:
     """A process that trains alone, and has nobody to agree with. Base class for the ranks of a job."""
 
@@ -239,11 +248,7 @@ class Leader(InJob):
     def _wait_for(self, counter: str, seconds: float) -> bool:
         """Wait until every other rank has increased ``counter``; return whether all have, in time."""
         until = self._clock.now() + seconds
-        while self._store.add(counter, 0) < self.world_size - 1:
-            if self._clock.now() >= until:
-                return False
-            self._clock.sleep(_LATER)
-        return True
+        return comes_true(lambda: self._store.add(counter, 0) >= self.world_size - 1, until, self._clock)
 
 
 class Superseded(Exception):

@@ -1,8 +1,8 @@
 """Serve the rungs ``settings:k``: feed the training loop from clones of its loader with other settings.
 
 Each clone has its own workers. Between its windows they idle: torch asks a worker for another batch only after one was
-taken. :mod:`.trials.settings` selects the settings to try, :mod:`.trials.halving` the ones to measure
-next.
+taken. :mod:`pipediag.analysis.trials.settings` selects the settings to try, and
+:mod:`pipediag.analysis.trials.halving` the ones to measure next.
 """
 
 from __future__ import annotations
