@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Dataset
 
-from ..frames import is_installed, is_torchs, is_users
+from ..frames import is_installed, is_ours, is_torchs, is_users
 from .attributes import attribute
 from .constructions import constructions, parsed
 from .holders import NotCertain, holders, only_assignment, scope_of
@@ -36,7 +36,7 @@ def loop_line(loader: Any) -> str:
     in_library = False
     while frame is not None and not is_users(frame.f_code.co_filename):
         file = frame.f_code.co_filename
-        if is_installed(file) and not is_torchs(file):
+        if is_installed(file) and not is_torchs(file) and not is_ours(file):
             in_library = in_library or not _passes_on(frame.f_code)
             between = frame
         frame = frame.f_back

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from torch.utils.data import ConcatDataset, Subset
 
-from pipediag.usercode import constructions
+from pipediag.frames import is_installed, is_ours
+from pipediag.usercode import constructions, loops
 from pipediag.usercode.loops import datasets_in
 
 from ..things import Items
@@ -173,3 +174,16 @@ class TestDatasets:
 
     def test_one_that_has_no_name_is_where_its_class_is_called(self, run: Run) -> None:
         assert run("found = dataset_line(Subset(Items(), [0]))") == "train.py:3"
+
+
+def test_pipediag_as_an_installed_package_is_no_library_that_runs_the_loop(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own frames lie between the loop and the loader."""
+    monkeypatch.setattr(loops, "is_installed", lambda file: is_ours(file) or is_installed(file))
+    script = """
+        loader = DataLoader(Items())
+        for _ in [loader]:
+            found = loop_line(loader)
+    """
+    assert run(script) == "train.py:6"
