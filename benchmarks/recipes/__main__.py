@@ -45,7 +45,7 @@ def one(recipe: Recipe, at: Place, args: argparse.Namespace, row: dict[str, Any]
         keep = args.sessions and args.sessions / f"{recipe.name}.json"
         row["analyse"] = asking.ask(recipe, at, args.budget, tuple(args.options.split()), keep)
     if "apply" in args.part and recipe.loader:
-        plan = str(at.work.parent / f"{recipe.name}.plan")
+        plan = str(pace.plan(recipe, at))
         keep = args.sessions and args.sessions / f"{recipe.name}-apply.json"
         row["apply"] = asking.ask(recipe, at, args.budget, (*args.options.split(), "--apply", "--plan", plan), keep)
     if "remedy" in args.part and recipe.loader:

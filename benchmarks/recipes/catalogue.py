@@ -122,6 +122,11 @@ DINO = Source(
     "7c446df5b9f45747937fb0d72314eb9f7b66930a",
     ("main_dino.py", "utils.py", "vision_transformer.py"),
 )
+DEEPLAB = Source(
+    "VainF/DeepLabV3Plus-Pytorch",
+    "4e1087de98bc49d55b9239ae92810ef7368660db",
+    ("main.py", "datasets", "metrics", "network", "utils"),
+)
 
 #: A model with steps of about 100 ms on two cores.
 _SMALL = "shufflenet_v2_x0_5"
@@ -178,6 +183,10 @@ def _lightning(at: Place) -> list[str]:
 def _dino(at: Place) -> list[str]:
     rest = f"--arch vit_small --batch_size_per_gpu 64 --num_workers {at.workers} --output_dir {at.work}"
     return [*rest.split(), "--data_path", f"{at.data}/images/train"]
+
+
+def _deeplab(at: Place) -> list[str]:
+    return ["--data_root", str(at.data), "--batch_size", "16", "--val_interval", "1000000"]
 
 
 def _cyclegan(at: Place) -> list[str]:
@@ -406,9 +415,20 @@ RECIPES = (
         DINO,
         "main_dino.py",
         _dino,
-        ("images", "hub"),
+        ("images", "weights"),
         where=("gpu",),
         environment={"TORCH_HOME": "{data}/hub/torch", "MASTER_PORT": "29511"},
         note="ten views an image",
+    ),
+    Recipe(
+        "deeplab",
+        DEEPLAB,
+        "main.py",
+        _deeplab,
+        ("voc", "weights"),
+        where=("gpu",),
+        needs=("matplotlib", "sklearn", "tqdm"),
+        environment={"TORCH_HOME": "{data}/hub/torch"},
+        note="two workers are fixed in the script; its transforms take a picture and its mask",
     ),
 )

@@ -261,7 +261,7 @@ def graphs(folder: Path, gpu: bool) -> None:
 
 
 def hub(folder: Path, gpu: bool) -> None:
-    """Write what two scripts would download: random weights of a ResNet-50-D, and an empty list of models."""
+    """Write what a script would download from Hugging Face: random weights of a ResNet-50-D."""
     import timm
     from safetensors.torch import save_file
 
@@ -272,9 +272,19 @@ def hub(folder: Path, gpu: bool) -> None:
     (snapshot / "refs" / "main").write_text("0" * 40)
     (snapshot / "snapshots" / ("0" * 40)).mkdir(parents=True)
     save_file(model.state_dict(), snapshot / "snapshots" / ("0" * 40) / "model.safetensors")
-    listed = folder / "hub" / "torch" / "hub" / "facebookresearch_xcit_main"
+
+
+def weights(folder: Path, gpu: bool) -> None:
+    """Write what two scripts would download with torch.hub: an empty list of models, random weights of MobileNetV2."""
+    import torch
+    from torchvision.models import mobilenet_v2
+
+    hub = folder / "hub" / "torch" / "hub"
+    listed, checkpoints = hub / "facebookresearch_xcit_main", hub / "checkpoints"
     listed.mkdir(parents=True)
     (listed / "hubconf.py").write_text("dependencies = ['torch']\n")
+    checkpoints.mkdir()
+    torch.save(mobilenet_v2().state_dict(), checkpoints / "mobilenet_v2-b0353104.pth")
 
 
 WRITERS: dict[str, Callable[[Path, bool], None]] = {
@@ -291,6 +301,7 @@ WRITERS: dict[str, Callable[[Path, bool], None]] = {
     "h5": h5,
     "graphs": graphs,
     "hub": hub,
+    "weights": weights,
 }
 
 

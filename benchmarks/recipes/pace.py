@@ -1,4 +1,4 @@
-"""Measure a recipe's own pace: as it is, under ``pipediag run``, and with its batches cached on the device.
+"""Measure a recipe's own pace: as it is, under ``pipediag run``, under its plan, and with its batches cached.
 
 Each form is a fresh process of the unmodified script. :func:`count` runs inside it: ``offline/sitecustomize.py`` calls
 it once ``torch.optim.optimizer`` is imported.
@@ -25,7 +25,13 @@ FORMS: dict[str, tuple[str, ...] | None] = {
     "plain": (),
     "exact": ("-m", "pipediag", "run"),
     "decoded": ("-m", "pipediag", "run", "--approximate"),
+    "planned": ("-m", "pipediag", "run", "--plan"),
 }
+
+
+def plan(recipe: Recipe, at: Place) -> Path:
+    """Return where the part ``apply`` writes a recipe's plan, for the form ``planned``."""
+    return at.work.parent / f"{recipe.name}.plan"
 
 
 def count(out: str, warm: int, steps: int) -> None:
@@ -60,6 +66,8 @@ def measure(recipe: Recipe, at: Place, forms: list[str], steps: int, limit: floa
     for form in forms:
         running.ready(recipe, at)
         before = FORMS[form]
+        if form == "planned" and before is not None:
+            before = (*before, str(plan(recipe, at)))
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "pace.json"
             if before is None:
