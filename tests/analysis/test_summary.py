@@ -17,9 +17,10 @@ from pipediag.analysis.summary import Summary, summarise
 from pipediag.analysis.summary.words import file, short, shortened, shorter_paths
 from pipediag.report import screen
 from pipediag.session import (
-    HANDED_OVER,
+    DECODED,
     LOADED_ONCE,
     REMEDIED,
+    REMEDIES,
     HotLine,
     Keeping,
     Place,
@@ -29,6 +30,7 @@ from pipediag.session import (
     Startup,
     Window,
 )
+from pipediag.session.remedies import Elsewhere
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits
 
@@ -266,7 +268,7 @@ class TestWhatToDo:
         session = make(climbing(raw=50.0), noise=0.0)
         rung = fields.pop("rung", REMEDIED)
         remedy = Remedy(device="cuda", **fields)
-        setattr(session, {REMEDIED: "remedy", HANDED_OVER: "handoff", LOADED_ONCE: "loaded_once"}[rung], remedy)
+        setattr(session, REMEDIES[rung], remedy)
         for round_ in range(10, 16):
             session.windows.append(Window("baseline", round_, 10, 1.0, 10))
             session.windows.append(Window(rung, round_, 10, 1.0 / gain, 10))
@@ -280,9 +282,16 @@ class TestWhatToDo:
         assert action.gain == "2x measured, pixels equal"
         assert action.lines == ("pipediag run train.py",)
 
+    def test_decoding_that_may_differ_is_named_and_not_called_equal(self) -> None:
+        proof = Proof(True, 64, elsewhere=[Elsewhere("JPEG decoding", "by one level")])
+        action = told(self.remedied(2.0, rung=DECODED, moved=[Place("Crop")], proof=proof)).actions[0]
+        assert action.title == "Decode JPEGs on the device, move Crop there"
+        assert action.gain == "2x measured"
+        assert action.lines[0] == "pixels equal on 64 samples; JPEG decoding may differ by one level elsewhere"
+
     def test_pixels_that_are_not_proven_equal_are_not_called_so(self) -> None:
         session = self.remedied(2.0, moved=[Place("Crop")], proof=Proof(True, 64))
-        session.remedy.proof.elsewhere = [object()]  # type: ignore[union-attr, list-item]
+        session.remedy.proof.elsewhere = [Elsewhere("Crop", "by one level")]  # type: ignore[union-attr]
         assert told(session).actions[0].gain == "2x measured"
 
     def test_samples_kept(self) -> None:

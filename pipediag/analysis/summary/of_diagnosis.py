@@ -7,7 +7,8 @@ import os
 import shlex
 from dataclasses import replace
 
-from ...session import CACHED, HANDED_OVER, LOADED_ONCE, Place, Session
+from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, Place, Session
+from ...session.words import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..numbers.intervals import Interval
@@ -275,13 +276,18 @@ def _keep(session: Session, kept: Outcome) -> Action:
         title = "Keep samples in memory after the first epoch" + (", move transforms" if remedy.moved else "")
     elif kept.rung == HANDED_OVER:
         title = "Hand batches over through re-used page-locked memory"
+    elif kept.rung == DECODED:
+        title = f"Decode JPEGs on the device, move {few_of(remedy.moved_names) or 'nothing else'} there"
     else:
         title = f"Move {few_of(remedy.moved_names) or 'transforms'} to the device"
     proof = remedy.proof
-    equal = proof is not None and proof.passed and not any(one.largest for one in proof.apart) and not proof.elsewhere
-    pixels = ", pixels equal" if remedy.moved and equal else ""
-    lines = tuple(shortened(session, command) for command in commands_to_keep(remedy, kept, session.script.argv))
-    return Action(title, f"{number(kept.speedup.value)}x measured{pixels}", lines)
+    equal = bool(remedy.moved) and proof is not None and proof.passed and not any(one.largest for one in proof.apart)
+    apart = elsewhere(proof.elsewhere or []) if proof is not None else ""
+    pixels = ", pixels equal" if equal and not apart else ""
+    if apart and equal and proof is not None:
+        apart = f"pixels equal on {counted(proof.samples, 'sample')}; {apart}"
+    commands = (shortened(session, command) for command in commands_to_keep(remedy, kept, session.script.argv))
+    return Action(title, f"{number(kept.speedup.value)}x measured{pixels}", tuple(filter(None, (apart, *commands))))
 
 
 def advice(session: Session, one: Recommendation) -> Action:
