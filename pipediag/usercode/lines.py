@@ -1,13 +1,19 @@
-"""Name a running line: its place, its text, what it calls at that moment, and the function that it belongs to."""
+"""Name what runs: a line's place, its text, what it calls at that moment, and the functions of libraries below it."""
 
 from __future__ import annotations
 
 import itertools
 import linecache
+import os
 import re
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, ModuleType
+from typing import Any
 
+from ..frames import in_package
+from .attributes import attribute
 from .places import short
 
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
@@ -42,6 +48,32 @@ def line_at(code: CodeType, instruction: int) -> Line:
         name = expression
     function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name)) or code.co_name
     return Line(f"{short(code.co_filename)}:{first}", text, _shortened(name or text), function)
+
+
+def function_of(code: CodeType) -> str:
+    """Return the full name of a library's function: ``soundfile.SoundFile.read``; no class before Python 3.11."""
+    module = os.path.splitext(in_package(code.co_filename))[0].replace("\\", "/").removesuffix("/__init__")
+    function = getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
+    return ".".join(filter(None, (*module.split("/"), function)))
+
+
+def compiled_function(name: str, scope: Mapping[str, Any]) -> str:
+    """Return the full name of a library's compiled function that code calls by ``name``: ``cv2.imread``.
+
+    It has no frame of its own. ``scope`` are the code's globals; a module that they lack may be imported in a function.
+    Empty for functions of Python's own, for functions with a frame, and for what only the running code knows.
+    """
+    first, *rest = name.split(".")
+    found, module = scope.get(first, sys.modules.get(first)), ""
+    for part in rest:
+        if not isinstance(found, ModuleType):
+            return ""
+        module, found = found.__name__, vars(found).get(part)
+    if not callable(found) or attribute(found, "__code__") is not None or isinstance(found, type):
+        return ""
+    module = attribute(found, "__module__") or module
+    named = attribute(found, "__name__", name.rpartition(".")[2])
+    return f"{module}.{named}" if module and module != "builtins" else ""
 
 
 def called(expression: str) -> str:

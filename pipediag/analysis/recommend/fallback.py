@@ -70,14 +70,15 @@ def _load(session: Session, stage: Stage) -> tuple[str, str, str]:
     kept = "" if refused else ", or keep them with pipediag.cache(loader)"
     return (
         "Load samples in fewer steps, or prepare them beforehand",
-        f"{_hottest(session)}samples stored as training needs them, or whole batches made in __getitems__{kept}",
+        _hottest(session, "load")
+        + f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
         "prepared samples must be rebuilt when the data changes",
     )
 
 
-def _hottest(session: Session) -> str:
+def _hottest(session: Session, stage: str) -> str:
     """Return the line that takes most of a sample's time, as the beginning of an instruction; empty if none does."""
-    line = next((one for one in session.inside.lines if one.share >= CO_BOTTLENECK), None) if session.inside else None
+    line = next((one for one in hottest(session.inside, stage) if one.share >= CO_BOTTLENECK), None)
     if line is None:
         return ""
     return f"{line.where} takes {percent(line.share)} of a sample's time{line.text and f', `{line.text}`'}; "
@@ -105,7 +106,8 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
         title = f"Make the transforms cheaper{name and f', {name} first'}"
     return (
         title,
-        "; ".join(dict.fromkeys(known)) or f"{_hottest(session)}fewer or smaller operations on each sample",
+        "; ".join(dict.fromkeys(known))
+        or f"{_hottest(session, 'transform')}fewer or smaller operations on each sample",
         "other transforms give other samples",
     )
 

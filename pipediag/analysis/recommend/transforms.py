@@ -13,7 +13,7 @@ from ..diagnosis import Recommendation
 from ..forecast.whatif import Change
 from ..numbers.chain import grains_of
 from ..numbers.estimate import LEAST
-from ..numbers.hot_lines import hottest
+from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.work import Work, saving
 from ..sentences import counted, named, number, percent
@@ -273,9 +273,9 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
 
 
 def collate(view: View) -> Recommendation | None:
-    """Recommend optimising a collate function of the user's."""
+    """Recommend optimising a collate function of the user's whose hot lines are not known; see :mod:`.lines`."""
     work, place = view.work, view.loader.collate
-    if work is None or work.collate <= 0 or place is None or not place.where:
+    if work is None or work.collate <= 0 or place is None or not place.where or of_stage(view.inside, "collate"):
         return None
     evidence = [
         f"{named(place)} takes a worker {number(work.collate)} ms a batch, {share_text(work.collate, work.run)} of its "
