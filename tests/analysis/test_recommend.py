@@ -805,7 +805,7 @@ class TestLines:
                 HotLine("data.py:9", "for p in r:", 0.4, "for p in r:", "D.get", "load"),
             )
         )
-        assert [one.title for one in found] == ["Make json.load cheaper", "Make for p in r: cheaper"]
+        assert [one.title for one in found] == ["Make json.load cheaper", "Make D.get cheaper"]
         assert found[0].how.startswith("data.py:7: parse once and store arrays") and found[0].at_most
         assert found[0].evidence[1:] == ["its hottest line: r = json.load(f)", "97 % of it in json.load"]
         assert found[1].how == "data.py:9: whole arrays in place of Python loops, numba or a compiled operation"

@@ -14,6 +14,8 @@ _NAMED, _MOST = 0.1, 8
 _LISTED, _LINES = 0.05, 5
 #: A function does what a line does if it runs for at least this share of the line's time.
 _MOSTLY = 0.5
+#: How lines are named that come together beside others of the same function or stage.
+OTHERS = "other lines of"
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
 
@@ -94,12 +96,12 @@ def of_stage(inside: Inside, stage: str) -> list[HotLine]:
         least = min((line.share for line in found), default=_NAMED)
         if len(found) == _MOST or (_share(group) < _NAMED and _share(left) <= least):
             break
-        found.append(_together(group, f"other lines of {function}" if function in single else function))
+        found.append(_together(group, f"{OTHERS} {function}" if function in single else function))
         left = [line for line in left if line not in group]
     if not found or not left:
         return found
     functions, what = {line.function for line in left}, "collating" if stage == "collate" else "loading"
-    return [*found, _together(left, f"other lines of {functions.pop() if len(functions) == 1 else what}")]
+    return [*found, _together(left, f"{OTHERS} {functions.pop() if len(functions) == 1 else what}")]
 
 
 def _together(lines: list[HotLine], name: str) -> HotLine:

@@ -20,6 +20,7 @@ from ..sentences import number, percent, shown
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
 from . import stock
+from .tried import refuted
 from .view import ALL, at_line, in_the_loader
 
 
@@ -131,9 +132,10 @@ def _ipc(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
     copies = f'.to("{session.device_type}", non_blocking=True) in the loop'
-    pins = (
-        "" if session.loader and session.loader.pin_memory else f"pin_memory=True {in_the_loader(session.loader)} and "
-    )
+    pinned = session.loader is not None and session.loader.pin_memory
+    pins = f"pin_memory=True {in_the_loader(session.loader)} and "
+    if pinned or refuted(session, "pin-memory"):
+        pins = ""
     return (
         "Copy fewer bytes to the device, ahead of the step",
         f"bytes in place of floats; {pins}{copies}",
@@ -150,7 +152,9 @@ def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 
 def _contention(session: Session, stage: Stage) -> tuple[str, str, str]:
-    fewer = f"num_workers={session.workers - 1} {in_the_loader(session.loader)}; " if session.workers > 1 else ""
+    fewer = ""
+    if session.workers > 1 and not refuted(session, "fewer-workers"):
+        fewer = f"num_workers={session.workers - 1} {in_the_loader(session.loader)}; "
     return (
         "Leave the training process a core of its own",
         f"{fewer}OMP_NUM_THREADS or torch.set_num_threads, so that all threads fit the cores; less work for the "

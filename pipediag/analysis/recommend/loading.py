@@ -13,18 +13,10 @@ from ..thresholds import GATE, WORTH
 from ..trials.remedies import READ_BACK_MS
 from ..trials.remedy import outcome
 from . import stock
+from .calls import decodes
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text
 
-#: Functions that decode pictures, by the module that they are in. Image.open alone reads only a header.
-_DECODERS = (
-    ("PIL.ImageFile.", {"load"}),
-    ("torchvision.io.", {f"decode_{kind}" for kind in ("image", "jpeg", "png", "webp", "gif")} | {"read_image"}),
-    ("torchcodec.", {"decode_image", "decode_jpeg", "decode_png"}),
-    ("cv2.", {"imread", "imdecode", "imreadmulti"}),
-    *((f"{package}.", {"imread"}) for package in ("imageio", "skimage", "matplotlib", "tifffile")),
-    *((f"{package}.", {"decode_jpeg", "decode"}) for package in ("simplejpeg", "turbojpeg", "jpeg4py")),
-)
 _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz", ".xz", ".zst", ".zip", ".npz", ".flac")
 #: Files below this size take longer to find and open than to read, on most storage.
 _SMALL_FILE = 1 << 20
@@ -71,11 +63,6 @@ def _files_text(files: Files) -> str:
     endings = ", ".join(filter(None, files.endings))
     told = f"{counted(files.opened, 'file')} of {bytes_text(files.nbytes)} "
     return f"{told}{'is' if files.opened == 1 else 'are'} opened for a sample{f' ({endings})' if endings else ''}"
-
-
-def decodes(function: str) -> bool:
-    """Return whether a function of a library decodes pictures, by its full name."""
-    return any(function.startswith(module) and function.rpartition(".")[2] in names for module, names in _DECODERS)
 
 
 def decode(view: View) -> Recommendation | None:

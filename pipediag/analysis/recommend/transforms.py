@@ -20,6 +20,7 @@ from ..sentences import counted, named, number, percent
 from ..thresholds import WORTH
 from ..trials.remedy import outcome
 from . import known, stock
+from .calls import LOOPS, way_for
 from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 
 #: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
@@ -259,6 +260,8 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             risk="; ".join(dict.fromkeys(one.pixels for one in ways if one.pixels)) or "other augmentation",
         )
     hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT][:2]
+    way = next((way for line in hot if line.function.startswith(f"{link.name}.") and (way := way_for(line))), None)
+    how = way.how if way is not None else LOOPS
     return made(
         "rewrite",
         change=change,
@@ -266,9 +269,9 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             *evidence,
             *(f"{percent(line.share)} of a sample's time: {line.where} {line.text}".rstrip() for line in hot),
         ],
-        how=f"{link.where or link.name}: whole arrays in place of Python loops, numba or a compiled operation; written "
-        "with torchvision's functions it can move to the device with pipediag.offload",
-        risk="another implementation has to give the same results",
+        how=f"{link.where or link.name}: {how}; written with torchvision's functions it can move to the device with "
+        "pipediag.offload",
+        risk=(way.risk if way is not None else "") or "another implementation has to give the same results",
     )
 
 

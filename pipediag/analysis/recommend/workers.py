@@ -33,7 +33,7 @@ def more_workers(view: View) -> Recommendation | None:
     wanted = wanted if fit is None else min(wanted, fit)
     if wanted <= model.workers:
         return None
-    if full(view.ladder, "baseline") or refuted(view, "num-workers"):
+    if full(view.ladder, "baseline") or refuted(view.session, "num-workers"):
         return None
     run, loop = number(work.run), number(model.loop + model.lost.value)
     if model.workers:
@@ -65,7 +65,7 @@ def more_workers(view: View) -> Recommendation | None:
 def prefetch(view: View) -> Recommendation | None:
     """Recommend a deeper queue, if the loop waits although the workers are fast enough on average."""
     model, loader = view.whatif, view.loader
-    if not irregular(view.ladder, model) or refuted(view, "prefetch-factor"):
+    if not irregular(view.ladder, model) or refuted(view.session, "prefetch-factor"):
         return None
     alone, base = view.ladder.ms("supply").value, model.base
     steady = max(model.loop + model.lost.value, alone)
@@ -151,7 +151,7 @@ def fewer_workers(view: View) -> Recommendation | None:
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
     enough = max(1, model.workers_enough())
-    if enough >= model.workers or refuted(view, "fewer-workers") or found_best(view, "no-workers"):
+    if enough >= model.workers or refuted(view.session, "fewer-workers") or found_best(view, "no-workers"):
         return None
     return view.made(
         "fewer-workers",

@@ -26,7 +26,6 @@ from pipediag.usercode.slots import find_slots
 
 from ...things import Items, Transformed
 
-
 #: Every sample takes the next number.
 COUNT = itertools.count()
 
