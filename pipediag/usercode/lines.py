@@ -71,7 +71,7 @@ def compiled_function(name: str, scope: Mapping[str, Any]) -> str:
         module, found = found.__name__, vars(found).get(part)
     if not callable(found) or attribute(found, "__code__") is not None or isinstance(found, type):
         return ""
-    module = attribute(found, "__module__") or module
+    module = module or attribute(found, "__module__") or ""
     named = attribute(found, "__name__", name.rpartition(".")[2])
     return f"{module}.{named}" if module and module != "builtins" else ""
 

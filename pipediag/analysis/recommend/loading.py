@@ -22,6 +22,8 @@ _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz",
 _SMALL_FILE = 1 << 20
 #: Share of the machine's memory that kept samples may take.
 _OF_MEMORY = 0.5
+#: Bytes beyond which samples are hardly stored as they are.
+_STORED = 200 << 30
 
 
 def storage(view: View) -> Recommendation | None:
@@ -135,6 +137,8 @@ def once(view: View) -> Recommendation | None:
     each, count = sum(size for size, _ in sizes) / len(sizes), loader.length * loader.batch_size
     memory = float(view.session.environment.get("memory_gib") or 0.0) * 2**30
     fits = count * each <= _OF_MEMORY * memory
+    if not fits and count * each > _STORED:
+        return None
     how = "a list of all samples, made in __init__ by what __getitem__ does now; __getitem__ returns its items"
     if not fits:
         how = "write all samples to memory-mapped arrays (.npy) by a script of its own; __getitem__ returns their rows"
