@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import itertools
 import linecache
 import os
@@ -90,12 +91,20 @@ def _shortened(name: str) -> str:
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, int | None]:
-    """Return first and last line of the expression that an instruction belongs to, and its columns if known."""
+    """Return first and last line of the expression that an instruction belongs to, and its columns if known.
+
+    A jump back to the beginning of a loop may have no line: it counts for the line that it jumps to.
+    """
     first = next((line for begin, end, line in code.co_lines() if line and begin <= instruction < end), None)
     if hasattr(code, "co_positions"):  # from Python 3.11 on
         found = next(itertools.islice(code.co_positions(), max(0, instruction) // 2, None), (None,) * 4)
         line, last, begin, end = found
         if line is not None and last is not None:
             return line, last, begin, end
+    if not first:
+        jumps = (one for one in dis.get_instructions(code) if one.offset == instruction and one.opcode in dis.hasjrel)
+        target = next((one.argval for one in jumps), None)
+        if target is not None and target != instruction:
+            return _position(code, target)
     first = first or code.co_firstlineno
     return first, first, None, None

@@ -96,7 +96,7 @@ class TestCalls:
             ("self.frame.iloc[i]", {"pandas.core.indexing.iloc.__getitem__": 0.9}, "self.frame.iloc[i]"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.6}, "librosa.load > soxr.resample"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.4}, "librosa.load"),
-            ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr._cython.process": 0.9}, "librosa.load"),
+            ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr._process": 0.9}, "librosa.load"),
             ("F.resize", {"torchvision.functional.resize": 0.9, "PIL.Image.Image.resize": 0.9}, "F.resize"),
             ("x = a + b", {}, "x = a + b"),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import json
 import sys
 import zlib
@@ -104,6 +105,25 @@ def test_code_without_source() -> None:
     code = compile("first = 1\nsecond = first.real", "<nowhere>", "exec")
     line = line_at(code, 0)
     assert (line.text, line.calls) == ("", "")
+
+
+def words(text: str) -> list[int]:
+    found = []
+    for word in text.split():
+        for size in range(len(word)):
+            if size > 3:
+                break
+        else:
+            found.append(1)
+    return found
+
+
+def test_a_jump_without_a_line_belongs_to_its_loop() -> None:
+    """A thread that runs Python code is often looked at when it jumps back to the beginning of a loop."""
+    first, code = words.__code__.co_firstlineno, words.__code__
+    jumps = [one.offset for one in dis.get_instructions(code) if one.opname.startswith("JUMP")]
+    found = {line_at(code, jump).where for jump in jumps}
+    assert found and found <= {f"{HERE}:{first + line}" for line in (2, 3, 4, 5, 7)}
 
 
 def test_functions_of_libraries_by_their_full_names() -> None:
