@@ -30,16 +30,22 @@ class Way:
         functions: beginnings of their full names.
         how: what to write instead.
         risk: what changes with it; empty if nothing does.
+        moves: True if it moves the work to the device of the training, which must not be the CPU then.
     """
 
     functions: tuple[str, ...]
     how: str
     risk: str = ""
+    moves: bool = False
 
 
 #: What helps where no library's functions take the time.
 LOOPS = "whole arrays in place of Python loops, numba or a compiled operation"
 _STORED = "what is stored must be made again when the data changes"
+_SPECTRA = (
+    *("torch.functional.stft", "torch.fft", "torchaudio.functional", "torchaudio.transforms"),
+    *("librosa.feature", "librosa.core.spectrum"),
+)
 #: The first that fits counts: functions that are special come before their libraries.
 WAYS = (
     Way(
@@ -90,22 +96,29 @@ WAYS = (
         _STORED,
     ),
     Way(
-        ("torch.functional.stft", "torch.fft", "torchaudio.", "librosa.feature", "librosa.core.spectrum"),
+        _SPECTRA,
         "send the samples as they are, and compute this for the whole batch in the training loop, on its device",
         "the device does it in addition to the step",
+        moves=True,
     ),
     Way(
         ("scipy.signal", "numpy.fft", "scipy.fft"),
         "torch.fft for the whole batch in the training loop, on its device; or for the whole batch in the collate "
         "function",
         "the device does it in addition to the step",
+        moves=True,
     ),
     Way(
-        ("scipy.ndimage", "skimage.", "cv2."),
-        "on a smaller array: after the crop, or resized first; OpenCV is faster than scipy and scikit-image; for the "
-        "whole batch on the device (kornia, torchvision)",
+        (*_SPECTRA, "scipy.signal", "numpy.fft", "scipy.fft"),
+        "once for each sample, and the result stored, if nothing before it is random; fewer frames or bands",
+        _STORED,
+    ),
+    Way(
+        ("scipy.ndimage", "skimage."),
+        "OpenCV's function of the same kind, on float32; on a smaller array: after the crop, or resized first",
         "other pixels",
     ),
+    Way(("cv2.", "PIL."), "on a smaller picture: after the crop, or resized first", "other pixels"),
     Way(
         ("re.", "nltk.", "spacy.", "transformers.tokenization", "tokenizers.", "sentencepiece.", "tiktoken."),
         "make token ids once and store them (datasets.map); a compiled tokenizer, with the whole batch in one call",
@@ -119,10 +132,11 @@ WAYS = (
 )
 
 
-def way_for(line: HotLine) -> Way | None:
-    """Return what is known to help for what a line mostly does, or None."""
+def way_for(line: HotLine, on_cpu: bool) -> Way | None:
+    """Return what is known to help for what a line mostly does, or None; ``on_cpu`` if the training runs there."""
     names = mostly(line)
-    return next((way for way in WAYS if any(name.startswith(way.functions) for name in names)), None)
+    ways = (way for way in WAYS if not (on_cpu and way.moves))
+    return next((way for way in ways if any(name.startswith(way.functions) for name in names)), None)
 
 
 def decodes(function: str) -> bool:

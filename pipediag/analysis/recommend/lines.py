@@ -37,7 +37,7 @@ def cheaper(view: View) -> list[Recommendation]:
 
 def _cheaper(view: View, work: Work, line: HotLine, stage: str, ms: float) -> Recommendation:
     calls = mostly(line)
-    way = way_for(line)
+    way = way_for(line, view.on_cpu)
     evidence = [f"{line.where} takes {view.per_sample(ms)}, {share_text(ms, work.run)} of a worker's time: {ALL}"]
     if line.text:
         evidence.append(f"its hottest line: {line.text}")

@@ -260,7 +260,8 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             risk="; ".join(dict.fromkeys(one.pixels for one in ways if one.pixels)) or "other augmentation",
         )
     hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT][:2]
-    way = next((way for line in hot if line.function.startswith(f"{link.name}.") and (way := way_for(line))), None)
+    own = [line for line in hot if line.function.startswith(f"{link.name}.")]
+    way = next((way for line in own if (way := way_for(line, view.on_cpu))), None)
     how = way.how if way is not None else LOOPS
     return made(
         "rewrite",
