@@ -39,6 +39,13 @@ class Way:
     moves: bool = False
 
 
+#: What helps where pictures are decoded.
+DECODING = Way(
+    (),
+    "smaller files: images stored at about the size that training uses; torchvision.io.decode_jpeg and Image.draft() "
+    "before convert() decode faster",
+    "other decoders and other sizes give slightly other pixels",
+)
 #: What helps where no library's functions take the time.
 LOOPS = "whole arrays in place of Python loops, numba or a compiled operation"
 _STORED = "what is stored must be made again when the data changes"
@@ -118,6 +125,11 @@ WAYS = (
         "OpenCV's function of the same kind, on float32; on a smaller array: after the crop, or resized first",
         "other pixels",
     ),
+    Way(
+        ("PIL.Image.Image.resize", "PIL.Image.resize", "PIL.Image.Image.thumbnail", "cv2.resize"),
+        "files stored at that size; a cheaper filter (BILINEAR), or Pillow's reducing_gap=2.0",
+        "other pixels",
+    ),
     Way(("cv2.", "PIL."), "on a smaller picture: after the crop, or resized first", "other pixels"),
     Way(
         ("re.", "nltk.", "spacy.", "transformers.tokenization", "tokenizers.", "sentencepiece.", "tiktoken."),
@@ -135,6 +147,8 @@ WAYS = (
 def way_for(line: HotLine, on_cpu: bool) -> Way | None:
     """Return what is known to help for what a line mostly does, or None; ``on_cpu`` if the training runs there."""
     names = mostly(line)
+    if any(map(decodes, names)):
+        return DECODING
     ways = (way for way in WAYS if not (on_cpu and way.moves))
     return next((way for way in ways if any(name.startswith(way.functions) for name in names)), None)
 

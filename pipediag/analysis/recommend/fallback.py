@@ -13,13 +13,14 @@ from ..diagnosis import Recommendation, Stage
 from ..forecast.whatif import WhatIf
 from ..forecast.without import speedup_without
 from ..numbers.chain import grains_of
-from ..numbers.hot_lines import hottest
+from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..sentences import number, percent, shown
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
 from . import stock
+from .lines import what_helps
 from .tried import refuted
 from .view import ALL, at_line, in_the_loader
 
@@ -66,15 +67,23 @@ def _without(ladder: LadderView, numbers: WhatIf, stage: Stage) -> Interval | No
 
 
 def _load(session: Session, stage: Stage) -> tuple[str, str, str]:
+    if (known := _by_line(session, stage)) is not None:
+        return known
     tried, uncached = outcome(session, LOADED_ONCE), session.loader is not None and session.loader.uncached
     refused = uncached or (tried is not None and (tried.speedup is None or tried.speedup.low <= 1))
     kept = "" if refused else ", or keep them with pipediag.cache(loader)"
     return (
         "Load samples in fewer steps, or prepare them beforehand",
-        _hottest(session, "load")
-        + f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
+        f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
         "prepared samples must be rebuilt when the data changes",
     )
+
+
+def _by_line(session: Session, stage: Stage) -> tuple[str, str, str] | None:
+    """Return what can be done about the line that takes most of a stage's time, or None if the lines are unknown."""
+    lines = of_stage(session.inside, stage.stage) if session.inside is not None else []
+    line = max(lines, key=lambda line: line.share, default=None)
+    return what_helps(line, session.device_type == "cpu") if line is not None else None
 
 
 def _hottest(session: Session, stage: str) -> str:
@@ -114,6 +123,8 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 
 def _collate(session: Session, stage: Stage) -> tuple[str, str, str]:
+    if (known := _by_line(session, stage)) is not None:
+        return known
     return (
         "Collate fewer and smaller pieces",
         "one tensor for each sample, of uint8 where values fit into a byte, in place of lists of objects; or batches "

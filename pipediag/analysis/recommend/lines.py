@@ -17,46 +17,55 @@ from .view import ALL, View, at_line, share_text
 
 #: Largest number of lines of a stage for which something is recommended.
 _NAMED = 3
+#: What helps where a library's functions take the time of which nothing else is known.
+_FEWER = (
+    "call it less often, or on less data (float32, smaller arrays, the whole batch at once); numba for a loop around it"
+)
+_SAME = "another implementation has to give the same results"
 
 
 def cheaper(view: View) -> list[Recommendation]:
-    """Recommend making each line cheaper whose work costs the loop a worthwhile gain, costliest first."""
+    """Recommend making each line cheaper whose work costs the loop a worthwhile gain, costliest first.
+
+    Lines of one function that call nothing of a library are one piece of work: a loop in Python.
+    """
     work, found = view.work, list[Recommendation]()
     if work is None:
         return []
     for stage, whole in (("load", work.load), ("collate", work.collate)):
         lines = of_stage(view.inside, stage)
-        total = sum(line.share for line in lines)
-        for line in lines[:_NAMED]:
-            ms = whole * line.share / total
+        total, pieces = sum(line.share for line in lines), dict[str, list[HotLine]]()
+        for line in lines:
+            key = line.where if mostly(line) else line.function
+            pieces.setdefault(key, []).append(line)
+        costs = [(whole * sum(line.share for line in piece) / total, piece[0]) for piece in pieces.values()]
+        for ms, line in sorted(costs, key=lambda cost: cost[0], reverse=True)[:_NAMED]:
             known = any(map(decodes, mostly(line))) or line.name.startswith(OTHERS)
             if not known and view.whatif.faster(Change(work=saving(ms))).value >= WORTH:
                 found.append(_cheaper(view, work, line, stage, ms))
     return found
 
 
+def what_helps(line: HotLine, on_cpu: bool) -> tuple[str, str, str]:
+    """Return title, instruction and risk of making a line cheaper; ``on_cpu`` if the training runs there.
+
+    Python code is named by its function: of a loop, no line is the one to change.
+    """
+    calls, way = mostly(line), way_for(line, on_cpu)
+    title = f"Make {line.name if calls else line.function or line.name} cheaper"
+    if way is not None:
+        return title, way.how, way.risk or _SAME
+    return title, _FEWER if calls else LOOPS, _SAME
+
+
 def _cheaper(view: View, work: Work, line: HotLine, stage: str, ms: float) -> Recommendation:
-    calls = mostly(line)
-    way = way_for(line, view.on_cpu)
-    evidence = [f"{line.where} takes {view.per_sample(ms)}, {share_text(ms, work.run)} of a worker's time: {ALL}"]
+    title, how, risk = what_helps(line, view.on_cpu)
+    piece = line.where if mostly(line) else line.function
+    evidence = [f"{piece} takes {view.per_sample(ms)}, {share_text(ms, work.run)} of a worker's time: {ALL}"]
     if line.text:
         evidence.append(f"its hottest line: {line.text}")
-    evidence += [f"{percent(line.calls[name] / line.share)} of it in {short(name)}" for name in calls[-1:]]
-    how, risk = LOOPS, ""
-    if way is not None:
-        how, risk = way.how, way.risk
-    elif calls:
-        how = "call it less often: on smaller data, once for the whole batch, or once for all epochs"
-    place = Place(
-        line.name, line.where, line.library, view.loader.dataset_code.made if view.loader.dataset_code else ""
-    )
-    return view.made(
-        "line",
-        f"Make {line.name if line.name != line.text else line.function} cheaper",
-        stage,
-        Change(work=saving(ms)),
-        evidence,
-        f"{at_line(place)}{how}",
-        risk or "another implementation has to give the same results",
-        at_most=True,
-    )
+    evidence += [f"{percent(line.calls[name] / line.share)} of it in {short(name)}" for name in mostly(line)[-1:]]
+    dataset = view.loader.dataset_code
+    place = Place(line.name, line.where, line.library, dataset.made if dataset is not None else "")
+    change = Change(work=saving(ms))
+    return view.made("line", title, stage, change, evidence, f"{at_line(place)}{how}", risk, at_most=True)

@@ -13,7 +13,7 @@ from ..thresholds import GATE, WORTH
 from ..trials.remedies import READ_BACK_MS
 from ..trials.remedy import outcome
 from . import stock
-from .calls import decodes
+from .calls import DECODING, decodes
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text
 
@@ -119,9 +119,8 @@ def decode(view: View) -> Recommendation | None:
         "load",
         Change(work=saving(took)),
         [*evidence, ALL],
-        f"{where}smaller files: images stored at about the size that training uses; "
-        f"torchvision.io.decode_jpeg and Image.draft() before convert() decode faster{on_device}",
-        "other decoders and other sizes give slightly other pixels",
+        f"{where}{DECODING.how}{on_device}",
+        DECODING.risk,
         at_most=True,
     )
 

@@ -261,8 +261,8 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
         )
     hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT][:2]
     own = [line for line in hot if line.function.startswith(f"{link.name}.")]
-    way = next((way for line in own if (way := way_for(line, view.on_cpu))), None)
-    how = way.how if way is not None else LOOPS
+    helps = next((found for line in own if (found := way_for(line, view.on_cpu))), None)
+    how = helps.how if helps is not None else LOOPS
     return made(
         "rewrite",
         change=change,
@@ -272,7 +272,7 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
         ],
         how=f"{link.where or link.name}: {how}; written with torchvision's functions it can move to the device with "
         "pipediag.offload",
-        risk=(way.risk if way is not None else "") or "another implementation has to give the same results",
+        risk=(helps.risk if helps is not None else "") or "another implementation has to give the same results",
     )
 
 

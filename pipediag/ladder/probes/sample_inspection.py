@@ -19,7 +19,7 @@ from .hotlines import HotLines
 from .sample_probe import TIMED, Probe
 
 #: Seconds in which samples are made twice, and the number of them from which on their equality says something.
-_TWICE_SECONDS, _FEWEST = 1.0, 6
+_TWICE_SECONDS, _FEWEST = 2.0, 6
 
 
 class Inspection:
