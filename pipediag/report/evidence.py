@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.numbers.chain import grains, why_unsplit
-from ..analysis.numbers.hot_lines import hottest, mostly, of_stage, short
+from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
 from ..analysis.other_loaders import other_loaders
 from ..analysis.sentences import counted, number, percent, shown, waiting
@@ -60,8 +60,8 @@ def hot_lines(diagnosis: Diagnosis) -> list[str]:
 
 def _told(line: HotLine, share: str) -> str:
     """Return a line in words, with the function of a library that takes most of its time."""
-    does = [f"({short(name)} {percent(line.calls[name])})" for name in mostly(line)[-1:]]
-    return "  ".join(filter(None, (share, line.where, line.text, *does)))
+    does = familiar(line)
+    return "  ".join(filter(None, (share, line.where, line.text, does and f"(in {does})")))
 
 
 def not_measured(diagnosis: Diagnosis) -> list[str]:

@@ -45,6 +45,8 @@ def line_at(code: CodeType, instruction: int) -> Line:
         lines[0] = lines[0].encode()[begin:].decode(errors="ignore")
         expression = "".join(map(str.strip, lines))
     name = called(expression) if end is None or expression.endswith(")") else ""
+    if expression.startswith(("for ", "while ")):
+        name = ""  # the loop itself, not what it calls to begin with
     if end is not None and expression.endswith("]"):
         name = expression
     function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name)) or code.co_name

@@ -807,15 +807,22 @@ class TestLines:
         )
         assert [one.title for one in found] == ["Make json.load cheaper", "Make D.get cheaper"]
         assert found[0].how.startswith("data.py:7: parse once and store arrays") and found[0].at_most
-        assert found[0].evidence[1:] == ["its hottest line: r = json.load(f)", "97 % of it in json.load"]
-        assert found[1].how == "data.py:9: whole arrays in place of Python loops, numba or a compiled operation"
+        assert found[0].evidence[1:] == ["its hottest line: r = json.load(f)", "most of it in json.load"]
+        assert found[1].how.startswith("data.py:9: whole arrays in place of Python loops")
 
     def test_a_loop_in_python_is_one_piece_of_work(self) -> None:
-        lines = [HotLine(f"data.py:{n}", f"v = f{n}(v)", 0.3, f"f{n}", "D.features", "load") for n in (7, 8, 9)]
-        one, other = self.of(self.session(*lines, HotLine("data.py:12", "", 0.1, "f", "D.other", "load")))
+        lines = [HotLine(f"data.py:{n}", "v = max(v)", 0.3, "max", "D.features", "load") for n in (7, 8, 9)]
+        one, other = self.of(self.session(*lines, HotLine("data.py:12", "", 0.1, "x[i]", "D.other", "load")))
         assert (one.title, other.title) == ("Make D.features cheaper", "Make D.other cheaper")
         assert one.how.startswith("data.py:7: whole arrays in place of Python loops")
         assert one.evidence[0].startswith("D.features takes 11.2 ms a sample, 90 % of a worker's time")
+
+    def test_a_call_of_which_nothing_is_known(self) -> None:
+        """A method of an object that is no Python code, or a file of an older version."""
+        (one,) = self.of(
+            self.session(HotLine("data.py:7", "x = self.reader.read()", 1.0, "self.reader.read", "D.get", "load"))
+        )
+        assert one.title == "Make self.reader.read cheaper" and "call it less often" in one.how
 
     def test_of_the_collate_function(self) -> None:
         line = HotLine("data.py:61", "ids = split(text)", 0.9, "split", "pad", "collate", calls={"re.split": 0.8})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ _LISTED, _LINES = 0.05, 5
 _MOSTLY = 0.5
 #: How lines are named that come together beside others of the same function or stage.
 OTHERS = "other lines of"
+_BUILT_IN = frozenset(dir(builtins))
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
 
@@ -54,6 +56,17 @@ def does(line: HotLine, known: Callable[[str], bool]) -> float:
 def mostly(line: HotLine) -> list[str]:
     """Return the libraries' functions that do what a line does, the outer ones first."""
     return [name for name, share in line.calls.items() if share >= _MOSTLY * line.share]
+
+
+def is_python(line: HotLine) -> bool:
+    """Return whether a line runs Python code of its own: it calls nothing, or only what Python has built in."""
+    own = line.name.endswith("]") or line.name in _BUILT_IN or line.text.startswith(line.name.removesuffix("..."))
+    return own and not mostly(line)
+
+
+def familiar(line: HotLine) -> str:
+    """Return the innermost function that does what a line does and that a reader knows, or ""."""
+    return next((short(name) for name in reversed(mostly(line)) if not _PRIVATE.match(name.rpartition(".")[2])), "")
 
 
 def named(line: HotLine) -> str:
