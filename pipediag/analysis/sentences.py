@@ -24,6 +24,8 @@ STAGES = {
     "startup": "starting the workers",
     "other loaders": "starting another loader",
 }
+#: Stages that are divided by lines of code.
+_OF_LINES = {"load": "loading", "collate": "collating"}
 #: Modules that are named one by one.
 _FEW = 3
 #: Description of the load stage if the transforms cannot be separated from it.
@@ -194,14 +196,14 @@ def unfed(session: Session) -> str:
 def within(session: Session, top: Stage, pieces: list[Stage]) -> str:
     """Return which part of the costliest stage dominates, by the workers' time."""
     parts = [p for p in pieces if p.stage == top.stage and p.links and p.culprit is not None and p.ms.value > 0]
-    if (top.stage == "transform" and len(parts) > 1) or (top.stage == "load" and parts):
+    if (top.stage == "transform" and len(parts) > 1) or (top.stage in _OF_LINES and parts):
         parts = ranked(parts)
         told = [
             f"{named(p.culprit)} costs {number(p.ms.value)} ms"
             for p in parts[:3]
             if p.culprit is not None and p.ms.value >= CO_BOTTLENECK * parts[0].ms.value
         ]
-        return f" Of {'loading' if top.stage == 'load' else 'the transforms'}, {'; '.join(told)}."
+        return f" Of {_OF_LINES.get(top.stage, 'the transforms')}, {'; '.join(told)}."
     most = heaviest(session.inside)
     if top.stage == "load" and "transform" in top.covers and most is not None and most[1] >= CO_BOTTLENECK:
         link, share = most

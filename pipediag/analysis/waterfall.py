@@ -22,7 +22,7 @@ from .forecast.whatif import what_if
 from .forecast.without import without
 from .numbers.chain import dominant, grains, heaviest, joined
 from .numbers.estimate import WORKERS
-from .numbers.hot_lines import of_loading
+from .numbers.hot_lines import of_stage
 from .numbers.intervals import Interval, total
 from .numbers.ladder import OWN_SIDE, LadderView
 from .numbers.sides import Sides, sides
@@ -160,28 +160,28 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
     covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
-    parts = [*reversed(links), *_loading(ladder.session, inside, loading, covers)]
+    parts = [*reversed(links), *_by_line(ladder.session, inside, "load", loading, covers, "warm")]
     if collating is not None:
-        parts.insert(0, _Part("collate", work.collate, ["collate"], "sample"))
+        parts = [*_by_line(ladder.session, inside, "collate", work.collate, ["collate"], "sample"), *parts]
     return [*parts, _Part("storage", storage, ["storage"], "baseline")] if storage > 0 else parts
 
 
-def _loading(session: Session, inside: Inside, weight: float, covers: list[str]) -> list[_Part]:
-    """Return loading by the lines that take its time, as one part if they are unknown."""
-    lines, dataset = of_loading(inside), culprit(session, "load")
+def _by_line(session: Session, inside: Inside, stage: str, weight: float, covers: list[str], rung: str) -> list[_Part]:
+    """Return loading or collating by the lines that take its time, as one part if they are unknown."""
+    lines, code = of_stage(inside, stage), culprit(session, stage)
     whole = sum(line.share for line in lines)
-    made = dataset.made if dataset is not None else ""
+    made = code.made if code is not None else ""
     return [
         _Part(
-            "load",
+            stage,
             weight * line.share / whole,
             covers,
-            "warm",
+            rung,
             Place(line.name, line.where, line.library, made if line.library else ""),
             [line.name],
         )
         for line in lines
-    ] or [_Part("load", weight, covers, "warm")]
+    ] or [_Part(stage, weight, covers, rung)]
 
 
 def worker_shares(ladder: LadderView) -> dict[str, float]:

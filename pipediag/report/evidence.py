@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.numbers.chain import grains, why_unsplit
-from ..analysis.numbers.hot_lines import hottest
+from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
 from ..analysis.other_loaders import other_loaders
 from ..analysis.sentences import counted, number, percent, shown, waiting
 from ..analysis.startup import epoch_start
-from ..session import CONTROLS, RUNG_MEANING, Cost, ordered, settings_of
+from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, ordered, settings_of
 from . import account
 from .document import Listing, Section, Table
 
@@ -49,9 +49,19 @@ def worker_rows(diagnosis: Diagnosis) -> list[tuple[str, str, str, str, str]]:
 
 
 def hot_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return the lines that take most of a worker's time, hottest first."""
-    lines = hottest(diagnosis.session.inside)
-    return ["  ".join(filter(None, (percent(line.share), line.where, line.text))) for line in lines]
+    """Return the lines that take most of a worker's time for a sample, hottest first, then those of collating."""
+    inside = diagnosis.session.inside
+    collating = of_stage(inside, "collate") if inside is not None else []
+    return [
+        *(_told(line, percent(line.share)) for line in hottest(inside)),
+        *(_told(line, f"{percent(line.share)} of collating") for line in collating),
+    ]
+
+
+def _told(line: HotLine, share: str) -> str:
+    """Return a line in words, with the function of a library that takes most of its time."""
+    does = familiar(line)
+    return "  ".join(filter(None, (share, line.where, line.text, does and f"(in {does})")))
 
 
 def not_measured(diagnosis: Diagnosis) -> list[str]:

@@ -57,9 +57,12 @@ class Link:
 class HotLine:
     """A line of code and its share of the time to make a sample: a user's line, or a library's if ``library``.
 
-    ``name`` is what the line calls, ``function`` what it belongs to. ``stage`` is ``load`` for what the dataset's code
-    runs outside the transforms, and ``transform`` inside; "" in sessions of older versions. Of very many lines, those
-    that take little come together, with an empty ``where``.
+    ``name`` is what the line calls, ``function`` what it belongs to. ``calls`` are the libraries' functions that were
+    seen to run below it, the outer ones first, with the share of the time in which each ran: in it
+    ``PIL.ImageFile.ImageFile.load`` is inside ``PIL.Image.Image.convert``. ``stage`` is ``load`` for what the dataset's
+    code runs outside the transforms, and ``transform`` inside; "" in sessions of older versions. That of the user's
+    collate function is ``collate``: shares are then of the time to collate. Of very many lines, those that take little
+    come together, with an empty ``where``.
     """
 
     where: str
@@ -69,6 +72,7 @@ class HotLine:
     function: str = ""
     stage: str = ""
     library: bool = False
+    calls: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -91,7 +95,7 @@ class Inside:
     ``whole`` is the dataset's code with its transforms, ``load`` the same without them, ``between`` the code that
     applies the chain. ``sizes`` pairs each probed sample's bytes with its milliseconds. ``looks`` is the number
     of moments from which ``lines`` are known, ``threads`` the number of threads that each library would use in a
-    worker.
+    worker. ``same_twice`` is True if samples made twice were equal without a draw from a process-wide generator.
     """
 
     samples: int = 0
@@ -105,6 +109,7 @@ class Inside:
     threads: dict[str, int] = field(default_factory=dict)
     unsplit: str = ""  # why the chain has no rungs of its own; empty if it can
     files: Files | None = None  # None if not examined
+    same_twice: bool | None = None  # None if not tried
 
     @property
     def timed(self) -> bool:

@@ -1,13 +1,20 @@
-"""Name a running line: its place, its text, what it calls at that moment, and the function that it belongs to."""
+"""Name what runs: a line's place, its text, what it calls at that moment, and the functions of libraries below it."""
 
 from __future__ import annotations
 
+import dis
 import itertools
 import linecache
+import os
 import re
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, ModuleType
+from typing import Any
 
+from ..frames import in_package
+from .attributes import attribute
 from .places import short
 
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
@@ -38,10 +45,38 @@ def line_at(code: CodeType, instruction: int) -> Line:
         lines[0] = lines[0].encode()[begin:].decode(errors="ignore")
         expression = "".join(map(str.strip, lines))
     name = called(expression) if end is None or expression.endswith(")") else ""
+    if expression.startswith(("for ", "while ")):
+        name = ""  # the loop itself, not what it calls to begin with
     if end is not None and expression.endswith("]"):
         name = expression
     function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name)) or code.co_name
     return Line(f"{short(code.co_filename)}:{first}", text, _shortened(name or text), function)
+
+
+def function_of(code: CodeType) -> str:
+    """Return the full name of a library's function: ``soundfile.SoundFile.read``; no class before Python 3.11."""
+    module = os.path.splitext(in_package(code.co_filename))[0].replace("\\", "/").removesuffix("/__init__")
+    function = getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
+    return ".".join(filter(None, (*module.split("/"), function)))
+
+
+def compiled_function(name: str, scope: Mapping[str, Any]) -> str:
+    """Return the full name of a library's compiled function that code calls by ``name``: ``cv2.imread``.
+
+    It has no frame of its own. ``scope`` are the code's globals; a module that they lack may be imported in a function.
+    Empty for functions of Python's own, for functions with a frame, and for what only the running code knows.
+    """
+    first, *rest = name.split(".")
+    found, module = scope.get(first, sys.modules.get(first)), ""
+    for part in rest:
+        if not isinstance(found, ModuleType):
+            return ""
+        module, found = found.__name__, vars(found).get(part)
+    if not callable(found) or attribute(found, "__code__") is not None or isinstance(found, type):
+        return ""
+    module = module or attribute(found, "__module__") or ""
+    named = attribute(found, "__name__", name.rpartition(".")[2])
+    return f"{module}.{named}" if module and module != "builtins" else ""
 
 
 def called(expression: str) -> str:
@@ -58,12 +93,20 @@ def _shortened(name: str) -> str:
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, int | None]:
-    """Return first and last line of the expression that an instruction belongs to, and its columns if known."""
+    """Return first and last line of the expression that an instruction belongs to, and its columns if known.
+
+    A jump back to the beginning of a loop may have no line: it counts for the line that it jumps to.
+    """
     first = next((line for begin, end, line in code.co_lines() if line and begin <= instruction < end), None)
     if hasattr(code, "co_positions"):  # from Python 3.11 on
         found = next(itertools.islice(code.co_positions(), max(0, instruction) // 2, None), (None,) * 4)
         line, last, begin, end = found
         if line is not None and last is not None:
             return line, last, begin, end
+    if not first:
+        jumps = (one for one in dis.get_instructions(code) if one.offset == instruction and one.opcode in dis.hasjrel)
+        target = next((one.argval for one in jumps), None)
+        if target is not None and target != instruction:
+            return _position(code, target)
     first = first or code.co_firstlineno
     return first, first, None, None

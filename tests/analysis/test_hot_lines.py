@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipediag.analysis.numbers.hot_lines import averaged, hottest, of_loading
+from pipediag.analysis.numbers.hot_lines import averaged, does, hottest, named, of_stage, short
 from pipediag.session import HotLine, Inside
 
 
@@ -19,7 +19,7 @@ def rest(share: float, stage: str = "load") -> HotLine:
 
 
 def loading(*lines: HotLine) -> list[tuple[str, str, float]]:
-    return [(one.name, one.where, round(one.share, 4)) for one in of_loading(Inside(lines=list(lines)))]
+    return [(one.name, one.where, round(one.share, 4)) for one in of_stage(Inside(lines=list(lines)), "load")]
 
 
 class TestOfLoading:
@@ -52,7 +52,7 @@ class TestOfLoading:
     def test_no_nameless_part_is_larger_than_a_line(self, drawn: list[tuple[float, str]]) -> None:
         total = sum(share for share, _ in drawn)
         lines = [line(n, share / total, function) for n, (share, function) in enumerate(drawn)]
-        found = of_loading(Inside(lines=lines))
+        found = of_stage(Inside(lines=lines), "load")
         assert sum(one.share for one in found) == pytest.approx(1.0)
         *named, last = found
         assert last.name != "other lines of loading" or last.share <= min(one.share for one in named)
@@ -69,8 +69,68 @@ class TestAveraged:
         found = averaged([Inside(lines=[line(1, 0.7), line(1, 0.3, stage="transform")], looks=10)])
         assert [(one.stage, one.share) for one in found] == [("load", 0.7), ("transform", 0.3)]
 
+    def test_what_lines_call_is_averaged_too(self) -> None:
+        one, other = line(1, 1.0), line(1, 0.5)
+        one.calls, other.calls = {"a.f": 0.8}, {"a.f": 0.4, "b.g": 0.2}
+        (found,) = averaged([Inside(lines=[one], looks=10), Inside(lines=[other], looks=30)])
+        assert (found.share, found.calls) == (0.625, {"a.f": 0.5, "b.g": 0.15})
+        assert (one.calls, other.calls) == ({"a.f": 0.8}, {"a.f": 0.4, "b.g": 0.2})
+
     def test_nothing_was_looked_at(self) -> None:
         assert averaged([Inside(), Inside()]) == []
+
+
+class TestCalls:
+    """A line is named by what does its work, as far as its own text does not say so."""
+
+    @pytest.mark.parametrize(
+        "text, calls, name",
+        [
+            ("sf.read", {"soundfile.read": 0.9}, "sf.read"),
+            (
+                "super(...).__getitem__",
+                {"torchaudio.load": 0.9, "soundfile.SoundFile.read": 0.8},
+                "soundfile.SoundFile.read",
+            ),
+            ("self.dataset[i]", {"torchaudio.data.X.__getitem__": 0.9, "soundfile.read": 0.8}, "soundfile.read"),
+            ("self.frame.iloc[i]", {"pandas.core.indexing.iloc.__getitem__": 0.9}, "self.frame.iloc[i]"),
+            ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.6}, "librosa.load > soxr.resample"),
+            ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.4}, "librosa.load"),
+            ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr._process": 0.9}, "librosa.load"),
+            ("F.resize", {"torchvision.functional.resize": 0.9, "PIL.Image.Image.resize": 0.9}, "F.resize"),
+            ("x = a + b", {}, "x = a + b"),
+        ],
+    )
+    def test_named(self, text: str, calls: dict[str, float], name: str) -> None:
+        source = text if " = " in text else f"x = {text}(y)"
+        assert named(HotLine("data.py:1", source, 0.9, text, calls=calls)) == name
+
+    def test_on_the_screens_lines(self) -> None:
+        one = HotLine(
+            "data.py:1", "", 0.9, "self.data[i]", "D.get", "load", calls={"a.b.get": 0.9, "soundfile.read": 0.8}
+        )
+        assert loading(one) == [("soundfile.read", "data.py:1", 0.9)]
+
+    def test_what_a_line_does(self) -> None:
+        one = HotLine("data.py:1", "", 0.9, calls={"PIL.Image.Image.convert": 0.8, "PIL.ImageFile.ImageFile.load": 0.7})
+        assert does(one, lambda name: name.endswith(".load")) == 0.7
+        assert does(one, lambda name: name.startswith("cv2.")) == 0.0
+
+    @pytest.mark.parametrize(
+        "function, told",
+        [
+            ("soundfile.read", "soundfile.read"),
+            ("PIL.ImageFile.ImageFile.load", "PIL.ImageFile.load"),
+            ("scipy.ndimage._filters.gaussian_filter", "scipy.gaussian_filter"),
+        ],
+    )
+    def test_short(self, function: str, told: str) -> None:
+        assert short(function) == told
+
+    def test_lines_of_collating_are_no_samples(self) -> None:
+        inside = Inside(lines=[line(1, 0.9, stage="collate"), line(2, 1.0)])
+        assert [one.where for one in hottest(inside)] == ["data.py:2"]
+        assert [one.where for one in of_stage(inside, "collate")] == ["data.py:1"]
 
 
 def test_the_hottest() -> None:

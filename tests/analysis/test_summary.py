@@ -174,6 +174,24 @@ class TestWhere:
         assert (verdict.bottleneck, verdict.culprit) == ("load", Place("imread", "data.py:7"))
         assert "Of loading, imread (data.py:7) costs" in verdict.sentence
 
+    def test_collating_by_line(self) -> None:
+        """The user's collate function spends most of its time in a function that it calls."""
+        lines = [
+            HotLine("data.py:7", "ids = split(text)", 0.7, "split", "tokens", "collate"),
+            HotLine("data.py:9", "torch.stack(ids)", 0.3, "torch.stack", "pad", "collate"),
+            HotLine("data.py:20", "self.texts[i]", 1.0, "self.texts[i]", "Texts.__getitem__", "load"),
+        ]
+        ladder = {"device": 50.0, "host": 50.0, "worker": 50.0, "baseline": 150.0}
+        session = make(ladder, evidence=waits(100.0, worker_ms=600.0, collate_ms=500.0), inside=inside(load=4.0))
+        session.inside.lines = lines
+        found, verdict = told(session), diagnose_session(session).verdict
+        assert [(line.name, line.where) for line in found.causes[:2]] == [
+            ("split", "data.py:7"),
+            ("torch.stack", "data.py:9"),
+        ]
+        assert (verdict.bottleneck, verdict.culprit) == ("collate", Place("split", "data.py:7"))
+        assert "Of collating, split (data.py:7) costs" in verdict.sentence
+
     def test_the_rest_is_told_by_kind(self) -> None:
         found = self.of_workers(0.3, 0.3, 17.0, load=2.4)
         assert [line.name for line in found.causes] == ["C", "loading"]

@@ -533,7 +533,7 @@ class TestContention:
     """Whose threads share the cores."""
 
     def sentence(self, workers: int = 8, cores: int = 4, own: int = 1, **threads: int) -> str:
-        found = inside(10.0, threads=threads, lines=[HotLine("data.py:7", "image = cv2.imread(path)", 0.2)])
+        found = inside(10.0, threads=threads, lines=[HotLine("data.py:7", "", 0.2, calls={"cv2.imread": 0.2})])
         environment = {"cores": cores, "threads": {"torch": own}}
         return self.helps(make(self.LADDER, workers=workers, inside=found, environment=environment, **self.IN_THE_WAY))
 

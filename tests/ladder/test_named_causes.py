@@ -18,7 +18,7 @@ from torchvision import transforms
 from torchvision.datasets import FakeData
 
 from pipediag.analysis.numbers.chain import grains, merged
-from pipediag.analysis.numbers.hot_lines import of_loading
+from pipediag.analysis.numbers.hot_lines import of_stage
 from pipediag.ladder.workers.rung_switch import RungSwitch
 from pipediag.ladder.workers.worker_side import WorkerSide
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
@@ -52,7 +52,7 @@ def inspected(dataset: Any, looks: int) -> Inside:
 def first_cause(dataset: Any, looks: int = 8) -> tuple[str, str]:
     """Return name and place of what takes most of a sample's time: a line of loading, or a transform."""
     inside = inspected(dataset, looks)
-    lines = of_loading(inside)
+    lines = of_stage(inside, "load")
     whole = sum(line.share for line in lines)
     causes = [(inside.load.wall_ms * line.share / whole, line.name, line.where) for line in lines]
     causes += [(one.cost.wall_ms, one.name, one.where) for one in grains(inside.links)]
@@ -194,7 +194,7 @@ class TestLoading:
 
     def test_a_librarys_dataset(self) -> None:
         """None of its lines is the user's."""
-        lines = of_loading(inspected(FakeData(8, (3, 256, 256), transform=np.array), looks=8))
+        lines = of_stage(inspected(FakeData(8, (3, 256, 256), transform=np.array), looks=8), "load")
         assert lines and all(line.where.startswith("torchvision/") for line in lines)
 
     def test_nothing_is_looked_at_while_the_loop_is_timed(self) -> None:

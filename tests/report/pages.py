@@ -93,7 +93,9 @@ def chain() -> Inside:
         link.name = name
     found.lines = [
         HotLine("aug.py:34", "noise = rng.normal(0, self.sigma, image.shape)", 0.58),
-        HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.21),
+        HotLine(
+            "data.py:9", "image = Image.open(path).convert('RGB')", 0.21, calls={"PIL.ImageFile.ImageFile.load": 0.21}
+        ),
         HotLine("", "<method 'decode' of 'ImagingDecoder' objects>", 0.07),
     ]
     return found

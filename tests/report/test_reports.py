@@ -116,7 +116,8 @@ def advised_session() -> Session:
     seen = {"worker_ms": 400.0, "worker_cpu": 0.97, "worker_queued": 0.02, "worker_blocked": 0.01, "process_cpu": 1.0}
     found = torchvisions(inside(2.0, 1.5, 0.5, load=4.0), "Resize", "RandomCrop", "ToDtype")
     found.links[1].bytes_in, found.links[1].bytes_out = 1.2e6, 3.0e5
-    found.lines = [HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.45)]
+    decoding = {"PIL.Image.Image.convert": 0.45, "PIL.ImageFile.ImageFile.load": 0.45}
+    found.lines = [HotLine("data.py:9", "image = Image.open(path).convert('RGB')", 0.45, calls=decoding)]
     found.files = Files(1.0, 112_000.0, {".jpg": 32})
     ladder = {**climbing(host=12.0, sample=0.5), "raw": 100.0, "warm": 120.0, "baseline": 120.0, "supply": 118.0}
     session = make(

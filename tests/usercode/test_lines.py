@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dis
+import json
 import sys
+import zlib
 from typing import Any
 
+import numpy
 import pytest
+import torch
+from PIL import ImageFile
 
-from pipediag.usercode.lines import Line, called, line_at
+from pipediag.usercode.lines import Line, called, compiled_function, function_of, line_at
 from pipediag.usercode.places import short
 
 HERE = short(__file__)
@@ -99,3 +105,49 @@ def test_code_without_source() -> None:
     code = compile("first = 1\nsecond = first.real", "<nowhere>", "exec")
     line = line_at(code, 0)
     assert (line.text, line.calls) == ("", "")
+
+
+def words(text: str) -> list[int]:
+    found = []
+    for word in text.split():
+        for size in range(len(word)):
+            if size > 3:
+                break
+        else:
+            found.append(1)
+    return found
+
+
+def test_a_jump_without_a_line_belongs_to_its_loop() -> None:
+    """A thread that runs Python code is often looked at when it jumps back to the beginning of a loop."""
+    first, code = words.__code__.co_firstlineno, words.__code__
+    jumps = [one.offset for one in dis.get_instructions(code) if one.opname.startswith("JUMP")]
+    found = {line_at(code, jump).where for jump in jumps}
+    assert found and found <= {f"{HERE}:{first + line}" for line in (2, 3, 4, 5, 7)}
+
+
+def test_functions_of_libraries_by_their_full_names() -> None:
+    kind = "ImageFile." if sys.version_info >= (3, 11) else ""
+    assert function_of(ImageFile.ImageFile.load.__code__) == f"PIL.ImageFile.{kind}load"
+    assert function_of(json.load.__code__) == "json.load"
+    assert function_of(torch.stft.__code__) == "torch.functional.stft"
+
+
+@pytest.mark.parametrize(
+    "name, found",
+    [
+        ("z.crc32", "zlib.crc32"),
+        ("crc", "zlib.crc32"),
+        ("zlib.crc32", "zlib.crc32"),  # imported in a function
+        ("np.array", "numpy.array"),
+        ("json.loads", ""),  # it has a frame
+        ("sum", ""),
+        ("self.read", ""),
+        ("np.nothing", ""),
+        ("Image.open(...).convert", ""),
+        ("", ""),
+    ],
+)
+def test_compiled_functions(name: str, found: str) -> None:
+    scope = {"z": zlib, "crc": zlib.crc32, "np": numpy, "json": json, "self": object(), "sum": sum}
+    assert compiled_function(name, scope) == found

@@ -72,6 +72,19 @@ def test_dict_of_transforms() -> None:
     assert names(dataset) == ["transforms['image']", "transforms['mask']"]
 
 
+class Noise(Items):
+    """Mixes in samples of its own."""
+
+    def __call__(self, x: Any) -> Any:
+        return x + self[0]
+
+
+def test_a_transform_that_is_a_dataset_too() -> None:
+    """One of them does not hide its neighbours; datasets beside each other are none."""
+    assert names(holder(transforms=[Double(), Noise(), Shift()])) == [f"transforms[{n}]" for n in range(3)]
+    assert names(holder(parts=[Noise(), Noise()])) == [] == names(holder(noise=Noise()))
+
+
 def test_named_tuple_of_transforms() -> None:
     class Both(NamedTuple):
         image: Any

@@ -36,7 +36,9 @@ def merged(found: list[Inside]) -> Inside:
         ValueError: ``found`` is empty.
     """
     closest = max(found, key=lambda inside: (inside.unsplit != NOT_YET, inside.samples))
-    closest = replace(closest, lines=averaged(found), looks=sum(one.looks for one in found))
+    answers = {one.same_twice for one in found}
+    same = False if False in answers else True if True in answers else None
+    closest = replace(closest, lines=averaged(found), looks=sum(one.looks for one in found), same_twice=same)
     chains = {(_chain(one), one.unsplit) for one in found if one.unsplit != NOT_YET}
     if len(chains) > 1 and not closest.unsplit:
         return replace(closest, unsplit="the workers found different chains of transforms")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 from ...session import Inside, Session
 from .chain import grains_of
+from .hot_lines import does
 from .ladder import LadderView
 
 #: Share of the cores in use above which the machine counts as full.
 FULL = 0.9
-#: Lines that call OpenCV, and libraries whose transforms do.
-_OPENCV = re.compile(r"\bcv2\b|\b(cvtColor|imdecode|warpAffine|warpPerspective)\(")
+#: OpenCV's functions, and libraries whose transforms call them.
+_OPENCV = "cv2."
 _ON_OPENCV = ("albumentations.", "imgaug.")
 _LIMITS = {"opencv": "cv2.setNumThreads(1)", "torch": "torch.set_num_threads(1)"}
 
@@ -76,7 +76,7 @@ def threads(session: Session) -> Threads:
 
 
 def _calls_opencv(inside: Inside) -> bool:
-    """Return whether a call of OpenCV was seen while samples were made: its threads run nowhere else."""
-    if any(_OPENCV.search(f"{line.where} {line.text}") for line in inside.lines):
+    """Return whether a call of OpenCV was seen while batches were made: its threads run nowhere else."""
+    if any(does(line, lambda name: name.startswith(_OPENCV)) for line in inside.lines):
         return True
     return any(module.startswith(_ON_OPENCV) for link in inside.links for module, _ in grains_of(link))

@@ -1,7 +1,10 @@
-"""Read the lines at which samples are made: what a person can change in loading."""
+"""Read the lines at which batches are made: what a person can change in loading and collating."""
 
 from __future__ import annotations
 
+import builtins
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...session import HotLine, Inside
@@ -10,6 +13,13 @@ from ...session import HotLine, Inside
 _NAMED, _MOST = 0.1, 8
 #: Minimum share of a line worth listing, and the number of lines listed.
 _LISTED, _LINES = 0.05, 5
+#: A function does what a line does if it runs for at least this share of the line's time.
+_MOSTLY = 0.5
+#: How lines are named that come together beside others of the same function or stage.
+OTHERS = "other lines of"
+_BUILT_IN = frozenset(dir(builtins))
+#: A name that a reader knows: no part of a library's own, and no special method.
+_PRIVATE = re.compile(r"^[_<]")
 
 
 def averaged(found: list[Inside]) -> list[HotLine]:
@@ -17,27 +27,77 @@ def averaged(found: list[Inside]) -> list[HotLine]:
     weights = [inside.looks or bool(inside.lines) for inside in found]
     lines = dict[tuple[str, str], HotLine]()
     for inside, weight in zip(found, weights, strict=True):
+        part = weight / max(1, sum(weights))
         for line in inside.lines:
-            one = lines.setdefault((line.where or line.text, line.stage), replace(line, share=0.0))
-            one.share += line.share * weight / sum(weights)
+            one = lines.setdefault((line.where or line.text, line.stage), replace(line, share=0.0, calls={}))
+            one.share += line.share * part
+            for name, share in line.calls.items():
+                one.calls[name] = one.calls.get(name, 0.0) + share * part
     ranked = sorted(lines.values(), key=lambda line: line.share, reverse=True)
-    return [replace(line, share=round(line.share, 4)) for line in ranked]
+    return [
+        replace(line, share=round(line.share, 4), calls={name: round(share, 4) for name, share in line.calls.items()})
+        for line in ranked
+    ]
 
 
 def hottest(inside: Inside | None, stage: str = "") -> list[HotLine]:
-    """Return the lines worth listing, the hottest first; with ``stage``, its lines only."""
+    """Return the lines worth listing, the hottest first: those of a sample, or with ``stage`` its lines only."""
     lines = inside.lines if inside is not None else []
-    wanted = [line for line in lines if (line.where or line.text) and (not stage or line.stage in ("", stage))]
+    stages = ("", stage) if stage else ("", "load", "transform")
+    wanted = [line for line in lines if (line.where or line.text) and line.stage in stages]
     return [line for line in wanted if line.share >= _LISTED][:_LINES]
 
 
-def of_loading(inside: Inside) -> list[HotLine]:
-    """Return the lines of loading that stand by themselves, then the others of a function, then all others.
+def does(line: HotLine, known: Callable[[str], bool]) -> float:
+    """Return the share of the time in which a function that is ``known`` by its name ran below a line."""
+    return max((share for name, share in line.calls.items() if known(name)), default=0.0)
+
+
+def mostly(line: HotLine) -> list[str]:
+    """Return the libraries' functions that do what a line does, the outer ones first."""
+    return [name for name, share in line.calls.items() if share >= _MOSTLY * line.share]
+
+
+def is_python(line: HotLine) -> bool:
+    """Return whether a line runs Python code of its own: it calls nothing, or only what Python has built in."""
+    own = line.name.endswith("]") or line.name in _BUILT_IN or line.text.startswith(line.name.removesuffix("..."))
+    return own and not mostly(line)
+
+
+def familiar(line: HotLine) -> str:
+    """Return the innermost function that does what a line does and that a reader knows, or ""."""
+    return next((short(name) for name in reversed(mostly(line)) if not _PRIVATE.match(name.rpartition(".")[2])), "")
+
+
+def named(line: HotLine) -> str:
+    """Return what a line calls, and what that calls in turn if it passes the work on to another library.
+
+    A line that only takes an item, or calls a special method, is named by what does the work.
+    """
+    names = mostly(line)
+    last = names[-1].partition(".")[0] if names else ""
+    public = [name for name in names if name.startswith(f"{last}.") and not _PRIVATE.match(name.rpartition(".")[2])]
+    said = line.name.rpartition(".")[2]
+    if not public or last == names[0].partition(".")[0] or public[0].rpartition(".")[2] == said:
+        return line.name
+    plain = not line.name.endswith("]") and line.name != line.text and not _PRIVATE.match(said)
+    return f"{line.name} > {short(public[0])}" if plain else short(public[0])
+
+
+def short(function: str) -> str:
+    """Return a library's function as one writes it: its package, its class if it has one, and its name."""
+    package, *between, name = function.split(".")
+    kind = between[-1] if between and between[-1][:1].isupper() else ""
+    return ".".join(filter(None, (package, kind, name)))
+
+
+def of_stage(inside: Inside, stage: str) -> list[HotLine]:
+    """Return the lines of ``load`` or ``collate`` that stand by themselves, then those of a function, then all others.
 
     The others together are never more than a line that stands by itself, as far as they are known. If none does, the
     list is empty.
     """
-    lines = [line for line in inside.lines if line.stage == "load"]
+    lines = [replace(line, name=named(line)) for line in inside.lines if line.stage == stage]
     found = [line for line in lines if line.where and line.share >= _NAMED]
     single = {line.function for line in found}
     left = [line for line in lines if line not in found]
@@ -49,18 +109,24 @@ def of_loading(inside: Inside) -> list[HotLine]:
         least = min((line.share for line in found), default=_NAMED)
         if len(found) == _MOST or (_share(group) < _NAMED and _share(left) <= least):
             break
-        found.append(_together(group, f"other lines of {function}" if function in single else function))
+        found.append(_together(group, f"{OTHERS} {function}" if function in single else function))
         left = [line for line in left if line not in group]
     if not found or not left:
         return found
-    functions = {line.function for line in left}
-    return [*found, _together(left, f"other lines of {functions.pop() if len(functions) == 1 else 'loading'}")]
+    functions, what = {line.function for line in left}, "collating" if stage == "collate" else "loading"
+    return [*found, _together(left, f"{OTHERS} {functions.pop() if len(functions) == 1 else what}")]
 
 
 def _together(lines: list[HotLine], name: str) -> HotLine:
     """Return several lines as one, at the hottest."""
     most = max(lines, key=lambda line: (bool(line.where), line.share))
-    return most if len(lines) == 1 and most.where else replace(most, name=name, share=_share(lines))
+    if len(lines) == 1 and most.where:
+        return most
+    calls = dict[str, float]()
+    for line in lines:
+        for called, share in line.calls.items():
+            calls[called] = calls.get(called, 0.0) + share
+    return replace(most, name=name, share=_share(lines), calls=calls)
 
 
 def _share(lines: list[HotLine]) -> float:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from ...session import Session
-from ..amortised import STARTUP, amortised
+from ..amortised import STARTUP, amortised, with_amortised
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..forecast.whatif import what_if
 from ..numbers.intervals import Interval
@@ -20,7 +20,7 @@ from ..numbers.ladder import LadderView
 from ..sentences import fed, number, percent_of, shown, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
-from . import fallback, loading, model, ranks, starting, transfer, transforms, tried, workers
+from . import fallback, lines, loading, model, ranks, starting, transfer, transforms, tried, workers
 from .view import View
 
 #: Share of a step from which on what the verdict names gets at least one piece of advice that is shown.
@@ -42,6 +42,7 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     transfer.handoff,
     loading.storage,
     loading.decode,
+    loading.once,
     tried.settings,
     workers.more_workers,
     workers.prefetch,
@@ -68,7 +69,8 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
         found = [fallback.for_stage(ladder, None, top)] if top is not None else []
         return found, "" if found else _unknown(ladder.session, verdict)
     view = View(ladder, costs, verdict, numbers)
-    made = [one for rule in RULES if (one := rule(view)) is not None] + transforms.cheaper(view)
+    made = [one for rule in RULES if (one := rule(view)) is not None]
+    made += [*transforms.cheaper(view), *lines.cheaper(view)]
     found = [one for one in made if one.gain is None or _worth(one.gain, one.at_most)]
     told = [one for one in found if one.gain is None or one.gain.value >= WORTH]
     if top is not None and all(one.stage != verdict.bottleneck for one in told):
@@ -84,11 +86,12 @@ def _worth(gain: Interval, at_most: bool) -> bool:
 
 
 def _costliest(ladder: LadderView, costs: list[Stage], verdict: Verdict) -> Stage | None:
-    """Return the stage that the verdict names if data costs :data:`LOSS` of a step, else None."""
-    if verdict.bottleneck == STARTUP:
-        return next((cost for cost in amortised(ladder) if cost.share >= LOSS), None)
-    if verdict.starved is None or verdict.starved.value < LOSS:
+    """Return the stage that the verdict names if data costs :data:`LOSS` in and between the steps, else None."""
+    between = amortised(ladder)
+    if verdict.starved is None or with_amortised(verdict.starved, ladder.ms("baseline").value, between).value < LOSS:
         return None
+    if verdict.bottleneck == STARTUP:
+        return next(iter(between), None)
     named = [verdict.bottleneck, *verdict.co_bottlenecks]
     return next((cost for stage in named for cost in costs if cost.stage == stage), None)
 

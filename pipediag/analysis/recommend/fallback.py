@@ -13,13 +13,15 @@ from ..diagnosis import Recommendation, Stage
 from ..forecast.whatif import WhatIf
 from ..forecast.without import speedup_without
 from ..numbers.chain import grains_of
-from ..numbers.hot_lines import hottest
+from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..sentences import number, percent, shown
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
 from . import stock
+from .lines import what_helps
+from .tried import refuted
 from .view import ALL, at_line, in_the_loader
 
 
@@ -65,19 +67,28 @@ def _without(ladder: LadderView, numbers: WhatIf, stage: Stage) -> Interval | No
 
 
 def _load(session: Session, stage: Stage) -> tuple[str, str, str]:
+    if (known := _by_line(session, stage)) is not None:
+        return known
     tried, uncached = outcome(session, LOADED_ONCE), session.loader is not None and session.loader.uncached
     refused = uncached or (tried is not None and (tried.speedup is None or tried.speedup.low <= 1))
     kept = "" if refused else ", or keep them with pipediag.cache(loader)"
     return (
         "Load samples in fewer steps, or prepare them beforehand",
-        f"{_hottest(session)}samples stored as training needs them, or whole batches made in __getitems__{kept}",
+        f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
         "prepared samples must be rebuilt when the data changes",
     )
 
 
-def _hottest(session: Session) -> str:
+def _by_line(session: Session, stage: Stage) -> tuple[str, str, str] | None:
+    """Return what can be done about the line that takes most of a stage's time, or None if the lines are unknown."""
+    lines = of_stage(session.inside, stage.stage) if session.inside is not None else []
+    line = max(lines, key=lambda line: line.share, default=None)
+    return what_helps(line, session.device_type == "cpu") if line is not None else None
+
+
+def _hottest(session: Session, stage: str) -> str:
     """Return the line that takes most of a sample's time, as the beginning of an instruction; empty if none does."""
-    line = next((one for one in session.inside.lines if one.share >= CO_BOTTLENECK), None) if session.inside else None
+    line = next((one for one in hottest(session.inside, stage) if one.share >= CO_BOTTLENECK), None)
     if line is None:
         return ""
     return f"{line.where} takes {percent(line.share)} of a sample's time{line.text and f', `{line.text}`'}; "
@@ -105,12 +116,15 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
         title = f"Make the transforms cheaper{name and f', {name} first'}"
     return (
         title,
-        "; ".join(dict.fromkeys(known)) or f"{_hottest(session)}fewer or smaller operations on each sample",
+        "; ".join(dict.fromkeys(known))
+        or f"{_hottest(session, 'transform')}fewer or smaller operations on each sample",
         "other transforms give other samples",
     )
 
 
 def _collate(session: Session, stage: Stage) -> tuple[str, str, str]:
+    if (known := _by_line(session, stage)) is not None:
+        return known
     return (
         "Collate fewer and smaller pieces",
         "one tensor for each sample, of uint8 where values fit into a byte, in place of lists of objects; or batches "
@@ -129,9 +143,10 @@ def _ipc(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
     copies = f'.to("{session.device_type}", non_blocking=True) in the loop'
-    pins = (
-        "" if session.loader and session.loader.pin_memory else f"pin_memory=True {in_the_loader(session.loader)} and "
-    )
+    pinned = session.loader is not None and session.loader.pin_memory
+    pins = f"pin_memory=True {in_the_loader(session.loader)} and "
+    if pinned or refuted(session, "pin-memory"):
+        pins = ""
     return (
         "Copy fewer bytes to the device, ahead of the step",
         f"bytes in place of floats; {pins}{copies}",
@@ -148,7 +163,9 @@ def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 
 def _contention(session: Session, stage: Stage) -> tuple[str, str, str]:
-    fewer = f"num_workers={session.workers - 1} {in_the_loader(session.loader)}; " if session.workers > 1 else ""
+    fewer = ""
+    if session.workers > 1 and not refuted(session, "fewer-workers"):
+        fewer = f"num_workers={session.workers - 1} {in_the_loader(session.loader)}; "
     return (
         "Leave the training process a core of its own",
         f"{fewer}OMP_NUM_THREADS or torch.set_num_threads, so that all threads fit the cores; less work for the "

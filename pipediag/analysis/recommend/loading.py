@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from ...session import LOADED_ONCE, Files, Place
 from ..diagnosis import Recommendation
 from ..forecast.whatif import Change
+from ..numbers.hot_lines import does
 from ..numbers.intervals import least
 from ..numbers.work import saving
 from ..sentences import counted, number, percent
@@ -14,21 +13,17 @@ from ..thresholds import GATE, WORTH
 from ..trials.remedies import READ_BACK_MS
 from ..trials.remedy import outcome
 from . import stock
+from .calls import DECODING, decodes
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text
 
-#: Lines and functions that decode images. Image.open alone reads only a header.
-_DECODING = re.compile(
-    r"\.convert\(|\b(im|img|image|picture)\.load\(|array\((PIL\.)?Image\.open|ImagingDecoder|imread|imdecode|"
-    r"decode_(jpeg|png|image|webp)|read_image|pil_loader|simplejpeg|turbojpeg|to_rgb"
-)
-#: Lines that do more than decode.
-_TRANSFORMING = re.compile(r"transform|augment|\baugs?\(|preprocess", re.IGNORECASE)
 _COMPRESSED = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gz", ".xz", ".zst", ".zip", ".npz", ".flac")
 #: Files below this size take longer to find and open than to read, on most storage.
 _SMALL_FILE = 1 << 20
 #: Share of the machine's memory that kept samples may take.
 _OF_MEMORY = 0.5
+#: Bytes beyond which samples are hardly stored as they are.
+_STORED = 200 << 30
 
 
 def storage(view: View) -> Recommendation | None:
@@ -75,23 +70,19 @@ def _files_text(files: Files) -> str:
 def decode(view: View) -> Recommendation | None:
     """Recommend less decoding for compressed data that is decoded in every epoch."""
     work, files = view.work, view.inside.files
-    lines = [
-        line
-        for line in view.inside.lines
-        if line.stage != "transform" and _DECODING.search(f"{line.where} {line.text}")
-    ]
-    if not view.session.links:  # what such a line costs without the transforms in it is not known
-        lines = [line for line in lines if not _TRANSFORMING.search(line.text)]
+    lines = [line for line in view.inside.lines if line.stage != "transform" and does(line, decodes)]
     endings = files.endings if files is not None else {}
-    pictures = bool(view.session.links) and view.session.links[0].given == "picture"
-    if work is None or not (lines or (pictures and any(ending in _COMPRESSED for ending in endings))):
+    given = [link.given for link in view.session.links[:1]] if not view.inside.lines else []
+    assumed = given == ["picture"] and any(ending in _COMPRESSED for ending in endings)
+    draft = next((one for one in view.session.alternatives if one.name == stock.LOADING), None)
+    if work is None or not (lines or assumed or draft):
         return None
     loaded, took = view.per_sample(work.load), work.load
     evidence = [
         f"loading takes {loaded}, {share_text(took, work.run)} of a worker's time, and most of it may be decoding"
     ]
     if lines:
-        took = min(min(1.0, sum(line.share for line in lines)) * work.samples, work.load)  # without transforms
+        took = min(sum(does(line, decodes) for line in lines) * work.samples, work.load)
         told = "; ".join(f"{line.where} {line.text}".strip() for line in lines[:2])
         evidence = [f"decoding takes {view.per_sample(took)}, {share_text(took, work.run)} of a worker's time ({told})"]
     if files is not None and any(ending in _COMPRESSED for ending in endings):
@@ -100,7 +91,6 @@ def decode(view: View) -> Recommendation | None:
     if smaller is not None:
         kept = share_text(smaller.bytes_out, smaller.bytes_in)
         evidence.append(f"{smaller.name} keeps {kept} of what was decoded")
-    draft = next((one for one in view.session.alternatives if one.name == stock.LOADING), None)
     users = next((Place(line.name, line.where) for line in lines if line.where and not line.library), None)
     where = at_line(users or view.loader.dataset_code)
     less = min(work.load, (draft.ms - draft.ms_instead) * (view.whatif.batch or 1)) if draft is not None else 0.0
@@ -129,10 +119,40 @@ def decode(view: View) -> Recommendation | None:
         "load",
         Change(work=saving(took)),
         [*evidence, ALL],
-        f"{where}smaller files: images stored at about the size that training uses; "
-        f"torchvision.io.decode_jpeg and Image.draft() before convert() decode faster{on_device}",
-        "other decoders and other sizes give slightly other pixels",
+        f"{where}{DECODING.how}{on_device}",
+        DECODING.risk,
         at_most=True,
+    )
+
+
+def once(view: View) -> Recommendation | None:
+    """Recommend making each sample once, if it is the same whenever it is made."""
+    work, loader, sizes = view.work, view.loader, view.inside.sizes
+    if work is None or not view.inside.same_twice or loader.iterable or not (loader.length and loader.batch_size):
+        return None
+    saved = work.samples - READ_BACK_MS * loader.batch_size
+    if not sizes or saved <= 0:
+        return None
+    each, count = sum(size for size, _ in sizes) / len(sizes), loader.length * loader.batch_size
+    memory = float(view.session.environment.get("memory_gib") or 0.0) * 2**30
+    fits = count * each <= _OF_MEMORY * memory
+    if not fits and count * each > _STORED:
+        return None
+    how = "a list of all samples, made in __init__ by what __getitem__ does now; __getitem__ returns its items"
+    if not fits:
+        how = "write all samples to memory-mapped arrays (.npy) by a script of its own; __getitem__ returns their rows"
+    return view.made(
+        "once",
+        f"Make the samples once, before training{'' if fits else ', and store them'}",
+        "load",
+        Change(work=saving(saved)),
+        [
+            f"samples take {view.per_sample(work.samples)}, {share_text(work.samples, work.run)} of a worker's time",
+            "samples made twice were equal, and no generator of torch, numpy or Python was drawn from meanwhile",
+            f"about {count} samples of {bytes_text(each)}: {bytes_text(count * each)} in all",
+        ],
+        f"{at_line(loader.dataset_code)}{how}",
+        f"takes {'memory' if fits else 'disk space'}; wrong if samples are to change from epoch to epoch",
     )
 
 

@@ -13,13 +13,14 @@ from ..diagnosis import Recommendation
 from ..forecast.whatif import Change
 from ..numbers.chain import grains_of
 from ..numbers.estimate import LEAST
-from ..numbers.hot_lines import hottest
+from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.work import Work, saving
 from ..sentences import counted, named, number, percent
 from ..thresholds import WORTH
 from ..trials.remedy import outcome
 from . import known, stock
+from .calls import LOOPS, way_for
 from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 
 #: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
@@ -259,6 +260,9 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             risk="; ".join(dict.fromkeys(one.pixels for one in ways if one.pixels)) or "other augmentation",
         )
     hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT][:2]
+    own = [line for line in hot if line.function.startswith(f"{link.name}.")]
+    helps = next((found for line in own if (found := way_for(line, view.on_cpu))), None)
+    how = helps.how if helps is not None else LOOPS
     return made(
         "rewrite",
         change=change,
@@ -266,16 +270,16 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             *evidence,
             *(f"{percent(line.share)} of a sample's time: {line.where} {line.text}".rstrip() for line in hot),
         ],
-        how=f"{link.where or link.name}: whole arrays in place of Python loops, numba or a compiled operation; written "
-        "with torchvision's functions it can move to the device with pipediag.offload",
-        risk="another implementation has to give the same results",
+        how=f"{link.where or link.name}: {how}; written with torchvision's functions it can move to the device with "
+        "pipediag.offload",
+        risk=(helps.risk if helps is not None else "") or "another implementation has to give the same results",
     )
 
 
 def collate(view: View) -> Recommendation | None:
-    """Recommend optimising a collate function of the user's."""
+    """Recommend optimising a collate function of the user's whose hot lines are not known; see :mod:`.lines`."""
     work, place = view.work, view.loader.collate
-    if work is None or work.collate <= 0 or place is None or not place.where:
+    if work is None or work.collate <= 0 or place is None or not place.where or of_stage(view.inside, "collate"):
         return None
     evidence = [
         f"{named(place)} takes a worker {number(work.collate)} ms a batch, {share_text(work.collate, work.run)} of its "

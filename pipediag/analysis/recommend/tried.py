@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...session import Loader, LoaderSettings
+from ...session import Loader, LoaderSettings, Session
 from ...session.words import listed
 from ..diagnosis import Recommendation
 from ..forecast.whatif import Change
@@ -69,14 +69,14 @@ def settings(view: View) -> Recommendation | None:
     )
 
 
-def refuted(view: View, id: str) -> bool:
+def refuted(session: Session, id: str) -> bool:
     """Return whether trials speak against predicting a recommendation's gain.
 
     They do if its change was measured for long enough to be judged: then it is recommended as measured, or not at all.
     They also do if it was slower in the few rounds that there were, and if other settings were found best.
     """
-    made = [(arm, arm.speedup) for arm in _of(view, id) if arm.speedup is not None]
-    decided = bool(made) and best(view.session) is not None
+    made = [(arm, arm.speedup) for arm in _of(session, id) if arm.speedup is not None]
+    decided = bool(made) and best(session) is not None
     return decided or any(arm.known or speedup.value < 1 for arm, speedup in made)
 
 
@@ -88,7 +88,7 @@ def found_best(view: View, id: str) -> bool:
 
 def predicted_only(view: View, id: str) -> list[str]:
     """Return notes for a prediction that no trial has decided."""
-    knobs, made = view.session.knobs, _of(view, id)
+    knobs, made = view.session.knobs, _of(view.session, id)
     why = f": {knobs.why_not}" if knobs is not None and knobs.why_not else ""
     return [_came(view, arm) for arm in made] or [f"predicted, not tried{why}"]
 
@@ -102,8 +102,9 @@ def _came(view: View, arm: Arm) -> str:
     return f"predicted; {written} was tried {came}: {times(arm.speedup)}"
 
 
-def _of(view: View, id: str) -> list[Arm]:
-    return [arm for arm in arms(view.session) if _CHANGES[id](arm.settings, view.loader)]
+def _of(session: Session, id: str) -> list[Arm]:
+    now = session.loader or Loader()
+    return [arm for arm in arms(session) if _CHANGES[id](arm.settings, now)]
 
 
 def _changed(one: LoaderSettings, now: Loader) -> dict[str, tuple[int, int | None]]:

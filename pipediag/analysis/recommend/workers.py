@@ -20,6 +20,8 @@ from .view import ALL, View
 _BLOCKED = 0.3
 #: Cores from which more threads certainly run than one, or than there are cores for.
 _SEVERAL = 1.1
+#: Seconds of an epoch in which starting workers, from a tenth of a second to several, is worth avoiding.
+_SHORT_EPOCH = 60.0
 
 
 def more_workers(view: View) -> Recommendation | None:
@@ -31,7 +33,7 @@ def more_workers(view: View) -> Recommendation | None:
     wanted = wanted if fit is None else min(wanted, fit)
     if wanted <= model.workers:
         return None
-    if full(view.ladder, "baseline") or refuted(view, "num-workers"):
+    if full(view.ladder, "baseline") or refuted(view.session, "num-workers"):
         return None
     run, loop = number(work.run), number(model.loop + model.lost.value)
     if model.workers:
@@ -39,6 +41,11 @@ def more_workers(view: View) -> Recommendation | None:
         evidence = f"{who} a batch every {number(model.supply)} ms, each made in {run} ms"
     else:
         evidence = f"the training process makes each batch itself, in {run} ms"
+    epoch, keep = (view.loader.length or 0) * model.base / 1000, ""
+    notes = predicted_only(view, "num-workers")
+    if not model.workers and 0 < epoch < _SHORT_EPOCH:
+        keep = ", persistent_workers=True"
+        notes.append(f"an epoch takes {number(epoch)} s, and its workers are started anew unless they persist")
     return view.made(
         "num-workers",
         f"num_workers={wanted} instead of {model.workers}",
@@ -48,9 +55,9 @@ def more_workers(view: View) -> Recommendation | None:
             f"{evidence}; the loop could take one every {loop} ms",
             f"a worker uses {percent(work.cpu / work.run)} of a core, and {number(model.free)} of {cores:g} cores are "
             "free for workers",
-            *predicted_only(view, "num-workers"),
+            *notes,
         ],
-        f"num_workers={wanted} {view.in_the_loader}",
+        f"num_workers={wanted}{keep} {view.in_the_loader}",
         RISKS["num-workers"],
     )
 
@@ -58,7 +65,7 @@ def more_workers(view: View) -> Recommendation | None:
 def prefetch(view: View) -> Recommendation | None:
     """Recommend a deeper queue, if the loop waits although the workers are fast enough on average."""
     model, loader = view.whatif, view.loader
-    if not irregular(view.ladder, model) or refuted(view, "prefetch-factor"):
+    if not irregular(view.ladder, model) or refuted(view.session, "prefetch-factor"):
         return None
     alone, base = view.ladder.ms("supply").value, model.base
     steady = max(model.loop + model.lost.value, alone)
@@ -144,7 +151,7 @@ def fewer_workers(view: View) -> Recommendation | None:
     if view.verdict.bottleneck != "contention" or model.work is None or model.lost.value <= 0:
         return None
     enough = max(1, model.workers_enough())
-    if enough >= model.workers or refuted(view, "fewer-workers") or found_best(view, "no-workers"):
+    if enough >= model.workers or refuted(view.session, "fewer-workers") or found_best(view, "no-workers"):
         return None
     return view.made(
         "fewer-workers",

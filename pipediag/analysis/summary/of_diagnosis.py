@@ -206,7 +206,7 @@ def _line(diagnosis: Diagnosis, pieces: list[Stage], lines: list[list[Stage]]) -
         named = any(line[0].stage == most.stage and line is not pieces for line in lines)
         largest = f"most: {_name(most)} {number(most.ms.value)} ms"
         note = ", ".join(filter(None, [largest, _place(session, most)]))
-        kind = "lines of loading" if most.stage == "load" else STAGES[most.stage]
+        kind = {"load": "lines of loading", "collate": "lines of collating"}.get(most.stage, STAGES[most.stage])
         name = f"{len(pieces)} {'other ' * named}{kind} together"
         return StageCost(name, _ms(pieces), share, note=note)
     uncertain = most.ms.low <= 0 < most.ms.value

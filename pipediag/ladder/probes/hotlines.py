@@ -1,8 +1,9 @@
-"""Find the lines that take the time of making samples: a thread looks now and then at the line that runs.
+"""Find the lines that take the time of making a batch: a thread looks now and then at the line that runs.
 
 It looks while a batch is made and paces itself by what it costs. A look counts for the innermost line of the user's
 own code, so that a library's time is that of the line that calls it. Where none of the user's code runs, as in a
-library's dataset class, it counts for the innermost line of the library that the dataset belongs to.
+library's dataset class, it counts for the innermost line of the library that the dataset belongs to. The functions
+of libraries that run below the line are counted with it: they say what it does, which its text does not.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 from ...frames import in_package, is_ours, is_torchs, is_users
 from ...session import HotLine
-from ...usercode.lines import line_at
+from ...usercode.lines import Line, compiled_function, function_of, line_at
 
 #: Number of looks after which no batch is looked at any more: a share of a half is then known to 5 points.
 LOOKS = 400
@@ -36,8 +38,8 @@ _HAND_OVER = 20e-6
 _SWITCH = 1e-4
 #: Seconds without a batch after which the looking thread ends.
 _IDLE = 0.5
-#: Number of lines reported one by one.
-_LINES = 40
+#: Number of lines reported one by one, and of functions below each; such a function takes this share of its line.
+_LINES, _CALLS, _CALLED = 40, 8, 0.1
 #: Number of frames, from the innermost on, among which the function that makes samples must be.
 _DEPTH = 200
 
@@ -45,21 +47,55 @@ _DEPTH = 200
 _Stack = Sequence[tuple[CodeType, int]]
 
 
-class HotLines:
-    """The lines at which samples were made, by the seconds that each took.
+@dataclass
+class _Timed:
+    """The seconds of a line, and of each function of a library below it, with the function's depth."""
 
-    ``makers`` are pipediag's functions that call the dataset's code: what runs elsewhere is no sample.
+    line: Line
+    stage: str
+    library: bool
+    seconds: float = 0.0
+    below: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def add(self, seconds: float, functions: Sequence[str]) -> None:
+        self.seconds += seconds
+        for depth, name in enumerate(dict.fromkeys(functions)):
+            before, least = self.below.get(name, (0.0, depth))
+            self.below[name] = before + seconds, min(depth, least)
+
+    def share_of(self, total: float) -> HotLine:
+        most = sorted(self.below.items(), key=lambda item: item[1][0], reverse=True)[:_CALLS]
+        kept = sorted((depth, name, seconds) for name, (seconds, depth) in most if seconds >= _CALLED * self.seconds)
+        calls = {name: round(seconds / total, 4) for _, name, seconds in kept}
+        one, share = self.line, round(self.seconds / total, 4)
+        return HotLine(one.where, one.text, share, one.calls, one.function, self.stage, self.library, calls)
+
+
+class HotLines:
+    """The lines at which batches were made, by the seconds that each took.
+
+    ``makers`` are pipediag's functions that call the dataset's code, ``collating`` those that call the collate
+    function: what runs elsewhere makes no batch.
 
     Attributes:
         looks: number of looks that counted.
         own: seconds that the looks took of the batches.
     """
 
-    def __init__(self, makers: Collection[CodeType], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        makers: Collection[CodeType],
+        collating: Collection[CodeType] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._makers = frozenset(map(id, makers))
+        self._collating = frozenset(map(id, collating))
         self._clock = clock
-        self._seconds: dict[tuple[int, ...], float] = {}
+        self._seconds: dict[tuple[bool, tuple[int, ...]], float] = {}  # by whether it collates, and by the stack
         self._codes: dict[int, CodeType] = {}
+        self._scopes: dict[int, dict[str, Any]] = {}  # the globals of the innermost frames' code
+        self._lines: dict[tuple[int, int], Line] = {}
+        self._functions: dict[int, str] = {}
         self._ours: dict[int, bool] = {}
         self._chance = random.Random(0)
         self._reported = 0
@@ -144,11 +180,13 @@ class HotLines:
         frame, stack = sys._current_frames().get(thread), list[int]()
         if frame is None or self._is_ours(frame.f_code):
             return
+        innermost, scope = id(frame.f_code), frame.f_globals
         while frame is not None and len(stack) < 2 * _DEPTH:
             code = frame.f_code
-            if id(code) in self._makers:
-                key = tuple(stack)
+            if id(code) in self._makers or id(code) in self._collating:
+                key = id(code) in self._collating, tuple(stack)
                 self._seconds[key] = self._seconds.get(key, 0.0) + seconds
+                self._scopes[innermost] = scope
                 self.looks += 1
                 return
             if not self._is_ours(code):
@@ -164,28 +202,48 @@ class HotLines:
     def figures(self, transforms: Collection[CodeType]) -> list[HotLine]:
         """Return the lines by their share of the time; ``transforms`` are the functions that the transforms run.
 
-        If there are very many, those of little time come together, without a place.
+        If there are very many, those of little time come together, without a place. Of collating, only the user's own
+        lines are returned.
         """
         self._reported = self.looks
-        found, known = dict[tuple[str, str], HotLine](), frozenset(map(id, transforms))
-        seconds = {key: value for key, value in list(self._seconds.items()) if key}
-        total = sum(seconds.values())
+        found, known = dict[tuple[str, str], _Timed](), frozenset(map(id, transforms))
+        totals = {True: 0.0, False: 0.0}
         # The instruction that takes most of a line comes first and names what the line calls.
-        for key, value in sorted(seconds.items(), key=lambda item: item[1], reverse=True):
+        for (collates, key), value in sorted(self._seconds.items(), key=lambda item: item[1], reverse=True):
+            if not key:
+                continue
+            totals[collates] += value
             stack = [(self._codes[key[n]], key[n + 1]) for n in range(0, len(key), 2)]
+            at = _innermost(stack)
+            library, line = not _is_users(stack[at][0].co_filename), self._line(*stack[at])
+            if collates and library:
+                continue
             stage = "transform" if any(id(code) in known for code, _ in stack) else "load"
-            code, instruction = stack[_innermost(stack)]
-            line, library = line_at(code, instruction), not _is_users(code.co_filename)
-            one = HotLine(line.where, line.text, 0.0, line.calls, line.function, stage, library)
-            one = found.setdefault((line.where, stage), one)
-            one.share += value / total
-        ranked = sorted(found.values(), key=lambda line: line.share, reverse=True)
-        lines = ranked[:_LINES]
-        for stage in ("load", "transform"):
-            rest = [line for line in ranked[_LINES:] if line.stage == stage]
-            if rest:
-                lines.append(HotLine("", "", sum(line.share for line in rest), stage=stage))
-        return [replace(line, share=round(line.share, 4)) for line in lines]
+            stage = "collate" if collates else stage
+            one = found.setdefault((line.where, stage), _Timed(line, stage, library))
+            one.add(value, self._below(stack[: at + 1]))
+        ranked = sorted(found.values(), key=lambda one: one.seconds, reverse=True)
+        lines = [one.share_of(totals[one.stage == "collate"]) for one in ranked]
+        rest = lines[_LINES:]
+        shares = {stage: sum(line.share for line in rest if line.stage == stage) for stage in ("load", "transform")}
+        together = [HotLine("", "", round(share, 4), stage=stage) for stage, share in shares.items() if share]
+        return lines[:_LINES] + together
+
+    def _below(self, stack: _Stack) -> list[str]:
+        """Return the functions that run below a line, the outer ones first: the stack's last frame is the line's."""
+        code, instruction = stack[0]
+        compiled = compiled_function(self._line(code, instruction).calls, self._scopes.get(id(code), {}))
+        return [*(self._function(code) for code, _ in reversed(stack[:-1])), *filter(None, [compiled])]
+
+    def _function(self, code: CodeType) -> str:
+        if id(code) not in self._functions:
+            self._functions[id(code)] = function_of(code)
+        return self._functions[id(code)]
+
+    def _line(self, code: CodeType, instruction: int) -> Line:
+        if (id(code), instruction) not in self._lines:
+            self._lines[id(code), instruction] = line_at(code, instruction)
+        return self._lines[id(code), instruction]
 
 
 def _innermost(stack: _Stack) -> int:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterable
 from types import CodeType
 from typing import Any
 
 import torch
 
 from ...session import NOT_YET, Inside
+from ...usercode import randomness
 from ...usercode.chain import Chain
+from ...usercode.paths import same
 from ...usercode.slots import Slot
 from .hotlines import HotLines
 from .sample_probe import TIMED, Probe
+
+#: Seconds in which samples are made twice, and the number of them from which on their equality says something.
+_TWICE_SECONDS, _FEWEST = 2.0, 6
 
 
 class Inspection:
     """The instruments for making samples: timers of the transforms, and looks at the running line.
 
     Both cost microseconds, so they run on samples that training gets anyway. ``makers`` are the functions that call the
-    dataset's code. ``needed`` is False if everything is already known.
+    dataset's code, ``collating`` those that call the collate function. ``needed`` is False if everything is already
+    known.
 
     Attributes:
         lines: the looks.
+        same_twice: see :attr:`pipediag.session.Inside.same_twice`.
     """
 
     def __init__(
@@ -32,11 +40,13 @@ class Inspection:
         clock: Callable[[], float],
         needed: bool,
         makers: Collection[CodeType] = (),
+        collating: Collection[CodeType] = (),
         timed: int = TIMED,
         queued: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._probe = Probe(slots, clock, timed, queued)
-        self.lines = HotLines(makers)
+        self.lines = HotLines(makers, collating)
+        self.same_twice: bool | None = None
         self._needed = needed
         self._reported = 0
 
@@ -105,8 +115,28 @@ class Inspection:
         if not chain.samples and not chain.unsplit:
             inside.unsplit = NOT_YET
         inside.looks, inside.lines = self.lines.looks, self.lines.figures(self._probe.transforms())
-        inside.threads = threads()
+        inside.threads, inside.same_twice = threads(), self.same_twice
         return inside
+
+
+def made_twice(make: Callable[[Any], Any], indices: Iterable[Any]) -> bool | None:
+    """Return whether samples made twice are equal without a draw from a process-wide generator; None if unknown.
+
+    Few samples tell nothing: a flip with a generator of its own leaves every second one as it is.
+    """
+    until, count, before = time.perf_counter() + _TWICE_SECONDS, 0, randomness.glance()
+    try:
+        for index in indices:
+            if (answer := same(make(index), make(index))) is not True:
+                return answer
+            count += 1
+            if time.perf_counter() > until:
+                break
+    except Exception:  # if it is the dataset's own, it comes again when the loop asks for that sample
+        return None
+    if randomness.drawn_from(before, randomness.glance()):
+        return False
+    return True if count >= _FEWEST else None
 
 
 def threads() -> dict[str, int]:

@@ -24,7 +24,7 @@ from ...usercode.dissect import NotSeparable, RawSample
 from ...usercode.slots import find_slots
 from ...usercode.stages import opened
 from ..probes.alternatives import tried
-from ..probes.sample_inspection import Inspection
+from ..probes.sample_inspection import Inspection, made_twice
 from ..probes.sample_probe import TIMED
 from .collate_stubs import CollateStubs
 from .delivery import Delivery
@@ -284,7 +284,8 @@ class WorkerSide:
             slots = find_slots(self.dataset) if self._looks_inside else []
             # A stream may be short and cannot be rewound, so inspect no more items than are cached.
             timed = MIN_ITEMS - 3 if isinstance(self.dataset, IterableDataset) else TIMED
-            state.inspection = Inspection(slots, state.clock, self._looks_inside, _MAKERS, timed, state.queued)
+            looks = self._looks_inside
+            state.inspection = Inspection(slots, state.clock, looks, _MAKERS, _COLLATING, timed, state.queued)
         return state.inspection
 
     def _send_inside(self, state: WorkerState) -> None:
@@ -320,6 +321,8 @@ class WorkerSide:
                 inspection.make(partial(self._one, index), again=True)
             except Exception:  # if it is the dataset's own, it comes again when the loop asks for that sample
                 break
+        if self._looks_inside and inspection.same_twice is None:
+            inspection.same_twice = made_twice(self._one, state.indices)
         state.note().inside = inspection.figures(state.chain)
 
     def _try_alternatives(self, state: WorkerState) -> None:
@@ -442,7 +445,8 @@ class WorkerSide:
         return state.cached_batch is not None
 
 
-#: The functions that call the dataset's code.
+#: The functions that call the dataset's code, and that which calls the collate function.
+_COLLATING = [WorkerSide._collated.__code__]
 _MAKERS = [
     fn.__code__
     for fn in (WorkerSide._fetch, WorkerSide._fetched, WorkerSide._timed, WorkerSide._sample, WorkerSide._next_of)

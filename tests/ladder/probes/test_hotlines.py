@@ -25,6 +25,11 @@ def makes(sample: Callable[[], Any]) -> Any:
     return sample()
 
 
+def collates(samples: Callable[[], Any]) -> Any:
+    """Stand for the function of pipediag's that calls the collate function."""
+    return samples()
+
+
 def plain() -> None:
     GATE.wait()  # in a function
 
@@ -80,7 +85,10 @@ class TestLines:
     def test_time_is_that_of_the_users_line_that_calls_a_library(self) -> None:
         (line,) = looked_at((plain, 1.0)).figures([])
         where = f"{HERE}:{line_of('# in a function')}"
-        assert line == HotLine(where, "GATE.wait()  # in a function", 1.0, "GATE.wait", "plain", "load", False)
+        calls = {f"threading.{name}wait": 1.0 for name in ("Event.", "Condition.")}
+        if sys.version_info < (3, 11):
+            calls = {"threading.wait": 1.0}
+        assert line == HotLine(where, "GATE.wait()  # in a function", 1.0, "GATE.wait", "plain", "load", False, calls)
 
     @pytest.mark.parametrize(
         "sample, text",
@@ -110,6 +118,14 @@ class TestLines:
         (line,) = looked_at((GATE.wait, 1.0)).figures([])
         assert line.library
         assert line.where.startswith("threading.py:")
+
+    def test_the_collate_functions_own_lines(self) -> None:
+        lines = HotLines([makes.__code__], [collates.__code__])
+        look(lines, lambda: makes(plain), 1.0)
+        look(lines, lambda: collates(calls_plain), 1.0)
+        look(lines, lambda: collates(GATE.wait), 3.0)  # torch's own collating has no line of the user's
+        found = {line.stage: line.share for line in lines.figures([])}
+        assert found == {"load": 1.0, "collate": 0.25}
 
     def test_the_last_of_very_many_come_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(hotlines, "_LINES", 1)

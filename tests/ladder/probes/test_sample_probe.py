@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import time
 from typing import Any
 
@@ -15,7 +17,7 @@ from torchvision.transforms import v2
 
 import pipediag
 from pipediag.ladder.probes import sample_probe as probe
-from pipediag.ladder.probes.sample_inspection import Inspection, threads
+from pipediag.ladder.probes.sample_inspection import Inspection, made_twice, threads
 from pipediag.ladder.probes.sample_probe import Probe
 from pipediag.session import NOT_YET, Cost, Files, Inside, Link
 from pipediag.usercode.chain import Chain, chain_of, take_apart
@@ -23,6 +25,9 @@ from pipediag.usercode.places import place_of
 from pipediag.usercode.slots import find_slots
 
 from ...things import Items, Transformed
+
+#: Every sample takes the next number.
+COUNT = itertools.count()
 
 
 class Clock:
@@ -654,3 +659,28 @@ class TestInspection:
 
     def test_threads(self) -> None:
         assert threads()["torch"] == torch.get_num_threads()
+
+
+class TestMadeTwice:
+    """Whether a sample is the same whenever it is made."""
+
+    def test_without_draws(self) -> None:
+        assert made_twice(lambda index: (torch.full((3,), index), {"label": index}), range(8)) is True
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda _: torch.rand(3),
+            lambda _: random.random() < 2,  # a draw that happens to change nothing
+            lambda _: next(COUNT),
+        ],
+    )
+    def test_what_changes(self, make: Any) -> None:
+        assert made_twice(make, range(8)) is False
+
+    def test_few_samples_tell_nothing(self) -> None:
+        assert made_twice(lambda index: index, range(3)) is None
+
+    def test_what_cannot_be_compared_or_fails(self) -> None:
+        assert made_twice(lambda _: object(), range(8)) is None
+        assert made_twice(lambda _: 1 // 0, range(8)) is None
