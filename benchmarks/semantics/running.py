@@ -93,18 +93,19 @@ def planning(folder: str = runner.NO_PLAN) -> Main:
     """
 
     def main() -> int:
-        original = rerouting.Rerouting._made
+        original = rerouting.Rerouting._say_moved
 
-        def made(self: Any, site: Any, loader: Any, *rest: Any) -> Any:
-            run = original(self, site, loader, *rest)
-            if run is not None and not os.path.exists("plan.json"):
-                plan = saved_plan(run.offloaded, None if site.kept is None else loader)
+        def say(self: Any, site: Any, run: Any, device: Any, transforms: bool) -> None:
+            original(self, site, run, device, transforms)
+            offloaded = run.offloaded
+            proven = offloaded.certificate is not None if offloaded.plan.pieces else not transforms or site.kept
+            if proven and not offloaded.finds and not os.path.exists("plan.json"):
+                plan = saved_plan(offloaded, None if site.kept is None else offloaded.loader)
                 where, order = site.place
                 plan = replace(plan, script="train.py", dataset=site.dataset, where=where, order=order)
                 Path("plan.json").write_text(json.dumps(plan.to_dict()))
-            return run
 
-        rerouting.Rerouting._made = made  # type: ignore[method-assign]
+        rerouting.Rerouting._say_moved = say  # type: ignore[method-assign]
         return remedied(folder=folder)()
 
     return main

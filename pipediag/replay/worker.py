@@ -9,7 +9,7 @@ had a recording image, is the batch made again, from the same random state.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -89,7 +89,8 @@ class AlsoExecuted(NamedTuple):
 
 
 class AlsoScouted(NamedTuple):
-    """Request to a worker, in place of indices: make their batch as without the remedy, and find what can be recorded."""
+    """Request to a worker, in place of indices: make their batch as without the remedy, and find what can be
+    recorded."""
 
     indices: Any
 

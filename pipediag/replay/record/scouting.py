@@ -395,6 +395,7 @@ class _Beside(_Scout):
         except Exception as error:
             if not (isinstance(error, _NoImage) and self._recorded):  # else this call is about something else
                 self._move_on(error)
+            traceback.clear_frames(error.__traceback__)  # they hold images, and an error that they raised again
         finally:
             NotRecordable.raised = raised
             randomness.restore(kept)
