@@ -35,7 +35,8 @@ def _methods(dataset: Any, depth: int) -> Iterator[types.FunctionType]:
     for kind in type(dataset).__mro__:
         if not is_library(kind):
             yield from (fn for value in vars(kind).values() for fn in _functions(value))
-    inner = [attribute(dataset, "dataset", None), *(attribute(dataset, "datasets", None) or ())]
+    several = attribute(dataset, "datasets", None)
+    inner = [attribute(dataset, "dataset", None), *(several if isinstance(several, (list, tuple)) else ())]
     for one in inner if depth else ():
         if one is not None:
             yield from _methods(one, depth - 1)

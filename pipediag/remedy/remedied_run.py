@@ -125,6 +125,7 @@ class RemediedRun:
                 self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
         self._known, self._key, self._told = known, key, told
         self._finds, self._keeps_samples = finds, cached is not None
+        self._left_alone = False  # True once it has turned out that nothing moves
         self._feed = self.offloaded.feed
         self._feed.at_home = True
         self._feed.ahead = fetches_ahead(loader)
@@ -144,7 +145,7 @@ class RemediedRun:
         """Return the batches of a new epoch."""
         if self._keeps_workers:  # they keep the loader's settings, the dataset and the transforms that they began with
             gradients = torch.is_grad_enabled() == self._with_gradients
-            self._feed.orders.plainly = bool(self.course.given_up) or not gradients
+            self._feed.orders.plainly = bool(self.course.given_up) or self._left_alone or not gradients
         self._check.begin()
         kept = torch.get_rng_state(), loader.generator.get_state() if loader.generator is not None else None
         try:
@@ -202,7 +203,8 @@ class RemediedRun:
                 self._note()
                 self._told(self)
             if nothing and not self._keeps_samples:
-                self.course.given_up, self._feed.orders.plainly = "nothing can move", True
+                self._left_alone = self._feed.orders.plainly = True
+                self.course.handed = 0
             in_vain = self._finds and not offloaded.recorded and offloaded.unrecorded >= _ALL_WITH_PIXELS
             if in_vain and offloaded.certificate is not None:
                 why = f"none of the first batches could be recorded: {offloaded.why}"
@@ -221,7 +223,7 @@ class RemediedRun:
     def _is_under_remedy(self, loader: DataLoader[Any]) -> bool:
         """Return whether the next epoch of a loader, which starts new workers, has the remedy."""
         # Without gradients the loop evaluates; that code was not shown to work with batches on the device.
-        if self.course.given_up or torch.is_grad_enabled() != self._with_gradients:
+        if self.course.given_up or self._left_alone or torch.is_grad_enabled() != self._with_gradients:
             return False
         now = _settings(loader)
         changed = next((f"another {name}" for name in _SETTINGS if self._made_of[name] is not now[name]), "")

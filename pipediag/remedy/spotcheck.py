@@ -75,8 +75,9 @@ class SpotCheck:
         """Note that a batch is about to be handed to the loop. Return the evidence against the remedy, if any."""
         evidence = self._offloaded.evidence(batch)
         if self._offloaded.finds:
-            if evidence is not None:
-                self._found(pickle.loads(evidence))
+            plan = None if evidence is None else pickle.loads(evidence)
+            if isinstance(plan, Plan):  # else the batch was ordered under an earlier plan
+                self._found(plan)
             return ""
         if self._needed:
             return self._collect(batch, evidence)
@@ -124,7 +125,7 @@ class SpotCheck:
         if self._finds and not certificate.passed and certificate.failed - plan.refused:
             start = allowed(device, plan.decodes, plan.refused | certificate.failed)
             self._offloaded.follow(start, finds=True)
-            self._orders.scouted = 1
+            self._orders.scouted, self._orders.executed = 1, 0
             return ""
         self._orders.held = False
         return _against(certificate, "the comparison of its first batches")
