@@ -35,6 +35,7 @@ from pipediag.host import runner
 from pipediag.host.inside import rerouting
 from pipediag.host.script import Target, run
 from pipediag.lifeline import end_with
+from pipediag.remedy import spotcheck
 from pipediag.remedy.summary import saved_plan
 
 _HERE = Path(__file__).parent
@@ -44,6 +45,8 @@ Main = Callable[[], int]
 _MOVES = "PIPEDIAG_TEST_MOVES_ON_CPU"
 #: Of every run.
 _ENVIRONMENT = {_MOVES: os.environ.get(_MOVES, "1"), "PYTHONPATH": str(_HERE.parents[1])}
+#: Number of samples that are compared before anything moves.
+_FIRST = 8
 #: How a helper module is edited between two runs.
 _EDITS = (("FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM"), ('["x"]', '["x"] * 0.5'), ("LEVEL = 1", "LEVEL = 2"))
 
@@ -82,8 +85,13 @@ def plainly() -> int:
 
 
 def remedied(plan: str = runner.NO_PLAN, folder: str = runner.NO_PLAN) -> Main:
-    """Return what ``pipediag run`` does, with this plan and this folder for samples."""
-    return lambda: runner.main([plan, folder, "train.py"])
+    """Return what ``pipediag run`` does, with this plan and this folder for samples, but sooner: scripts are short."""
+
+    def main() -> int:
+        spotcheck.FIRST = _FIRST
+        return runner.main([plan, folder, "train.py"])
+
+    return main
 
 
 def planning(folder: str = runner.NO_PLAN) -> Main:
@@ -93,18 +101,19 @@ def planning(folder: str = runner.NO_PLAN) -> Main:
     """
 
     def main() -> int:
-        original = rerouting.Rerouting._made
+        original = rerouting.Rerouting._say_moved
 
-        def made(self: Any, site: Any, loader: Any, *rest: Any) -> Any:
-            run = original(self, site, loader, *rest)
-            if run is not None and not os.path.exists("plan.json"):
-                plan = saved_plan(run.offloaded, None if site.kept is None else loader)
+        def say(self: Any, site: Any, run: Any, device: Any, transforms: bool) -> None:
+            original(self, site, run, device, transforms)
+            offloaded = run.offloaded
+            proven = offloaded.certificate is not None if offloaded.plan.pieces else not transforms or site.kept
+            if proven and not offloaded.finds and not os.path.exists("plan.json"):
+                plan = saved_plan(offloaded, None if site.kept is None else offloaded.loader)
                 where, order = site.place
                 plan = replace(plan, script="train.py", dataset=site.dataset, where=where, order=order)
                 Path("plan.json").write_text(json.dumps(plan.to_dict()))
-            return run
 
-        rerouting.Rerouting._made = made  # type: ignore[method-assign]
+        rerouting.Rerouting._say_moved = say  # type: ignore[method-assign]
         return remedied(folder=folder)()
 
     return main

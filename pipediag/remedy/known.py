@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..replay.certify.certifying import Certificate
+from ..replay.certify.samples import Real, Recorded
 from ..replay.custom.fingerprint import digest
 from ..replay.plan import Plan
 from ..usercode.by_object import ByObject
@@ -29,6 +30,7 @@ class Found(NamedTuple):
 
     plan: Plan
     certificate: Certificate | None
+    first: list[tuple[Real, Recorded]] | None = None  # the batches compared so far for a certificate
 
 
 class Known:
@@ -51,13 +53,12 @@ class Known:
         its_key, found = self._of_dataset.get(dataset) or (None, None)
         return found if its_key == key else self._found.get(key)
 
-    def note(self, key: Key, dataset: Any, plan: Plan, certificate: Certificate | None) -> None:
+    def note(self, key: Key, dataset: Any, found: Found) -> None:
         """Remember a finding."""
-        found = Found(plan, certificate)
-        if not plan.own:
+        if not found.plan.own:
             self._found[key] = found
             return
-        if any(isinstance(shapes.fn, types.MethodType) for shapes in plan.own.values()):
+        if any(isinstance(shapes.fn, types.MethodType) for shapes in found.plan.own.values()):
             return  # it would keep the dataset
         with suppress(TypeError):  # it allows no weak references
             self._of_dataset.set(dataset, (key, found))

@@ -39,18 +39,21 @@ class OffloadedLoader(LoaderOnDevice):
 
     Attributes:
         plan: what is moved, and why the rest is not.
+        finds: True while its first batches are to show what can be moved; the plan then says what is allowed.
         certificate: how its batches compare with the workers'; None if nothing is moved.
         unrecorded: number of batches so far that the workers had to make with pixels.
         why: the reason for the last of them; or why the workers run the user's own code again that was moved, because
             it reads other values.
     """
 
-    def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
+    def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device, finds: bool = False) -> None:
         self.loader = loader
         self.plan = plan
+        self.finds = finds
         self.device = placed(device)
         self.certificate: Certificate | None = None
-        self.feed: Feed = ToDevice(loader, plan, self.device) if plan.pieces else feed_of(loader, self.device)
+        packs = finds or plan.pieces
+        self.feed: Feed = ToDevice(loader, plan, self.device, finds) if packs else feed_of(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
 
     @property
@@ -61,8 +64,19 @@ class OffloadedLoader(LoaderOnDevice):
     def why(self) -> str:
         return self.feed.why if isinstance(self.feed, ToDevice) else ""
 
+    @property
+    def recorded(self) -> int:
+        """Number of batches so far that the workers have recorded."""
+        return self.feed.recorded if isinstance(self.feed, ToDevice) else 0
+
+    def follow(self, plan: Plan, finds: bool = False) -> None:
+        """Make the batches under this plan, which holds no code of the user's, from the next request on."""
+        assert isinstance(self.feed, ToDevice), "it began with a plan"
+        self.plan, self.finds, self.certificate = plan, finds, None
+        self.feed.follow(plan)
+
     def evidence(self, batch: Any) -> bytes | None:
-        """Return the evidence of a batch that was executed too, once; None for any other batch."""
+        """Return the evidence of a batch that was executed or scouted too, once; None for any other batch."""
         waiting = self.feed.evidence if isinstance(self.feed, ToDevice) else []
         number = next((k for k, (of, _) in enumerate(waiting) if of is batch), None)
         return None if number is None else waiting.pop(number)[1]
@@ -145,14 +159,20 @@ def certificate(
     return certify(witnesses(loader.loader, loader.plan, samples), loader.plan, loader.device)
 
 
-def _plan(
-    loader: DataLoader[Any], device: torch.device, approximate: bool, refused: frozenset[str] = frozenset()
-) -> Plan:
-    """Return the plan for a loader, tried on a few of its samples. The user's own links move if that is proven."""
+def allowed(device: torch.device, approximate: bool, refused: frozenset[str] = frozenset()) -> Plan:
+    """Return the plan to begin with: it moves nothing yet."""
     plan = Plan(fuse=available(device), refused=refused)
     if approximate:
         why = "they would differ from Pillow's by more than one level" if DECODING in refused else why_not(device)
         plan = replace(plan, decodes=not why, undecoded=why)
+    return plan
+
+
+def _plan(
+    loader: DataLoader[Any], device: torch.device, approximate: bool, refused: frozenset[str] = frozenset()
+) -> Plan:
+    """Return the plan for a loader, tried on a few of its samples. The user's own links move if that is proven."""
+    plan = allowed(device, approximate, refused)
     if isinstance(loader.dataset, IterableDataset):
         return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))
     stay: dict[Place, str] = {}

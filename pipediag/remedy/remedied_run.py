@@ -23,14 +23,17 @@ from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
 from ..replay.plan import Plan, moved_links
 from ..streams.feed import fetches_ahead
-from .known import Known
-from .loader import OffloadedLoader, offload
+from .finding import shown_by_batches
+from .known import Found, Known
+from .loader import OffloadedLoader, allowed, offload
 from .spotcheck import AFTER, EVERY, SpotCheck
 
 #: Maximum seconds until the signal of a worker that has ended arrives.
 _SIGNALLED = 1.0
 #: Modules that bring a worker's batches into this process.
 _BETWEEN_PROCESSES = ("multiprocessing.", "torch.multiprocessing.")
+#: Number of batches, all that the workers had to make with pixels, after which a plan that was found is given up.
+_ALL_WITH_PIXELS = 8
 #: Attributes of a loader that must not change during the run.
 _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_fn", "num_workers", "generator")
 
@@ -63,7 +66,9 @@ class RemediedRun:
         cached: wraps a loader so that what library calls read and decode is kept; None keeps nothing.
         known: what was found out about datasets with the same transforms, which is not tried again.
         planned: the plan, if it is known. Its certificate is made from the first batches.
-        certified: called with this run once such a certificate has passed.
+        finds: whether the first batches may show what moves, and make its certificate, if no plan says that. Otherwise
+            that is tried on samples beforehand.
+        told: called with this run once such a certificate has passed, or once it has turned out that nothing moves.
         course: continues an earlier loader's.
         every: minimum number of batches between two spot checks.
         after: seconds before the first spot check.
@@ -88,7 +93,8 @@ class RemediedRun:
         cached: Callable[[DataLoader[Any]], DataLoader[Any]] | None = None,
         known: Known | None = None,
         planned: Plan | None = None,
-        certified: Callable[[RemediedRun], None] = lambda run: None,
+        finds: bool = False,
+        told: Callable[[RemediedRun], None] = lambda run: None,
         course: Course | None = None,
         clock: Clock | None = None,
         every: int = EVERY,
@@ -113,15 +119,20 @@ class RemediedRun:
                 self.offloaded.certificate = found.certificate
             elif planned is not None:
                 self.offloaded = OffloadedLoader(twin, planned, device)
+            elif finds and transforms and shown_by_batches(twin):
+                self.offloaded = OffloadedLoader(twin, allowed(device, approximate), device, finds=True)
             else:
                 self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
-        self._known, self._key, self._certified = known, key, certified
-        self._note()
+        self._known, self._key, self._told = known, key, told
+        self._finds, self._keeps_samples = finds, cached is not None
+        self._left_alone = False  # True once it has turned out that nothing moves
         self._feed = self.offloaded.feed
         self._feed.at_home = True
         self._feed.ahead = fetches_ahead(loader)
         self.links = self._moved()
-        self._check = SpotCheck(self.offloaded, clock or SystemClock(), every, after)
+        first = found.first if found is not None else None
+        self._check = SpotCheck(self.offloaded, clock or SystemClock(), every, after, first, finds)
+        self._note()
         self._began = False
 
     def iterator(self, loader: DataLoader[Any]) -> Iterator[Any]:
@@ -134,7 +145,7 @@ class RemediedRun:
         """Return the batches of a new epoch."""
         if self._keeps_workers:  # they keep the loader's settings, the dataset and the transforms that they began with
             gradients = torch.is_grad_enabled() == self._with_gradients
-            self._feed.orders.plainly = bool(self.course.given_up) or not gradients
+            self._feed.orders.plainly = bool(self.course.given_up) or self._left_alone or not gradients
         self._check.begin()
         kept = torch.get_rng_state(), loader.generator.get_state() if loader.generator is not None else None
         try:
@@ -177,31 +188,42 @@ class RemediedRun:
         self._say(f"back to the plain loader: {why}")
 
     def _check_spot(self, batch: Any) -> None:
-        if not self.links:
+        offloaded = self.offloaded
+        if not self.links and not offloaded.finds:
             return
-        certificate = self.offloaded.certificate
+        certificate, plan = offloaded.certificate, offloaded.plan
         try:
             why = self._check.saw(batch)
-            if not why and certificate is None and self.offloaded.certificate is not None:
+            if offloaded.plan is not plan:
+                self.links = self._moved()
                 self._note()
-                self._certified(self)
+            new = certificate is None and offloaded.certificate is not None
+            nothing = offloaded.plan is not plan and not self.links and not offloaded.finds
+            if not why and (new or nothing):
+                self._note()
+                self._told(self)
+            if nothing and not self._keeps_samples:
+                self._left_alone = self._feed.orders.plainly = True
+                self.course.handed = 0
+            in_vain = self._finds and not offloaded.recorded and offloaded.unrecorded >= _ALL_WITH_PIXELS
+            if in_vain and offloaded.certificate is not None:
+                why = f"none of the first batches could be recorded: {offloaded.why}"
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
         if why:
             self.give_up(why)
 
     def _note(self) -> None:
-        """Remember what was found out, once there is a certificate for what moves."""
+        """Remember what was found out."""
         offloaded = self.offloaded
-        if offloaded.certificate is None and offloaded.plan.pieces:
-            return
-        if self._known is not None and self._key is not None:
-            self._known.note(self._key, offloaded.loader.dataset, offloaded.plan, offloaded.certificate)
+        if self._known is not None and self._key is not None and not offloaded.finds:
+            found = Found(offloaded.plan, offloaded.certificate, self._check.first)
+            self._known.note(self._key, offloaded.loader.dataset, found)
 
     def _is_under_remedy(self, loader: DataLoader[Any]) -> bool:
         """Return whether the next epoch of a loader, which starts new workers, has the remedy."""
         # Without gradients the loop evaluates; that code was not shown to work with batches on the device.
-        if self.course.given_up or torch.is_grad_enabled() != self._with_gradients:
+        if self.course.given_up or self._left_alone or torch.is_grad_enabled() != self._with_gradients:
             return False
         now = _settings(loader)
         changed = next((f"another {name}" for name in _SETTINGS if self._made_of[name] is not now[name]), "")

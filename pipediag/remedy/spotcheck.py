@@ -1,5 +1,7 @@
 """Compare batches of a running training with their replay: the first ones before anything moves, and some now and then.
 
+If no plan says what can move, the very first batch shows it (:func:`pipediag.replay.record.scouting.scouted`).
+
 What is true of the first samples may not be true of all. A worker makes such a batch as without the remedy while it
 records it (:mod:`.executing`). The loop trains on that, and the replay of the recording is compared with it.
 """
@@ -15,8 +17,9 @@ from torch import Tensor
 from ..measure.clock import Clock
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded
+from ..replay.plan import Plan
 from ..usercode import tree
-from .loader import OffloadedLoader
+from .loader import OffloadedLoader, allowed
 
 #: Minimum number of batches between two checks, and number of samples of each whose calls are compared one by one.
 EVERY, SAMPLES = 500, 2
@@ -32,9 +35,23 @@ class SpotCheck:
     """Checker that asks for batches that are executed too, and compares them.
 
     Without a certificate of the loader, it makes one from the first batches, and nothing moves until then.
+
+    Args:
+        every: minimum number of batches between two checks.
+        after: seconds before the first check.
+        first: batches that earlier loaders in its place have compared so far, under the same plan.
+        finds: whether a function whose pixels differ may stay in the workers, and what can move is looked for again.
     """
 
-    def __init__(self, offloaded: OffloadedLoader, clock: Clock, every: int = EVERY, after: float = AFTER) -> None:
+    def __init__(
+        self,
+        offloaded: OffloadedLoader,
+        clock: Clock,
+        every: int = EVERY,
+        after: float = AFTER,
+        first: list[tuple[Real, Recorded]] | None = None,
+        finds: bool = False,
+    ) -> None:
         self.checked = 0
         self._offloaded = offloaded
         self._orders = offloaded.feed.orders
@@ -42,21 +59,26 @@ class SpotCheck:
         self._every = every
         self._since = 0
         self._not_before = clock.now() + after
+        self._finds = finds
         self._needed = FIRST if offloaded.plan.pieces and offloaded.certificate is None else 0
-        self._first: list[tuple[Real, Recorded]] = []
+        self.first: list[tuple[Real, Recorded]] = [] if first is None else first
 
     def begin(self) -> None:
         """Order what a new epoch is to begin with."""
+        self._orders.scouted = int(self._offloaded.finds)
+        self._orders.held = self._offloaded.finds or bool(self._needed)
         if self._needed:
-            seen = self._seen
-            self._needed = seen if seen >= _FEWEST else self._needed
-            missing = self._needed - seen
-            self._orders.executed = math.ceil(missing / (self._offloaded.loader.batch_size or 1))
-            self._orders.compared, self._orders.held = missing, True
+            self._needed = self._seen if self._seen >= _FEWEST else self._needed
+            self._order_first()
 
     def saw(self, batch: Any) -> str:
         """Note that a batch is about to be handed to the loop. Return the evidence against the remedy, if any."""
         evidence = self._offloaded.evidence(batch)
+        if self._offloaded.finds:
+            plan = None if evidence is None else pickle.loads(evidence)
+            if isinstance(plan, Plan):  # else the batch was ordered under an earlier plan
+                self._found(plan)
+            return ""
         if self._needed:
             return self._collect(batch, evidence)
         self._since += 1
@@ -75,18 +97,38 @@ class SpotCheck:
         # Unrecorded samples are no failure: training makes them with pixels too.
         return "" if certificate.unrecorded == certificate.samples else _against(certificate, "a spot check")
 
+    def _found(self, plan: Plan) -> None:
+        self._offloaded.follow(plan)
+        self._needed = FIRST if plan.pieces else 0
+        self._orders.held = bool(self._needed)
+        self._order_first()
+
+    def _order_first(self) -> None:
+        """Order the batches that are missing in the first comparison."""
+        missing = max(0, self._needed - self._seen)
+        self._orders.executed = math.ceil(missing / (self._offloaded.loader.batch_size or 1))
+        self._orders.compared = missing
+
     @property
     def _seen(self) -> int:
-        return sum(recorded.number for _, recorded in self._first)
+        return sum(recorded.number for _, recorded in self.first)
 
     def _collect(self, batch: Any, evidence: bytes | None) -> str:
         if evidence is not None:
-            self._first.append(_pair(batch, evidence))
+            self.first.append(_pair(batch, evidence))
         if self._seen < self._needed:
             return ""
-        self._offloaded.certificate = certify(self._first, self._offloaded.plan, self._offloaded.device)
-        self._needed, self._first, self._orders.held = 0, [], False
-        return _against(self._offloaded.certificate, "the comparison of its first batches")
+        plan, device = self._offloaded.plan, self._offloaded.device
+        certificate = self._offloaded.certificate = certify(self.first, plan, device)
+        self.first.clear()
+        self._needed = 0
+        if self._finds and not certificate.passed and certificate.failed - plan.refused:
+            start = allowed(device, plan.decodes, plan.refused | certificate.failed)
+            self._offloaded.follow(start, finds=True)
+            self._orders.scouted, self._orders.executed = 1, 0
+            return ""
+        self._orders.held = False
+        return _against(certificate, "the comparison of its first batches")
 
 
 def _pair(batch: Any, evidence: bytes) -> tuple[Real, Recorded]:

@@ -8,7 +8,8 @@ had a recording image, is the batch made again, from the same random state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +28,7 @@ from .record.assembling import assembled
 from .record.fetching import fetched
 from .record.images import is_recording, real
 from .record.recorder import Recorder, unhidden
+from .record.scouting import scouted
 from .record.stacking import stacking
 from .record.tape import session
 from .record.twins import Following
@@ -66,6 +68,16 @@ class Executed(_Unmoved):
     evidence: bytes
 
 
+@dataclass
+class Scouted(AsIs):
+    """Batch that the worker made as without the remedy while it looked what can be recorded.
+
+    ``evidence`` is the pickled plan.
+    """
+
+    evidence: bytes
+
+
 class AlsoExecuted(NamedTuple):
     """Request to a worker, in place of indices: make their batch as without the remedy, and record it at once.
 
@@ -74,6 +86,20 @@ class AlsoExecuted(NamedTuple):
 
     indices: Any
     compared: int
+
+
+class AlsoScouted(NamedTuple):
+    """Request to a worker, in place of indices: make their batch as without the remedy, and find what can be
+    recorded."""
+
+    indices: Any
+
+
+class Under(NamedTuple):
+    """Request to a worker that makes this and all later batches under a plan, if it has another one."""
+
+    plan: Plan
+    request: Any
 
 
 class Plainly(NamedTuple):
@@ -120,21 +146,35 @@ class PackingSide:
         self._stood = 0  # images replaced before the latest sample
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
-    def samples(self, indices: Sequence[Any] | Plainly) -> Sent:
+    def samples(self, indices: Any) -> Sent:
         """Return a batch, already collated."""
+        indices = self._requested(indices)
         if isinstance(indices, Plainly):
             return AsIs(self._collate(fetched(self.dataset, indices.indices)))
         if isinstance(indices, AlsoExecuted):
             return self._executed(lambda end: fetched(self.dataset, indices.indices, end=end), indices.compared, True)
+        if isinstance(indices, AlsoScouted):
+            return self._scouted(lambda: fetched(self.dataset, indices.indices))
         return self._sent(lambda: fetched(self.dataset, indices, self._begin))
 
     def sample(self, index: Any) -> Sent:
         """Return one sample, for a loader without batching."""
+        index = self._requested(index)
         if isinstance(index, Plainly):
             return AsIs(self._collate(self.dataset[index.indices]))
         if isinstance(index, AlsoExecuted):
             return self._executed(lambda end: self.dataset[index.indices], index.compared, False)
+        if isinstance(index, AlsoScouted):
+            return self._scouted(lambda: self.dataset[index.indices])
         return self._sent(lambda: self.dataset[index])
+
+    def _requested(self, request: Any) -> Any:
+        """Return the request itself, after a change of the plan that comes with it."""
+        if not isinstance(request, Under):
+            return request
+        if request.plan != self._plan:
+            self._plan, self._recorders = request.plan, None
+        return request.request
 
     def _begin(self) -> None:
         self._stood = session.stood
@@ -179,6 +219,10 @@ class PackingSide:
             randomness.restore(kept)
             return Unrecorded(self._real(fetch(lambda samples: None)), f"{NotRecordable.__name__}: {error}")
         return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
+
+    def _scouted(self, fetch: Callable[[], Any]) -> Sent:
+        batch, plan = scouted(self.dataset, fetch, self._collate, self._plan)
+        return Scouted(batch, pickle.dumps(plan))
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
         """Return the recorders, made anew if the dataset has other transforms than for the last batch."""

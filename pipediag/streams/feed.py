@@ -22,6 +22,8 @@ class Orders:
     """How a loader's next batches are made.
 
     Attributes:
+        plan: the plan that the workers are told of, if it is another than the one that they began with.
+        scouted: number of batches, from the next request on, that show what can be recorded.
         plainly: True if without the remedy, from the next request to a worker on.
         stale: True if so because the user's own code that was moved has changed.
         executed: number of batches, from the next request on, that are executed too, to be compared.
@@ -29,6 +31,8 @@ class Orders:
         held: True if the batches after these are made without the remedy, until the comparison is done.
     """
 
+    plan: Any = None
+    scouted: int = 0
     plainly: bool = False
     stale: bool = False
     executed: int = 0

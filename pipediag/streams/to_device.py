@@ -20,12 +20,15 @@ from ..replay.run.graph_cache import GraphCache
 from ..replay.run.replay import replay
 from ..replay.worker import (
     AlsoExecuted,
+    AlsoScouted,
     AsIs,
     Executed,
     PackedCollate,
     PackingSide,
     Plainly,
+    Scouted,
     Sent,
+    Under,
     Unrecorded,
     handed_on,
 )
@@ -46,14 +49,16 @@ class ToDevice(Feed):
     of torch's makes an epoch, with and without the remedy: the orders change what the workers are asked for.
 
     Attributes:
+        recorded: number of batches so far that the workers have recorded.
         unrecorded: number of batches so far that the workers had to make with pixels.
         why: the reason for the last of them.
-        evidence: of each batch that was executed too, and is not handed over yet; with the batch.
+        evidence: of each batch that was executed or scouted too, and is not handed over yet; with the batch.
     """
 
-    def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device) -> None:
+    def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device, finds: bool = False) -> None:
         super().__init__(loader, device)
-        self.unrecorded = 0
+        self._finds = finds
+        self.recorded = self.unrecorded = 0
         self.why = ""
         self.evidence: list[tuple[Any, bytes]] = []
         self._loader = loader
@@ -71,17 +76,23 @@ class ToDevice(Feed):
         if self.orders.stale:
             self.why = "your own code that was moved has changed since it was proven"
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
-            self._twin = _sending(self._loader, self._plan, self.device)
+            self.orders.plan = None
+            self._twin = _sending(self._loader, self._plan, self.device, self._finds or bool(self._plan.pieces))
             if not isinstance(self._loader.dataset, IterableDataset):
                 wrap_sampler(self._twin, lambda sampler: _Requests(sampler, self.orders))
         return iter(self._twin)
+
+    def follow(self, plan: Plan) -> None:
+        """Make the batches under a plan that holds no code of the user's, from the next request on."""
+        self._plan = self.orders.plan = plan
 
     def tune(self) -> None:
         self._repeats.capture()
 
     def arrive(self, sent: Sent) -> Ready:
         ready = self._arrived(sent)
-        if isinstance(sent, Executed):
+        self.recorded += isinstance(sent, Packed)
+        if isinstance(sent, (Executed, Scouted)):
             self.evidence.append((ready.batch, sent.evidence))
         return ready
 
@@ -163,6 +174,13 @@ class _Requested:
         indices = next(self._indices)
         if self._orders.plainly or self._orders.stale:
             return Plainly(indices)
+        request = self._request(indices)
+        return request if self._orders.plan is None else Under(self._orders.plan, request)
+
+    def _request(self, indices: Any) -> Any:
+        if self._orders.scouted:
+            self._orders.scouted -= 1
+            return AlsoScouted(indices)
         if self._orders.executed:
             self._orders.executed -= 1
             return AlsoExecuted(indices, self._orders.compared)
@@ -173,12 +191,12 @@ def _batch_in(sent: Sent) -> Any:
     return sent if isinstance(sent, Packed) else sent.batch
 
 
-def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device) -> DataLoader[Any]:
-    """Return a copy of the loader whose batches come packed."""
+def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device, varying: bool) -> DataLoader[Any]:
+    """Return a copy of the loader whose batches come packed. ``varying`` says that they may vary in length."""
     ring = None
     if loader.num_workers and device.type == "cuda":
         slots = (loader.prefetch_factor or 2) + _HELD
-        ring = Ring(loader.num_workers, slots, device, varying=bool(plan.pieces))  # recorded ops vary in length
+        ring = Ring(loader.num_workers, slots, device, varying=varying)  # recorded ops vary in length
         if isinstance(loader.dataset, IterableDataset):
             return packing(loader, ring)
     packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)

@@ -426,7 +426,7 @@ class TestSpotCheck:
         monkeypatch.setattr(to_device, "replay", lambda *args: replays.append(1) or right(*args))
         certified: list[Any] = []
         said, loader = Lines(), make(0, Images(v2.ToDtype(torch.float32)))
-        stand = stand_in(loader, said, planned=plan, certified=certified.append, clock=Still())
+        stand = stand_in(loader, said, planned=plan, told=certified.append, clock=Still())
         plain, state = batches_of(make(0, loader.dataset), None)
         ours, after = batches_of(loader, stand)
         assert same(ours, plain) and torch.equal(after, state)

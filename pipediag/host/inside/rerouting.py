@@ -271,6 +271,7 @@ class Rerouting:
                 kept,
                 site.known,
                 None if self._plan is None else plan_from(self._plan, loader.dataset, device),
+                self._plan is None,
                 lambda run: self._say_moved(site, run, device, transforms),
                 course,
             )
@@ -283,7 +284,7 @@ class Rerouting:
             self._warn_once(site, f"nothing was moved from the loader at {site.where}: {why}")
             return None
         self._say_moved(site, made, device, transforms)
-        if transforms and kept is None and not made.offloaded.plan.pieces:
+        if transforms and kept is None and not made.offloaded.plan.pieces and not made.offloaded.finds:
             return None
         site.course = course
         return made
@@ -300,6 +301,8 @@ class Rerouting:
         plan = made.offloaded.plan
         if site.kept is not None:
             self._say_once(site, f"what library calls read and decode for the loader at {site.where} is kept")
+        if made.offloaded.finds:
+            return
         if not plan.pieces:
             if transforms:
                 self._say_once(site, f"nothing was moved from the loader at {site.where}: {why_nothing(plan)}")

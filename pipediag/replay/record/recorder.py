@@ -59,25 +59,27 @@ class Recorder:
             return self.transform(*args, **kwargs)
         if not self._is_current():
             return stood_in(self.transform(*args, **kwargs))
-        if len(args) == 1 and not kwargs:
-            return self._of_one(args[0])
-        if holds_recording((args, kwargs)):  # called inside another recorded transform
-            return self.transform(*args, **kwargs)
+        one = args[0] if len(args) == 1 and not kwargs else None
+        if is_recording(one) or (not isinstance(one, (Tensor, PIL.Image.Image)) and holds_recording((args, kwargs))):
+            return self.transform(*args, **kwargs)  # called inside another recorded transform
+        return self.from_start(args if kwargs else run(self.links[: self.start], args), kwargs)
+
+    def from_start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record the links from ``start`` on, which get these arguments."""
         if kwargs:  # this transform is no chain, which takes no keyword arguments
             args, kwargs = stood_in((args, kwargs))
             session.site = 0
             return self.transform(*args, **kwargs)
-        value = stood_in(run(self.links[: self.start], args))
+        if len(args) == 1:
+            return self._of_one(args[0])
+        args = stood_in(args)
         for site in range(self.start, len(self.links)):
             session.site = site
-            value = run((self.links[site],), value)
-        return value
+            args = run((self.links[site],), args)
+        return args
 
     def _of_one(self, value: Any) -> Any:
-        """Run the chain on one image or one sample."""
-        if is_recording(value) or (not isinstance(value, (Tensor, PIL.Image.Image)) and holds_recording(value)):
-            return self.transform(value)
-        (value,) = run(self.links[: self.start], (value,))
+        """Record the links on one image or one sample."""
         image = stand_in(value)
         if image is None:
             (image,) = stood_in((value,))

@@ -3,6 +3,9 @@
 The chain of each transform is recorded from its first link on. A link that cannot be recorded stays in the worker, with
 all links before it, and the trial continues after it. A transform that contains others without being a chain is opened
 if it cannot be recorded as a whole.
+
+:func:`find` runs the user's code on recording images, in a process of its own. :func:`scouted` makes a batch that is
+trained on: the code of libraries is tried beside it, and the user's code runs once, on real images.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 import pickle
 import traceback
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +27,12 @@ from torch.utils._pytree import tree_leaves
 
 from ...frames import is_users
 from ...usercode import randomness, tree
-from ...usercode.links import Link, run
+from ...usercode.links import Link, links_of, passed_on, run
 from ...usercode.places import label, short
 from ...usercode.slots import Slot, find_slots, inner_slots
 from ..custom import Shapes
 from ..decode.undecoded import is_undecoded
+from ..decode.undecoded_tensors import decoded
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
@@ -35,9 +41,14 @@ from .fetching import fetched
 from .images import RecordingStack, is_recording
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
+from .twins import is_librarys
 
 _DEPTH = 3  # of transforms that are opened
 _NO_IMAGE = "it gets no image that can be recorded"
+_KEPT = "the dataset keeps what its transforms have made"
+_NONE_UNDECODED = "none reaches the moved transforms undecoded"
+#: Number of calls of a transform that are tried beside a batch.
+_BESIDE = 16
 
 
 class Found(NamedTuple):
@@ -75,9 +86,48 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
             plan = replace(plan, reasons=(*trial.reasons(), _why(error)))
         else:
             if plan.decodes and packed.files is None:
-                plan = replace(plan, decodes=False, undecoded="none reaches the moved transforms undecoded")
+                plan = replace(plan, decodes=False, undecoded=_NONE_UNDECODED)
             plan = replace(plan, pieces=trial.pieces(), reasons=trial.reasons())
     return Found(plan, trial.own_code())
+
+
+def has_only_librarys(dataset: Any) -> bool:
+    """Return whether the dataset has transforms, and all are torchvision's: no code of the user's runs in them."""
+    links = [link for slot in find_slots(dataset) for link in links_of(slot.get())]
+    return bool(links) and all(map(is_librarys, links))
+
+
+def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any], start: Plan) -> tuple[Any, Plan]:
+    """Return the batch of the samples that ``fetch`` returns, made as without the remedy, and what can be recorded.
+
+    Before a transform runs, its links are tried on an image without pixels, from the same random state. The dataset
+    :func:`has_only_librarys`. An error of the dataset itself is raised unchanged.
+    """
+    made: list[weakref.ref[Any]] = []
+    trial = _Trial(dataset, {}, partial(_Beside, made))
+    with start.recording(), in_slots(trial.scouts):
+        session.seen = []
+        samples = fetch()
+        trial.look_for_writing(session.seen)
+        session.seen = None
+        batch = tree.map_leaves(collate(samples), decoded)
+    plan = trial.plan(start)
+    del samples, trial
+    if _is_kept(made, batch):
+        plan = replace(start, reasons=(*plan.reasons, _KEPT))
+    return batch, plan
+
+
+def _is_kept(made: list[weakref.ref[Any]], batch: Any) -> bool:
+    """Return whether an image that a transform has made lives on, outside of the batch."""
+    leaves = [leaf for leaf in tree.leaves(batch) if _has_pixels(leaf)]
+    handed = {id(leaf) for leaf in leaves} | {_memory(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
+    living = [image for ref in made if (image := ref()) is not None and id(image) not in handed]
+    return any(not isinstance(image, Tensor) or _memory(image) not in handed for image in living)
+
+
+def _memory(tensor: Tensor) -> tuple[str, int]:
+    return "memory", tensor.untyped_storage().data_ptr()
 
 
 def _why(error: NotRecordable) -> str:
@@ -131,17 +181,18 @@ class _Trial:
     ``writes_again`` is True if the dataset writes into an image after it has given it to its transforms.
     """
 
-    def __init__(self, dataset: Any, own: Mapping[Place, Shapes]) -> None:
+    def __init__(self, dataset: Any, own: Mapping[Place, Shapes], kind: Callable[..., _Scout] | None = None) -> None:
         self.writes_again = False
         self._dataset = dataset
-        self._scouts = [(slot, _Scout(slot.get(), (k,), own)) for k, slot in enumerate(find_slots(dataset))]
+        make = kind or _Scout
+        self.scouts = [(slot, make(slot.get(), (k,), own)) for k, slot in enumerate(find_slots(dataset))]
 
     def all(self, indices: Sequence[Any]) -> list[Any]:
         session.seen = []
         try:
-            with in_slots(self._scouts):
+            with in_slots(self.scouts):
                 samples: list[Any] = fetched(self._dataset, indices)
-            self._look_for_writing(session.seen)
+            self.look_for_writing(session.seen)
         finally:
             session.seen = None
         return samples
@@ -150,9 +201,9 @@ class _Trial:
         """Raise if a sample that was requested twice was made only once."""
         known = {id(tape) for tape in _beginnings(samples)}
         if any(id(tape) in known for tape in _beginnings(again)):
-            raise NotRecordable("the dataset keeps what its transforms have made")
+            raise NotRecordable(_KEPT)
 
-    def _look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
+    def look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
         for source, copied in seen:
             if is_undecoded(source):  # nobody has touched its pixels
                 continue
@@ -160,22 +211,32 @@ class _Trial:
             self.writes_again = self.writes_again or not alike
 
     def pieces(self) -> tuple[Piece, ...]:
-        return tuple(piece for _, scout in self._scouts for piece in scout.pieces())
+        return tuple(piece for _, scout in self.scouts for piece in scout.pieces())
 
     def reasons(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(reason for _, scout in self._scouts for reason in scout.reasons()))
+        return tuple(dict.fromkeys(reason for _, scout in self.scouts for reason in scout.reasons()))
+
+    def plan(self, start: Plan) -> Plan:
+        """Return what can be recorded of the transforms, whatever is done with their results."""
+        pieces = self.pieces()
+        if not pieces:
+            return replace(start, reasons=self.why_none(()))
+        plan = replace(start, pieces=pieces, reasons=self.reasons(), copies=self.writes_again)
+        if plan.decodes and not any(scout.undecoded for _, scout in self.scouts):
+            plan = replace(plan, decodes=False, undecoded=_NONE_UNDECODED)
+        return plan
 
     def why_none(self, samples: Sequence[Any]) -> tuple[str, ...]:
         """Return why a batch of these samples holds no recorded image."""
         if any(True for _ in _beginnings(samples)):
             return (*self.reasons(), "the collate function puts no recorded image into the batch")
-        if not self._scouts:
+        if not self.scouts:
             return ("no transform was found on the dataset",)
-        called = tuple(dict.fromkeys(scout.why_no_image() for _, scout in self._scouts if scout.called))
+        called = tuple(dict.fromkeys(scout.why_no_image() for _, scout in self.scouts if scout.called))
         return self.reasons() or called or ("no transform was found that the dataset calls",)
 
     def own_code(self) -> tuple[Place, ...]:
-        return tuple(place for _, scout in self._scouts for place in scout.own_code())
+        return tuple(place for _, scout in self.scouts for place in scout.own_code())
 
 
 def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
@@ -195,13 +256,14 @@ class _Scout(Recorder):
         self._own = own
         self._path = path
         self.called = self._recorded = False
+        self._met_undecoded = False
         self._given: list[Any] = []  # arrays, tensors and Pillow images among the arguments of its last call
         self._reasons: dict[int, str] = {}
         self._inner: list[tuple[Slot, _Scout]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kept, begun, self.called = randomness.state(), self.start, True
-        self._given = [part for part in tree_leaves((args, kwargs)) if _has_pixels(part)] or self._given
+        kept, begun = randomness.state(), self.start
+        self._note_call(args, kwargs)
         while self.start < len(self.links):
             before = [_state_of(link) for link in self.links]
             session.site = self.start
@@ -216,14 +278,26 @@ class _Scout(Recorder):
             except Exception as error:
                 # Any error may come from the recording images. If it is the user's own, the run with pixels raises it.
                 randomness.restore(kept)
-                site = max(session.site, self.start)
-                why = "" if isinstance(error, NotRecordable) else f"{type(error).__name__}: "
-                self._reasons.setdefault(site, f"{why}{error}")
-                self.start = (self.start if isinstance(error, _NoImage) else site) + 1
-        if begun < self.start and not self._recorded and all(_NO_IMAGE in why for why in self._reasons.values()):
-            self.start = begun  # this call transformed something other than images
-            self._reasons.clear()
+                self._move_on(error)
+        self._look_for_labels(begun)
         return self._inside(*args, **kwargs)
+
+    def _note_call(self, args: Any, kwargs: Any) -> None:
+        self.called = True
+        self._given = [part for part in tree_leaves((args, kwargs)) if _has_pixels(part)] or self._given
+
+    def _move_on(self, error: Exception) -> None:
+        """Begin behind the link that raised the error."""
+        site = max(session.site, self.start)
+        why = "" if isinstance(error, NotRecordable) else f"{type(error).__name__}: "
+        self._reasons.setdefault(site, f"{why}{error}")
+        self.start = (self.start if isinstance(error, _NoImage) else site) + 1
+
+    def _look_for_labels(self, begun: int) -> None:
+        """Begin where it was before a call that transformed something other than images."""
+        if begun < self.start and not self._recorded and all(_NO_IMAGE in why for why in self._reasons.values()):
+            self.start = begun
+            self._reasons.clear()
 
     def _look_for_changes(self, before: list[bytes | None]) -> None:
         for site in range(self.start, len(self.links)):
@@ -236,9 +310,17 @@ class _Scout(Recorder):
         if self._inner is None:
             opened = len(self.links) == 1 and len(self._path) < _DEPTH and self.links[0] is self.transform
             slots = inner_slots(self.transform) if opened else []
-            self._inner = [(slot, _Scout(slot.get(), (*self._path, k), self._own)) for k, slot in enumerate(slots)]
+            self._inner = [(slot, self._below(slot.get(), (*self._path, k))) for k, slot in enumerate(slots)]
         with in_slots(self._inner):
             return self.transform(*args, **kwargs)
+
+    def _below(self, transform: Any, path: Path) -> _Scout:
+        return _Scout(transform, path, self._own)
+
+    @property
+    def undecoded(self) -> bool:
+        """True if it was recorded on an image that was not decoded; also an inner transform."""
+        return self._met_undecoded or any(scout.undecoded for _, scout in self._inner or ())
 
     def pieces(self) -> Iterator[Piece]:
         if self.start < len(self.links) and self._recorded:
@@ -270,6 +352,56 @@ class _Scout(Recorder):
         else:
             why = _NO_IMAGE if self._given else "it was not called with an image"
         return f"{label(self.transform)}: {why}"
+
+
+class _Beside(_Scout):
+    """Scout that tries the links of libraries beside their execution, on the arguments that they get in it.
+
+    ``made`` collects references to the images that it returns, and did not get.
+    """
+
+    def __init__(self, made: list[weakref.ref[Any]], transform: Any, path: Path, own: Mapping[Place, Shapes]) -> None:
+        super().__init__(transform, path, own)
+        self._made = made
+        self._calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._calls += 1
+        if self._calls > _BESIDE or not self._is_current():
+            return self.transform(*args, **kwargs)
+        self._note_call(args, kwargs)
+        begun, value = self.start, args
+        got = set(map(id, tree_leaves((args, kwargs))))
+        for site, link in enumerate(self.links):
+            if site == self.start:
+                self._try(value, kwargs)
+            called = self._inside if link is self.transform and self.start > site else link
+            value = passed_on(called(*value, **kwargs), len(value) > 1)
+        self._look_for_labels(begun)
+        made = value if len(args) > 1 else value[0]
+        self._made += [weakref.ref(leaf) for leaf in tree_leaves(made) if _has_pixels(leaf) and id(leaf) not in got]
+        return made
+
+    def _try(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record the links from ``start`` on with their arguments. It raises nothing, and draws nothing."""
+        kept, raised = randomness.state(), NotRecordable.raised
+        session.site = self.start
+        try:
+            with session.of_twins(), unhidden():
+                if not holds_recording(self.from_start(args, kwargs)):
+                    raise _NoImage(_NO_IMAGE)
+            self._recorded = True
+            self._met_undecoded = self._met_undecoded or any(map(is_undecoded, tree_leaves((args, kwargs))))
+        except Exception as error:
+            if not (isinstance(error, _NoImage) and self._recorded):  # else this call is about something else
+                self._move_on(error)
+            traceback.clear_frames(error.__traceback__)  # they hold images, and an error that they raised again
+        finally:
+            NotRecordable.raised = raised
+            randomness.restore(kept)
+
+    def _below(self, transform: Any, path: Path) -> _Scout:
+        return _Beside(self._made, transform, path, self._own)
 
 
 def _has_pixels(value: Any) -> bool:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate
+from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+from pipediag.patches import LIVE
 from pipediag.replay.plan import Plan
-from pipediag.replay.record.scouting import find, given_to
-from pipediag.usercode import randomness
+from pipediag.replay.record.fetching import fetched
+from pipediag.replay.record.scouting import find, given_to, has_only_librarys, scouted
+from pipediag.usercode import randomness, tree
 
-from ...remedy.sameness import Images, floats
+from ...remedy.sameness import Images, floats, picture, pixels
 
 
 def chain() -> Any:
@@ -73,3 +77,94 @@ def test_what_a_link_is_given() -> None:
 def test_what_a_link_is_given_counts_only_where_it_is_plain_tensors() -> None:
     dataset = Images(v2.Compose([v2.CenterCrop(20), Halved()]), lambda index: tv_tensors.Image(floats(index)))
     assert given_to(dataset, ((0,), 1), [0, 1]) is None
+
+
+class Own(Dataset[Any]):
+    """Samples that the user's own code makes of two transforms, and whose calls are counted."""
+
+    def __init__(self, of_image: Any, of_label: Any, make: Callable[[Any, int], Any]) -> None:
+        self.transform, self.target_transform = of_image, of_label
+        self.load_sample = make
+        self.calls = 0
+        self.shelf: dict[int, Any] = {}
+        self.buffer = torch.zeros(3, 40, 56, dtype=torch.uint8)
+
+    def __getitem__(self, index: int) -> Any:
+        self.calls += 1
+        return self.load_sample(self, index)
+
+
+def pair(data: Own, index: int) -> Any:
+    return data.transform(picture(index)), data.target_transform(torch.tensor(index))
+
+
+def joint(data: Own, index: int) -> Any:
+    return data.transform(tv_tensors.Image(pixels(index)), tv_tensors.Mask(pixels(index, 1)))
+
+
+def two_views(data: Own, index: int) -> Any:
+    return [data.transform(picture(index)) for _ in range(2)]
+
+
+def shelved(data: Own, index: int) -> Any:
+    return data.shelf.setdefault(index, data.transform(pixels(index)))
+
+
+def rewritten(data: Own, index: int) -> Any:
+    return data.transform(data.buffer.copy_(pixels(index)))
+
+
+def stored(data: Own, index: int) -> Any:
+    """The transforms may return what the dataset has stored."""
+    return data.transform(data.shelf.setdefault(index, pixels(index)))
+
+
+FLIPS = v2.Compose([v2.RandomHorizontalFlip(), v2.RandomVerticalFlip()])
+OF_PICTURES = v1.Compose([v1.RandomHorizontalFlip(), v1.AugMix(), v1.RandomRotation(9), v1.ToTensor()])
+
+
+@pytest.mark.parametrize(
+    ("transform", "make"),
+    [
+        (FLIPS, joint),
+        (OF_PICTURES, pair),
+        (OF_PICTURES, two_views),
+        (FLIPS, rewritten),
+        (FLIPS, stored),
+        (v1.AugMix(), pair),
+        (v2.RandomApply([v2.AugMix(), v2.GaussianBlur(3)], p=1), rewritten),
+    ],
+)
+def test_a_batch_shows_what_a_trial_finds(transform: Any, make: Callable[[Any, int], Any]) -> None:
+    """It is the plain batch, the generators end as after it, and each sample is made once."""
+
+    def collate(samples: list[Any]) -> Any:
+        return samples
+
+    dataset = Own(transform, v2.Identity(), make)
+    assert has_only_librarys(dataset)
+    torch.manual_seed(2)
+    plain, state = fetched(dataset, range(4)), randomness.state()
+    torch.manual_seed(2)
+    batch, plan = scouted(dataset, lambda: fetched(dataset, range(4)), collate, Plan())
+    assert randomness.moved(state, randomness.state()) is None and dataset.calls == 8 and not LIVE
+    assert dataset.transform is transform
+    for ours, theirs in zip(tree.leaves(batch), tree.leaves(plain), strict=True):
+        assert type(ours) is type(theirs)
+        assert torch.equal(ours, theirs) if isinstance(ours, Tensor) else ours == theirs
+    tried = find(dataset, collate, range(4), Plan()).plan
+    assert (plan.pieces, plan.copies) == (tried.pieces, tried.copies)
+    assert plan.reasons == tried.reasons
+
+
+def test_a_dataset_that_keeps_what_its_transforms_make() -> None:
+    dataset = Own(FLIPS, v2.Identity(), shelved)
+    _, plan = scouted(dataset, lambda: fetched(dataset, range(3)), default_collate, Plan())
+    assert not plan.pieces and "keeps what its transforms have made" in plan.reasons[-1]
+
+
+def test_an_error_of_the_dataset_leaves_its_transforms_in_place() -> None:
+    dataset = Raises(FLIPS)
+    with pytest.raises(KeyError):
+        scouted(dataset, lambda: fetched(dataset, range(3)), default_collate, Plan())
+    assert dataset.transform is FLIPS and not LIVE
