@@ -1,12 +1,15 @@
 """Decide whether a loader's own first batches can show what moves, or whether it must be tried on samples beforehand.
 
 Beside a batch that is trained on, only libraries' code can be tried: the user's code may run no more often than without
-the remedy, and it gets real images there. So nothing shows what it does with recorded ones. Where it asks for the exact
-type of an object, which differs, it is tried beforehand.
+the remedy, and it gets real images there. So nothing shows what it does with recorded ones. Where it may ask for the
+exact type of an object, which differs, it is tried beforehand.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -14,38 +17,83 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..replay.record.scouting import has_only_librarys
-from ..usercode.attributes import attribute
-from ..usercode.contents import is_library, names_in
+from ..usercode.attributes import has_attribute
+from ..usercode.contents import (
+    closed_over,
+    globals_of,
+    is_library,
+    is_library_module,
+    is_record,
+    modules_of,
+    names_in,
+    package,
+)
 
 #: What tells a recorded image from a real one.
 _TELLING = frozenset({"type", "__class__", "id", "repr"})
-_DEPTH = 8  # of datasets in datasets
+#: Libraries that take a recorded image for a real one, or ask it for pixels, which shows in the batch, or take none.
+_KNOWN = frozenset({"torch", "torchvision", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
+#: Maximum number of functions to read, and of a container's items.
+_MOST, _ITEMS = 300, 64
 
 
 def shown_by_batches(loader: DataLoader[Any]) -> bool:
-    """Return whether the loader's batches can show what moves, while the loop trains on them."""
+    """Return whether the loader's batches can show what moves, while the loop trains on them.
+
+    All code of the user's that the dataset and the collate function can reach is read: it must not ask for types, and
+    must call no library that may.
+    """
     if isinstance(loader.dataset, IterableDataset) or not has_only_librarys(loader.dataset):
         return False
-    code = [*_methods(loader.dataset, _DEPTH), *_functions(loader.collate_fn)]
-    return not any(_TELLING.intersection(names_in(fn.__code__)) for fn in code)
+    pending: list[Any] = [loader.dataset, loader.collate_fn]
+    seen: dict[int, Any] = {}
+    functions = 0
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, types.FunctionType):
+            functions += 1
+            if functions > _MOST or _TELLING.intersection(names_in(value.__code__)):
+                return False
+        elif _is_of_another_library(value):
+            return False
+        pending += _reached_from(value)
+    return True
 
 
-def _methods(dataset: Any, depth: int) -> Iterator[types.FunctionType]:
-    """Yield the methods of the user's own of a dataset and of those inside it."""
-    for kind in type(dataset).__mro__:
-        if not is_library(kind):
-            yield from (fn for value in vars(kind).values() for fn in _functions(value))
-    several = attribute(dataset, "datasets", None)
-    inner = [attribute(dataset, "dataset", None), *(several if isinstance(several, (list, tuple)) else ())]
-    for one in inner if depth else ():
-        if one is not None:
-            yield from _methods(one, depth - 1)
+def _reached_from(value: Any) -> Iterator[Any]:
+    """Yield what an object, a class, or a function of the user's can call."""
+    if isinstance(value, (staticmethod, classmethod, types.MethodType)):
+        yield value.__func__
+        yield getattr(value, "__self__", None)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, property):
+        yield value.fget
+    elif isinstance(value, types.FunctionType):
+        if not is_library(value):
+            yield from (*globals_of(value).values(), *closed_over(value).values(), *(value.__defaults__ or ()))
+            names = names_in(value.__code__)
+            modules = modules_of(value)
+            yield from (vars(module).get(name) for name in names for module in modules)
+    elif isinstance(value, type):
+        if not is_library(value):
+            yield from (one for name, one in vars(value).items() if name != "__init__")
+            yield from value.__bases__
+    elif isinstance(value, (list, tuple, dict)):
+        yield from itertools.islice(value.values() if isinstance(value, dict) else value, _ITEMS)
+    elif is_record(value):
+        yield type(value)
+        yield from vars(value).values() if has_attribute(value, "__dict__") else ()
 
 
-def _functions(value: Any) -> Iterator[types.FunctionType]:
-    """Yield the user's function that a value is, or that is called with it."""
-    value = value.__func__ if isinstance(value, (staticmethod, classmethod, types.MethodType)) else value
-    if not isinstance(value, types.FunctionType):
-        value = attribute(type(value), "__call__", None)
-    if isinstance(value, types.FunctionType) and not is_library(value):
-        yield value
+def _is_of_another_library(value: Any) -> bool:
+    """Return whether a module, class or function is of a library of which nothing is known."""
+    if isinstance(value, types.ModuleType):
+        return is_library_module(value) and value.__name__.partition(".")[0] not in _KNOWN
+    if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return False
+    name = package(value)
+    return name not in _KNOWN and name != "" and is_library(value)

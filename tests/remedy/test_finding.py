@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import tabulate
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
@@ -188,6 +190,41 @@ class Numbers(IterableDataset[Any]):
 
 def by_type(samples: list[Any]) -> Any:
     return torch.stack([image for image, _ in samples if type(image) is Tensor])
+
+
+def plain_only(image: Any) -> Any:
+    return image if type(image) is Tensor else image.flip(2)
+
+
+def by_a_helper(image: Any) -> Any:
+    return plain_only(image)
+
+
+class Helper:
+    def check(self, image: Any) -> Any:
+        return image if image.__class__ is Tensor else image.flip(2)
+
+
+class ByAnObject(Images):
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = [Helper()]
+
+    def __getitem__(self, index: int) -> Any:
+        image, label = super().__getitem__(index)
+        return self.helper[0].check(image), label
+
+
+def by_another_library(image: Any) -> Any:
+    return tabulate.tabulate([[image]])
+
+
+def test_types_that_are_asked_for_behind_the_datasets_own_methods() -> None:
+    assert not shown_by_batches(made(Images(after=by_a_helper)))
+    assert not shown_by_batches(made(Images(after=functools.partial(by_a_helper))))
+    assert not shown_by_batches(made(ByAnObject()))
+    assert not shown_by_batches(made(Images(after=lambda image: plain_only(image))))
+    assert not shown_by_batches(made(Images(after=by_another_library)))
 
 
 def test_what_is_tried_beforehand() -> None:
