@@ -6,8 +6,8 @@ written directly. Reading takes no lock. An entry is visible once its word of th
 a process may be killed at any moment. Entries are raw bytes with a description in Python's marshal format, which runs
 no code when it is read.
 
-In memory, processes claim whole large pages where the system has them: the kernel then takes and maps 2 MB at once
-instead of 512 pages, which else costs more than copying.
+In memory, processes claim whole large pages where the system has them, and take them when they claim them: the kernel
+then makes and maps 2 MB at once instead of 512 pages, which else costs more than copying.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .room import free_disk, free_memory
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s2q")  # magic, version, slots
-_MAGIC, _VERSION = b"pipediag", 4
+_MAGIC, _VERSION = b"pipediag", 5
 #: Further words of the header: size that the file may reach, end of the last claim, end of the room that was found
 #: free, reason why no more entries are accepted, number of entries, their bytes.
 _SIZE, _TAIL, _GRANTED, _FULL, _ENTRIES, _USED = range(3, 9)
@@ -63,22 +63,33 @@ _NAME = "memo.cache"
 
 
 class Entry(NamedTuple):
-    """A stored result: its description, and its bytes, which are read-only and shared."""
+    """A stored result.
+
+    Attributes:
+        head: its description.
+        body: its bytes, which are read-only and shared.
+        number: descriptor of the file that has them.
+        begin: where in the file they are.
+    """
 
     head: Any
     body: memoryview
+    number: int
+    begin: int
 
 
 class Space:
-    """Room for a body that is made in place, in memory that is there already and is all 0.
+    """Room for an entry, in memory that is there already and is all 0.
 
     Attributes:
-        body: to write to.
+        room: all of it.
+        body: to write the body to.
         kept: the body as others see it, read-only; None if no entry has it.
     """
 
-    def __init__(self, begin: int, body: memoryview) -> None:
-        self.begin, self.body = begin, body
+    def __init__(self, begin: int, room: memoryview, nbytes: int) -> None:
+        self.begin, self.room = begin, room
+        self.body = room[_START.size : _START.size + nbytes]
         self.kept: memoryview | None = None
 
 
@@ -104,7 +115,6 @@ class Arena:
         self._content = content.view
         # Memory is accounted for when it is used, so a second mapping takes none.
         self._large = Mapping(number, size, writable=True) if folder is None and self._claimable >= LARGE else None
-        self._prepared: dict[int, bool] = {}  # whether there is a large page, by its number, where this process writes
         self._verified: set[int] = set()  # places of earlier runs' entries that are whole
         self._claimed = _Claim()
         self._lock = Lock(number)
@@ -162,27 +172,24 @@ class Arena:
                 if _summed([entry[8 : _START.size], head], [body]) != check:
                     continue  # the machine crashed before the disk had all of it
                 self._verified.add(begin)
-            return Entry(marshal.loads(head), body)
+            return Entry(marshal.loads(head), body, self.number, begin + _START.size)
         return None
 
-    def space(self, nbytes: int) -> Space | None:
-        """Return room for a body of so many bytes, to be given to :meth:`add` or :meth:`give_back`; None if no memory
-        can be had that is sure to be there."""
-        size = _START.size + _up(nbytes, _UNIT) + _DESCRIBED
+    def space(self, nbytes: int, described: int = _DESCRIBED) -> Space | None:
+        """Return room for a body and its description, to be given to :meth:`add` or :meth:`give_back`; None if no
+        memory can be had that is sure to be there."""
+        size = _START.size + _up(nbytes, _UNIT) + described
         if self._large is None or self._words[_FULL] or size > min(_LARGEST, self._room):
             return None
-        begin = self._taken(size)
-        if begin is None:
-            return None
-        if not self._is_prepared(begin, begin + size):
+        begin, is_there = self._taken(size)
+        if begin and not is_there:
             self._claimed.give_back(begin, size)
-            return None
-        return Space(begin, self._large.view[begin + _START.size : begin + _START.size + nbytes])
+        return Space(begin, self._large.view[begin : begin + size], nbytes) if is_there else None
 
     def give_back(self, space: Space) -> None:
         """Free the room of a body that is no longer used."""
         space.body[:] = bytes(len(space.body))
-        self._claimed.give_back(space.begin, _START.size + _up(len(space.body), _UNIT) + _DESCRIBED)
+        self._claimed.give_back(space.begin, len(space.room))
 
     def add(self, key: bytes, head: Any, parts: Sequence[Any] | Space) -> bool:
         """Store a result. Return False if the key has an entry already, if it is too large, or without room."""
@@ -196,13 +203,18 @@ class Arena:
         size = _START.size + _up(nbytes, _UNIT) + len(described)
         if size > min(_LARGEST, self._room):
             return False
+        if space := self.space(nbytes, len(described)):
+            at = 0
+            for part in body:
+                space.body[at : at + len(part)] = part
+                at += len(part)
+            return self._add_made(key, described, space)
         start = _START.pack(0, self._run, key, nbytes, len(described))
         check = _summed([start[8:], described], body) if self._folder is not None else 0
         try:
-            begin = self._taken(size)
-            if begin is None:
+            begin, _ = self._taken(size)
+            if not begin:
                 return False
-            self._is_prepared(begin, begin + size)
             padding = bytes(-nbytes % _UNIT)
             _write(self.number, [struct.pack("=q", check) + start[8:], *body, padding, described], begin)
             return self._publish(key, begin, size)
@@ -213,14 +225,14 @@ class Arena:
     def _add_made(self, key: bytes, described: bytes, space: Space) -> bool:
         nbytes = len(space.body)
         behind = _START.size + _up(nbytes, _UNIT)
-        if len(described) > _DESCRIBED:
+        if behind + len(described) > len(space.room):
             return False
-        os.pwrite(self.number, _START.pack(0, self._run, key, nbytes, len(described)), space.begin)
-        os.pwrite(self.number, described, space.begin + behind)
-        added = self._publish(key, space.begin, behind + _DESCRIBED)
-        if added:
-            space.kept = self._content[space.begin + _START.size : space.begin + _START.size + nbytes]
-        return added
+        _START.pack_into(space.room, 0, 0, self._run, key, nbytes, len(described))
+        space.room[behind : behind + len(described)] = described
+        if not self._publish(key, space.begin, len(space.room)):
+            return False
+        space.kept = self._content[space.begin + _START.size : space.begin + _START.size + nbytes]
+        return True
 
     @property
     def entries(self) -> int:
@@ -277,12 +289,12 @@ class Arena:
         """Bytes that are claimed at a time for small entries."""
         return min(_CLAIMED, self._room // _SHARE)
 
-    def _taken(self, size: int) -> int | None:
-        """Return the offset of ``size`` bytes that only this call may write to, or None without room."""
-        begin = self._claimed.taken(size)
-        return self._claim(size) if begin is None else begin
+    def _taken(self, size: int) -> tuple[int, bool]:
+        """Return the offset of ``size`` bytes that only this call may write to, 0 without room, and whether their
+        memory is there."""
+        return self._claimed.taken(size) or self._claim(size)
 
-    def _claim(self, size: int) -> int | None:
+    def _claim(self, size: int) -> tuple[int, bool]:
         """Claim ``size`` bytes, and more for the next calls."""
         unit = _UNIT if self._large is None else LARGE
         with self._lock:
@@ -294,27 +306,18 @@ class Arena:
             if end > self._limit:
                 if size <= _CHUNK:  # a large one is skipped, smaller ones may still fit
                     self._refuse(_LIMIT)
-                return None
+                return 0, False
             if end > self._words[_GRANTED]:
                 spare = (free_memory() if self._folder is None else free_disk(self._folder)) - (end - begin)
                 if spare < 0:
                     self._refuse(_SHORT)
-                    return None
+                    return 0, False
                 _set(self.number, _GRANTED, end + min(spare, _STEP))
             _grow(self.number, end)
             _set(self.number, _TAIL, end)
-        self._claimed.keep(begin + _up(size, _UNIT), end)
-        return begin
-
-    def _is_prepared(self, begin: int, end: int) -> bool:
-        """Take the large pages of room that this process has claimed. Return False if it stays in small ones."""
-        if self._large is None:
-            return False
-        pages = range(begin // LARGE, -(-end // LARGE))
-        for page in pages:
-            if page not in self._prepared:
-                self._prepared[page] = self._large.enlarge(page * LARGE)
-        return all(self._prepared[page] for page in pages)
+        is_there = self._large is not None and end % LARGE == 0 and self._large.enlarge(begin, end)
+        self._claimed.keep(begin + _up(size, _UNIT), end, is_there)
+        return begin, is_there
 
     def _refuse(self, code: int) -> None:
         """Accept no further entry."""
@@ -331,21 +334,22 @@ class _Claim:
         self._process = 0
         self._lock = threading.Lock()
         self._begin = self._end = 0
+        self._is_there = False
 
-    def keep(self, begin: int, end: int) -> None:
+    def keep(self, begin: int, end: int, is_there: bool) -> None:
         """Keep claimed room for the next calls, unless more is left of an earlier claim."""
         with self._own():
             if end - begin > self._end - self._begin:
-                self._begin, self._end = begin, end
+                self._begin, self._end, self._is_there = begin, end, is_there
 
-    def taken(self, size: int) -> int | None:
-        """Return the offset of ``size`` bytes, or None if too little is left."""
+    def taken(self, size: int) -> tuple[int, bool] | None:
+        """Return the offset of ``size`` bytes, and whether their memory is there; None if too little is left."""
         with self._own():
             begin, end = self._begin, self._begin + _up(size, _UNIT)
             if end > self._end:
                 return None
             self._begin = end
-            return begin
+            return begin, self._is_there
 
     def give_back(self, begin: int, size: int) -> None:
         """Free the latest bytes that were taken; do nothing if others were taken since."""

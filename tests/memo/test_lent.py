@@ -27,7 +27,7 @@ SIZE = (150, 120)
 @pytest.fixture(params=["large pages", "small pages"])
 def memo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Memo:
     if request.param == "small pages":
-        monkeypatch.setattr(Mapping, "enlarge", lambda self, begin: False)
+        monkeypatch.setattr(Mapping, "enlarge", lambda self, begin, end: False)
     return Memo(Arena.create(256 << 20), Tally(), Seconds())
 
 
