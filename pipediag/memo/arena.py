@@ -34,7 +34,7 @@ from .room import free_disk, free_memory
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s2q")  # magic, version, slots
-_MAGIC, _VERSION = b"pipediag", 5
+_MAGIC, _VERSION = b"pipediag", 4
 #: Further words of the header: size that the file may reach, end of the last claim, end of the room that was found
 #: free, reason why no more entries are accepted, number of entries, their bytes.
 _SIZE, _TAIL, _GRANTED, _FULL, _ENTRIES, _USED = range(3, 9)
@@ -63,19 +63,10 @@ _NAME = "memo.cache"
 
 
 class Entry(NamedTuple):
-    """A stored result.
-
-    Attributes:
-        head: its description.
-        body: its bytes, which are read-only and shared.
-        number: descriptor of the file that has them.
-        begin: where in the file they are.
-    """
+    """A stored result: its description, and its bytes, which are read-only and shared."""
 
     head: Any
     body: memoryview
-    number: int
-    begin: int
 
 
 class Space:
@@ -172,7 +163,7 @@ class Arena:
                 if _summed([entry[8 : _START.size], head], [body]) != check:
                     continue  # the machine crashed before the disk had all of it
                 self._verified.add(begin)
-            return Entry(marshal.loads(head), body, self.number, begin + _START.size)
+            return Entry(marshal.loads(head), body)
         return None
 
     def space(self, nbytes: int, described: int = _DESCRIBED) -> Space | None:
