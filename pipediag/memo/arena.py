@@ -183,31 +183,33 @@ class Arena:
         self._claimed.give_back(space.begin, len(space.room))
 
     def add(self, key: bytes, head: Any, parts: Sequence[Any] | Space) -> bool:
-        """Store a result. Return False if the key has an entry already, if it is too large, or without room."""
+        """Store a result, flat buffers of bytes one behind the other or room in which it was made.
+
+        Return False if the key has an entry already, if it is too large, or without room.
+        """
         if self._words[_FULL]:
             return False
         described = marshal.dumps(head, 2)  # from version 3 on, bytes depend on reference counts
         if isinstance(parts, Space):
             return self._add_made(key, described, parts)
-        body = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
-        nbytes = sum(map(len, body))
+        nbytes = sum(map(len, parts))
         size = _START.size + _up(nbytes, _UNIT) + len(described)
         if size > min(_LARGEST, self._room):
             return False
         if space := self.space(nbytes, len(described)):
             at = 0
-            for part in body:
+            for part in parts:
                 space.body[at : at + len(part)] = part
                 at += len(part)
             return self._add_made(key, described, space)
         start = _START.pack(0, self._run, key, nbytes, len(described))
-        check = _summed([start[8:], described], body) if self._folder is not None else 0
+        check = _summed([start[8:], described], [memoryview(part) for part in parts]) if self._folder is not None else 0
         try:
             begin, _ = self._taken(size)
             if not begin:
                 return False
             padding = bytes(-nbytes % _UNIT)
-            _write(self.number, [struct.pack("=q", check) + start[8:], *body, padding, described], begin)
+            _write(self.number, [struct.pack("=q", check) + start[8:], *parts, padding, described], begin)
             return self._publish(key, begin, size)
         except OSError as error:
             self._refuse(error.errno or -1)

@@ -174,7 +174,7 @@ class Memo:
         if took < 2 * _READ_S:
             return
         head, parts = pack(result)
-        nbytes = len(parts.body) if isinstance(parts, Space) else sum(memoryview(part).nbytes for part in parts)
+        nbytes = len(parts.body) if isinstance(parts, Space) else sum(map(len, parts))
         if took < 2 * (_READ_S + _BYTE_S * nbytes):
             return
         self.tally.add(family, MADE)
