@@ -166,11 +166,13 @@ class Arena:
             return Entry(marshal.loads(head), body)
         return None
 
-    def space(self, nbytes: int, described: int = _DESCRIBED) -> Space | None:
-        """Return room for a body and its description, to be given to :meth:`add` or :meth:`give_back`; None if no
-        memory can be had that is sure to be there."""
-        size = _START.size + _up(nbytes, _UNIT) + described
-        if self._large is None or self._words[_FULL] or size > min(_LARGEST, self._room):
+    def space(self, nbytes: int) -> Space | None:
+        """Return room for a body of so many bytes, to be given to :meth:`add` or :meth:`give_back`; None if no memory
+        can be had that is sure to be there."""
+        size = _START.size + _up(nbytes, _UNIT) + _DESCRIBED
+        if self._large is None or not self._large.attempts:
+            return None
+        if self._words[_FULL] or size > min(_LARGEST, self._room):
             return None
         begin, is_there = self._taken(size)
         if begin and not is_there:
@@ -196,18 +198,18 @@ class Arena:
         size = _START.size + _up(nbytes, _UNIT) + len(described)
         if size > min(_LARGEST, self._room):
             return False
-        if space := self.space(nbytes, len(described)):
-            at = 0
-            for part in parts:
-                space.body[at : at + len(part)] = part
-                at += len(part)
-            return self._add_made(key, described, space)
         start = _START.pack(0, self._run, key, nbytes, len(described))
         check = _summed([start[8:], described], [memoryview(part) for part in parts]) if self._folder is not None else 0
         try:
-            begin, _ = self._taken(size)
+            begin, is_there = self._taken(size)
             if not begin:
                 return False
+            if self._large is not None and is_there:
+                space, at = Space(begin, self._large.view[begin : begin + size], nbytes), 0
+                for part in parts:
+                    space.body[at : at + len(part)] = part
+                    at += len(part)
+                return self._add_made(key, described, space)
             padding = bytes(-nbytes % _UNIT)
             _write(self.number, [struct.pack("=q", check) + start[8:], *parts, padding, described], begin)
             return self._publish(key, begin, size)

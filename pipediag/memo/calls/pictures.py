@@ -71,7 +71,7 @@ class _Decoding:
         self._file, self._before = picture.fp, _state(picture)
         nbytes = size_of(picture.mode, picture.size)
         if self._may_be_kept and picture.mode in _LENT and nbytes >= _LARGE:
-            self._space = self._memo.space(nbytes)
+            self._space = self._memo.arena.space(nbytes)
         if self._space is not None:
             picture.im = mapped(picture.mode, picture.size, self._space.body)
             self._image = picture.im
@@ -104,7 +104,7 @@ class _Decoding:
                 _hand_out(picture, mapped(picture.mode, picture.size, space.kept), lends)
         self._image = None
         if space.kept is None:
-            self._memo.give_back(space)
+            self._memo.arena.give_back(space)
         return True
 
 
@@ -138,7 +138,7 @@ def _pillow() -> tuple[Any, logging.Logger, tuple[str, ...]]:
 
 def _state(picture: Any) -> dict[str, Any]:
     """Return the picture's attributes; containers that ``load`` may change are copied."""
-    held = vars(picture)
+    held: dict[str, Any] = vars(picture)
     return held | {name: one.copy() for name, one in held.items() if type(one) in _CONTAINERS}
 
 
