@@ -9,6 +9,12 @@ from typing import Any
 from tabulate import tabulate
 
 Row = dict[str, Any]
+#: Which form's epoch over which other's, and the epoch's number.
+_RATIOS = {
+    "first_epoch": ("cached", "plain", 0),
+    "gain": ("plain", "cached", 1),
+    "share_of_ceiling": ("ceiling", "cached", 1),
+}
 
 
 def summary(repetitions: Sequence[Row]) -> Row:
@@ -19,6 +25,7 @@ def summary(repetitions: Sequence[Row]) -> Row:
         ``first_epoch``: the first epoch with the cache over the plain one;
         ``gain``: the second epoch, plain over cached;
         ``share_of_ceiling``: the second epoch, ceiling over cached; 1 if reading back costs nothing;
+        ``first_epoch_cpu``, ``gain_cpu``, ``share_of_ceiling_cpu``: the same ratios of CPU time;
         ``cache_call_s``, ``kept_bytes``: as in the repetitions;
         ``losses_equal``: True if they are in all repetitions.
     """
@@ -26,17 +33,19 @@ def summary(repetitions: Sequence[Row]) -> Row:
     def median(name: str) -> float:
         return statistics.median(one[name] for one in repetitions)
 
-    def ratio(of: str, over: str, epoch: int) -> float:
-        return statistics.median(one["epochs_s"][of][epoch] / one["epochs_s"][over][epoch] for one in repetitions)
+    def ratio(times: str, of: str, over: str, epoch: int) -> float:
+        return statistics.median(one[times][of][epoch] / one[times][over][epoch] for one in repetitions)
+
+    def ratios(times: str, suffix: str) -> Row:
+        return {f"{name}{suffix}": ratio(times, *which) for name, which in _RATIOS.items()}
 
     def epochs(form: str) -> list[float]:
         return [statistics.median(epoch) for epoch in zip(*(one["epochs_s"][form] for one in repetitions), strict=True)]
 
     return {
         "epochs_s": {form: epochs(form) for form in repetitions[0]["epochs_s"]},
-        "first_epoch": ratio("cached", "plain", 0),
-        "gain": ratio("plain", "cached", 1),
-        "share_of_ceiling": ratio("ceiling", "cached", 1),
+        **ratios("epochs_s", ""),
+        **ratios("cpu_s", "_cpu"),
         **{name: median(name) for name in ("cache_call_s", "kept_bytes")},
         "losses_equal": all(one["losses_equal"] for one in repetitions),
     }
@@ -57,9 +66,13 @@ def _cells(row: Row) -> dict[str, str]:
         "`cache()` (s)": f"{medians['cache_call_s']:.2f}",
         "cached epochs (s)": shown["cached"],
         "in memory (s)": shown["ceiling"],
-        "epoch 1: cached / plain": f"{medians['first_epoch']:.2f}",
-        "epoch 2: plain / cached": f"{medians['gain']:.2f}",
-        "epoch 2: in memory / cached": f"{medians['share_of_ceiling']:.2f}",
+        "epoch 1: cached / plain": _both(medians, "first_epoch"),
+        "epoch 2: plain / cached": _both(medians, "gain"),
+        "epoch 2: in memory / cached": _both(medians, "share_of_ceiling"),
         "kept MB": f"{medians['kept_bytes'] / 1e6:.1f}",
         "losses": "equal" if medians["losses_equal"] else "DIFFER",
     }
+
+
+def _both(medians: Row, ratio: str) -> str:
+    return f"{medians[ratio]:.2f} ({medians[f'{ratio}_cpu']:.2f})"

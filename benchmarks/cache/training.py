@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,12 +21,14 @@ class Training:
 
     Attributes:
         seconds: of each epoch, from starting the workers to the last step's end on the device.
+        cpu_s: CPU time of each epoch, in this process and its workers, which other programs change little.
         losses: of each epoch's steps.
     """
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
         self.loader = loader
         self.seconds: list[float] = []
+        self.cpu_s: list[float] = []
         self.losses: list[list[float]] = []
         self._device = device
         torch.manual_seed(0)
@@ -36,12 +39,13 @@ class Training:
         """Train for an epoch, and yield each step's number after it. Its seed is the number of epochs before it."""
         torch.manual_seed(len(self.seconds))
         losses = []
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), _cpu()
         for number, (inputs, labels) in enumerate(self.loader):
             losses.append(self._step(inputs, labels))
             yield number
         self.losses.append(torch.stack(losses).tolist())  # waits for the device
         self.seconds.append(time.perf_counter() - began)
+        self.cpu_s.append(_cpu() - cpu)
 
     def _step(self, inputs: Tensor, labels: Tensor) -> Tensor:
         logits = self._model(_features(inputs.to(self._device, non_blocking=True)))
@@ -50,6 +54,11 @@ class Training:
         loss.backward()
         self._optimizer.step()
         return loss.detach()
+
+
+def _cpu() -> float:
+    """Return the seconds of CPU time of this process and of the workers that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def _features(inputs: Tensor) -> Tensor:

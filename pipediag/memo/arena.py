@@ -6,8 +6,8 @@ written directly. Reading takes no lock. An entry is visible once its word of th
 a process may be killed at any moment. Entries are raw bytes with a description in Python's marshal format, which runs
 no code when it is read.
 
-In memory, processes claim whole large pages where the system has them: the kernel then takes and maps 2 MB at once
-instead of 512 pages, which else costs more than copying.
+In memory, processes claim whole large pages where the system has them, and take them when they claim them: the kernel
+then makes and maps 2 MB at once instead of 512 pages, which else costs more than copying.
 """
 
 from __future__ import annotations
@@ -70,15 +70,17 @@ class Entry(NamedTuple):
 
 
 class Space:
-    """Room for a body that is made in place, in memory that is there already and is all 0.
+    """Room for an entry, in memory that is there already and is all 0.
 
     Attributes:
-        body: to write to.
+        room: all of it.
+        body: to write the body to.
         kept: the body as others see it, read-only; None if no entry has it.
     """
 
-    def __init__(self, begin: int, body: memoryview) -> None:
-        self.begin, self.body = begin, body
+    def __init__(self, begin: int, room: memoryview, nbytes: int) -> None:
+        self.begin, self.room = begin, room
+        self.body = room[_START.size : _START.size + nbytes]
         self.kept: memoryview | None = None
 
 
@@ -104,7 +106,6 @@ class Arena:
         self._content = content.view
         # Memory is accounted for when it is used, so a second mapping takes none.
         self._large = Mapping(number, size, writable=True) if folder is None and self._claimable >= LARGE else None
-        self._prepared: dict[int, bool] = {}  # whether there is a large page, by its number, where this process writes
         self._verified: set[int] = set()  # places of earlier runs' entries that are whole
         self._claimed = _Claim()
         self._lock = Lock(number)
@@ -169,42 +170,48 @@ class Arena:
         """Return room for a body of so many bytes, to be given to :meth:`add` or :meth:`give_back`; None if no memory
         can be had that is sure to be there."""
         size = _START.size + _up(nbytes, _UNIT) + _DESCRIBED
-        if self._large is None or self._words[_FULL] or size > min(_LARGEST, self._room):
+        if self._large is None or not self._large.attempts:
             return None
-        begin = self._taken(size)
-        if begin is None:
+        if self._words[_FULL] or size > min(_LARGEST, self._room):
             return None
-        if not self._is_prepared(begin, begin + size):
+        begin, is_there = self._taken(size)
+        if begin and not is_there:
             self._claimed.give_back(begin, size)
-            return None
-        return Space(begin, self._large.view[begin + _START.size : begin + _START.size + nbytes])
+        return Space(begin, self._large.view[begin : begin + size], nbytes) if is_there else None
 
     def give_back(self, space: Space) -> None:
         """Free the room of a body that is no longer used."""
         space.body[:] = bytes(len(space.body))
-        self._claimed.give_back(space.begin, _START.size + _up(len(space.body), _UNIT) + _DESCRIBED)
+        self._claimed.give_back(space.begin, len(space.room))
 
     def add(self, key: bytes, head: Any, parts: Sequence[Any] | Space) -> bool:
-        """Store a result. Return False if the key has an entry already, if it is too large, or without room."""
+        """Store a result, flat buffers of bytes one behind the other or room in which it was made.
+
+        Return False if the key has an entry already, if it is too large, or without room.
+        """
         if self._words[_FULL]:
             return False
         described = marshal.dumps(head, 2)  # from version 3 on, bytes depend on reference counts
         if isinstance(parts, Space):
             return self._add_made(key, described, parts)
-        body = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
-        nbytes = sum(map(len, body))
+        nbytes = sum(map(len, parts))
         size = _START.size + _up(nbytes, _UNIT) + len(described)
         if size > min(_LARGEST, self._room):
             return False
         start = _START.pack(0, self._run, key, nbytes, len(described))
-        check = _summed([start[8:], described], body) if self._folder is not None else 0
+        check = _summed([start[8:], described], [memoryview(part) for part in parts]) if self._folder is not None else 0
         try:
-            begin = self._taken(size)
-            if begin is None:
+            begin, is_there = self._taken(size)
+            if not begin:
                 return False
-            self._is_prepared(begin, begin + size)
+            if self._large is not None and is_there:
+                space, at = Space(begin, self._large.view[begin : begin + size], nbytes), 0
+                for part in parts:
+                    space.body[at : at + len(part)] = part
+                    at += len(part)
+                return self._add_made(key, described, space)
             padding = bytes(-nbytes % _UNIT)
-            _write(self.number, [struct.pack("=q", check) + start[8:], *body, padding, described], begin)
+            _write(self.number, [struct.pack("=q", check) + start[8:], *parts, padding, described], begin)
             return self._publish(key, begin, size)
         except OSError as error:
             self._refuse(error.errno or -1)
@@ -213,14 +220,14 @@ class Arena:
     def _add_made(self, key: bytes, described: bytes, space: Space) -> bool:
         nbytes = len(space.body)
         behind = _START.size + _up(nbytes, _UNIT)
-        if len(described) > _DESCRIBED:
+        if behind + len(described) > len(space.room):
             return False
-        os.pwrite(self.number, _START.pack(0, self._run, key, nbytes, len(described)), space.begin)
-        os.pwrite(self.number, described, space.begin + behind)
-        added = self._publish(key, space.begin, behind + _DESCRIBED)
-        if added:
-            space.kept = self._content[space.begin + _START.size : space.begin + _START.size + nbytes]
-        return added
+        _START.pack_into(space.room, 0, 0, self._run, key, nbytes, len(described))
+        space.room[behind : behind + len(described)] = described
+        if not self._publish(key, space.begin, len(space.room)):
+            return False
+        space.kept = self._content[space.begin + _START.size : space.begin + _START.size + nbytes]
+        return True
 
     @property
     def entries(self) -> int:
@@ -277,12 +284,12 @@ class Arena:
         """Bytes that are claimed at a time for small entries."""
         return min(_CLAIMED, self._room // _SHARE)
 
-    def _taken(self, size: int) -> int | None:
-        """Return the offset of ``size`` bytes that only this call may write to, or None without room."""
-        begin = self._claimed.taken(size)
-        return self._claim(size) if begin is None else begin
+    def _taken(self, size: int) -> tuple[int, bool]:
+        """Return the offset of ``size`` bytes that only this call may write to, 0 without room, and whether their
+        memory is there."""
+        return self._claimed.taken(size) or self._claim(size)
 
-    def _claim(self, size: int) -> int | None:
+    def _claim(self, size: int) -> tuple[int, bool]:
         """Claim ``size`` bytes, and more for the next calls."""
         unit = _UNIT if self._large is None else LARGE
         with self._lock:
@@ -294,27 +301,18 @@ class Arena:
             if end > self._limit:
                 if size <= _CHUNK:  # a large one is skipped, smaller ones may still fit
                     self._refuse(_LIMIT)
-                return None
+                return 0, False
             if end > self._words[_GRANTED]:
                 spare = (free_memory() if self._folder is None else free_disk(self._folder)) - (end - begin)
                 if spare < 0:
                     self._refuse(_SHORT)
-                    return None
+                    return 0, False
                 _set(self.number, _GRANTED, end + min(spare, _STEP))
             _grow(self.number, end)
             _set(self.number, _TAIL, end)
-        self._claimed.keep(begin + _up(size, _UNIT), end)
-        return begin
-
-    def _is_prepared(self, begin: int, end: int) -> bool:
-        """Take the large pages of room that this process has claimed. Return False if it stays in small ones."""
-        if self._large is None:
-            return False
-        pages = range(begin // LARGE, -(-end // LARGE))
-        for page in pages:
-            if page not in self._prepared:
-                self._prepared[page] = self._large.enlarge(page * LARGE)
-        return all(self._prepared[page] for page in pages)
+        is_there = self._large is not None and end % LARGE == 0 and self._large.enlarge(begin, end)
+        self._claimed.keep(begin + _up(size, _UNIT), end, is_there)
+        return begin, is_there
 
     def _refuse(self, code: int) -> None:
         """Accept no further entry."""
@@ -331,21 +329,22 @@ class _Claim:
         self._process = 0
         self._lock = threading.Lock()
         self._begin = self._end = 0
+        self._is_there = False
 
-    def keep(self, begin: int, end: int) -> None:
+    def keep(self, begin: int, end: int, is_there: bool) -> None:
         """Keep claimed room for the next calls, unless more is left of an earlier claim."""
         with self._own():
             if end - begin > self._end - self._begin:
-                self._begin, self._end = begin, end
+                self._begin, self._end, self._is_there = begin, end, is_there
 
-    def taken(self, size: int) -> int | None:
-        """Return the offset of ``size`` bytes, or None if too little is left."""
+    def taken(self, size: int) -> tuple[int, bool] | None:
+        """Return the offset of ``size`` bytes, and whether their memory is there; None if too little is left."""
         with self._own():
             begin, end = self._begin, self._begin + _up(size, _UNIT)
             if end > self._end:
                 return None
             self._begin = end
-            return begin
+            return begin, self._is_there
 
     def give_back(self, begin: int, size: int) -> None:
         """Free the latest bytes that were taken; do nothing if others were taken since."""

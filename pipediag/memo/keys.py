@@ -19,6 +19,7 @@ SETTLED = 2.5
 _SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 _PATHS = (PosixPath, PurePosixPath)
 _DEPTH = 4
+_PYTHON = platform.python_version()
 
 
 class NoKey(Exception):
@@ -28,7 +29,7 @@ class NoKey(Exception):
 def digest(*parts: Any) -> bytes:
     """Return the key for simple values."""
     # Up to version 2, marshal's bytes depend on the values only.
-    return hashlib.sha256(marshal.dumps((platform.python_version(), parts), 2)).digest()[:16]
+    return hashlib.sha256(marshal.dumps((_PYTHON, parts), 2)).digest()[:16]
 
 
 def path_state(path: Any) -> tuple[int, ...]:

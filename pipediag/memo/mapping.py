@@ -24,6 +24,7 @@ class Mapping:
     Attributes:
         view: the bytes; the mapping lives as long as a part of it does. Touching what is beyond the file's end kills
             the process.
+        attempts: to put large pages where there is no memory; 0 if the kernel has none for files.
     """
 
     def __init__(self, number: int, nbytes: int, *, writable: bool = False) -> None:
@@ -34,15 +35,19 @@ class Mapping:
         view = memoryview(array).cast("B")
         self.view = view if writable else view.toreadonly()
         self._begin = memory.begin
-        self._attempts = _ATTEMPTS
+        self.attempts = _ATTEMPTS
 
-    def enlarge(self, begin: int) -> bool:
-        """Put a large page, all 0, where the file has no memory yet. Return whether it has one there now."""
-        if not self._attempts:
+    def enlarge(self, begin: int, end: int) -> bool:
+        """Put large pages, all 0, where the file has no memory yet. Return whether it has them there now.
+
+        The kernel waits for all processors before the first page, so one call for many pages takes less.
+        """
+        if not self.attempts:
             return False
-        self.view[begin] = 0  # the kernel refuses an empty place
-        done: bool = _libc().madvise(self._begin + begin, LARGE, _COLLAPSE) == 0
-        self._attempts = _ATTEMPTS if done else self._attempts - 1
+        for page in range(begin, end, LARGE):
+            self.view[page] = 0  # the kernel refuses an empty place
+        done: bool = _libc().madvise(self._begin + begin, end - begin, _COLLAPSE) == 0
+        self.attempts = _ATTEMPTS if done else self.attempts - 1
         return done
 
 

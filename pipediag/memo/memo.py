@@ -103,14 +103,6 @@ class Memo:
                 self._keep(family, name, pack, result, took)
         return result
 
-    def space(self, nbytes: int) -> Space | None:
-        """Return room for a result that ``plain`` makes in place and ``pack`` gives as its bytes; None without."""
-        return self.arena.space(nbytes)
-
-    def give_back(self, space: Space) -> None:
-        """Free room whose content no entry has."""
-        self.arena.give_back(space)
-
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Answer the known calls of this process within the context."""
@@ -174,7 +166,7 @@ class Memo:
         if took < 2 * _READ_S:
             return
         head, parts = pack(result)
-        nbytes = len(parts.body) if isinstance(parts, Space) else sum(memoryview(part).nbytes for part in parts)
+        nbytes = len(parts.body) if isinstance(parts, Space) else sum(map(len, parts))
         if took < 2 * (_READ_S + _BYTE_S * nbytes):
             return
         self.tally.add(family, MADE)

@@ -18,7 +18,7 @@ _SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 _ALIGNED = 64
 _DEPTH = 6
 
-#: A description that marshal can write, and buffers, or the room in which the result was made.
+#: A description that marshal can write, and flat buffers of bytes, or the room in which the result was made.
 Packed = tuple[Any, list[Any] | Space]
 
 
@@ -84,7 +84,8 @@ class _Packing:
             raise Unfit
         order = "C" if flags.c_contiguous else "F"
         flat = value.reshape(-1, order=order)
-        where = self._put(flat.view(np.uint8) if flat.size else b"", value.ctypes.data, value.nbytes)
+        begin = value.__array_interface__["data"][0]
+        where = self._put(flat.view(np.uint8) if flat.size else b"", begin, value.nbytes)
         return "array", dtype.str, value.shape, order, where
 
     def _tensor(self, value: Any) -> Any:
@@ -115,9 +116,9 @@ class _Packing:
         if any(begin < end and other < begin + nbytes for other, end in self._memory):
             raise Unfit  # two results that share memory
         self._memory.append((begin, begin + nbytes))
-        at, size = self._size, memoryview(data).nbytes
+        at, size = self._size, len(data)
         padding = -size % _ALIGNED
-        self.parts += [data, bytes(padding)]
+        self.parts += [data, bytes(padding)] if padding else [data]
         self._size += size + padding
         return at, size
 
@@ -133,10 +134,9 @@ def _unpacked(head: Any, body: memoryview) -> Any:
 def _array(body: memoryview, dtype: str, shape: tuple[int, ...], order: Any, where: tuple[int, int]) -> Any:
     import numpy as np
 
-    out: Any = np.empty(shape, dtype, order)
-    if out.size:
-        out.reshape(-1, order=order).view(np.uint8)[:] = np.frombuffer(_cut(body, where), np.uint8)
-    return out
+    # A private mapping, of which the kernel copies what is written to, takes longer: the page faults of 512 KB cost
+    # 0.12 ms if they are read and 1.1 ms if they are changed; the copy takes 0.03 ms.
+    return np.ndarray(shape, dtype, _cut(body, where), order=order).copy(order)
 
 
 def _scalar(body: memoryview, dtype: str, data: bytes) -> Any:

@@ -27,7 +27,7 @@ SIZE = (150, 120)
 @pytest.fixture(params=["large pages", "small pages"])
 def memo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Memo:
     if request.param == "small pages":
-        monkeypatch.setattr(Mapping, "enlarge", lambda self, begin: False)
+        monkeypatch.setattr(Mapping, "enlarge", lambda self, begin, end: False)
     return Memo(Arena.create(256 << 20), Tally(), Seconds())
 
 
@@ -188,6 +188,27 @@ def test_room_that_is_given_back_is_empty() -> None:
     assert arena.add(bytes(16), "head", again) and again.kept is not None and again.kept.readonly
     entry = arena.find(bytes(16))
     assert entry is not None and entry.head == "head" and bytes(entry.body) == bytes(100_000)
+
+
+@pytest.mark.parametrize("has_large", [True, False])
+def test_room_is_taken_a_claim_at_a_time(monkeypatch: pytest.MonkeyPatch, has_large: bool) -> None:
+    calls: list[tuple[int, int]] = []
+    enlarge = Mapping.enlarge
+
+    def counted(self: Mapping, begin: int, end: int) -> bool:
+        calls.append((begin, end))
+        return has_large and enlarge(self, begin, end)
+
+    monkeypatch.setattr(Mapping, "enlarge", counted)
+    arena = Arena.create(1 << 30)
+    bodies = {bytes([number]) * 16: bytes([number]) * 700_001 for number in range(30)}
+    for key, body in bodies.items():
+        assert arena.add(key, "head", [body[:999], body[999:]])
+    assert [end - begin for begin, end in calls] == [16 << 20, 16 << 20] and calls[0][1] == calls[1][0]
+    found = {key: arena.find(key) for key in bodies}
+    assert {key: entry and (entry.head, bytes(entry.body)) for key, entry in found.items()} == {
+        key: ("head", body) for key, body in bodies.items()
+    }
 
 
 def test_the_file_is_no_larger_than_what_is_claimed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from .. import values
-from ..keys import digest, path_state, simple
+from ..keys import NoKey, digest, path_state, simple
 from .call import Call, Remembering
 
 
@@ -30,6 +30,8 @@ def _stand_in(family: int, module: str, memo: Remembering, plain: Callable[..., 
 
 def _key(module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     ending = os.path.splitext(os.fspath(args[0]))[1]
+    if ending == ".npz":  # an archive that stays open; its members are remembered
+        raise NoKey
     return digest(name, version(module), ending, path_state(args[0]), simple(args[1:]), simple(kwargs))
 
 

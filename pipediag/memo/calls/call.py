@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from ..arena import Space
+from ..arena import Arena
 
 #: What calls are counted as, by number.
 FAMILIES = ("Pillow", "torchvision.io", "OpenCV", "numpy.load", "sound files", "@pipediag.pure")
@@ -15,6 +15,8 @@ PILLOW, TORCHVISION, OPENCV, NUMPY, SOUND, PURE = range(len(FAMILIES))
 class Remembering(Protocol):
     """The memo, as calls use it."""
 
+    arena: Arena
+
     def recall(
         self,
         family: int,
@@ -23,10 +25,6 @@ class Remembering(Protocol):
         pack: Callable[[Any], Any],
         unpack: Callable[[Any], Any],
     ) -> Any: ...
-
-    def space(self, nbytes: int) -> Space | None: ...
-
-    def give_back(self, space: Space) -> None: ...
 
 
 class Call(NamedTuple):

@@ -31,6 +31,7 @@ _LENT = {"RGB", "RGBA", "RGBX", "CMYK"}
 _LARGE = 1 << 16
 #: Attributes that are set by what a hit does itself.
 _SET_ANYWAY = {"_im", "im", "fp", "tile", "map", "readonly", "_readonly", "info", "palette"}
+_CONTAINERS = {dict, list}
 
 
 def _stand_in(memo: Remembering, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +71,7 @@ class _Decoding:
         self._file, self._before = picture.fp, _state(picture)
         nbytes = size_of(picture.mode, picture.size)
         if self._may_be_kept and picture.mode in _LENT and nbytes >= _LARGE:
-            self._space = self._memo.space(nbytes)
+            self._space = self._memo.arena.space(nbytes)
         if self._space is not None:
             picture.im = mapped(picture.mode, picture.size, self._space.body)
             self._image = picture.im
@@ -103,7 +104,7 @@ class _Decoding:
                 _hand_out(picture, mapped(picture.mode, picture.size, space.kept), lends)
         self._image = None
         if space.kept is None:
-            self._memo.give_back(space)
+            self._memo.arena.give_back(space)
         return True
 
 
@@ -137,7 +138,8 @@ def _pillow() -> tuple[Any, logging.Logger, tuple[str, ...]]:
 
 def _state(picture: Any) -> dict[str, Any]:
     """Return the picture's attributes; containers that ``load`` may change are copied."""
-    return {name: type(one)(one) if type(one) in (dict, list) else one for name, one in vars(picture).items()}
+    held: dict[str, Any] = vars(picture)
+    return held | {name: one.copy() for name, one in held.items() if type(one) in _CONTAINERS}
 
 
 def _changes(picture: Any, before: dict[str, Any], place: int | None) -> tuple[Any, ...]:
@@ -157,7 +159,9 @@ def _changes(picture: Any, before: dict[str, Any], place: int | None) -> tuple[A
     changed = {
         name: one
         for name, one in after.items()
-        if name not in _SET_ANYWAY and not _is_same(before.get(name, picture), one)
+        if (old := before.get(name, picture)) is not one
+        and name not in _SET_ANYWAY
+        and (type(old) not in _CONTAINERS or old != one)
     }
     # Marshal refuses what is not exactly of a simple type, such as Pillow's text with a language.
     return picture.mode, picture.size, info, changed, place
@@ -170,10 +174,6 @@ def _says_readonly(picture: Any) -> bool:
 
 def _closes(picture: Any) -> bool:
     return bool(picture._exclusive_fp and picture._close_exclusive_fp_after_loading)
-
-
-def _is_same(before: Any, after: Any) -> bool:
-    return before == after if type(before) in (dict, list) else before is after
 
 
 @lent.watch
