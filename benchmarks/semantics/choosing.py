@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
-from .compose import OPEN_ENDED, Parts, kind_of, stages_of
+from .compose import ENDS_WITH_ERROR, OPEN_ENDED, Parts, kind_of, stages_of
 from .parts import CHOICES, CURRICULUM, FILES, SEVERAL, STATES, WITH_BOXES
 
+#: Stages that call torchvision's functions or Pillow's methods.
+_LIBRARY = re.compile(r"T\.(?!Lambda)|Turn|Mirror|Enhance|Tilt")
 #: A spawned worker imports torch anew, so only this share of what asks for one gets it.
 _SPAWNED = 0.15
 
@@ -53,6 +56,16 @@ def size(parts: Parts) -> int:
     return sum(len(parts[name]) for name in SEVERAL) + sum(
         parts[name] != options[0] for name, options in CHOICES.items()
     )
+
+
+def traits(parts: Parts) -> set[str]:
+    """Return what is known of a script before it runs.
+
+    ``library`` if a transform of torchvision or Pillow works on samples that can be recorded, ``meant`` if it is to end
+    with an error.
+    """
+    found = {"library"} if parts["source"] != "iterable" and any(map(_LIBRARY.match, stages_of(parts))) else set()
+    return found | ({"meant"} if parts["loop"] in ENDS_WITH_ERROR else set())
 
 
 def settled(parts: Parts) -> Parts:

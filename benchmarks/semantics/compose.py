@@ -15,6 +15,8 @@ Parts = dict[str, str | tuple[str, ...]]
 
 #: Loops after which the number of calls depends on how far the workers had got.
 OPEN_ENDED = ("break", "peek", "twice", "finally", "error", "try", "endless", "deleted", "caught")
+#: Loops whose script ends with an error, by intent.
+ENDS_WITH_ERROR = ("error", "finally")
 _OWN = Path(__file__).with_name("own.py")
 _IMPORTS = """
 import argparse

@@ -42,8 +42,12 @@ _HERE = Path(__file__).parent
 Main = Callable[[], int]
 #: Lets the remedy move transforms in a training on the CPU, unmeasured, for tests. "0" in the environment forbids it.
 _MOVES = "PIPEDIAG_TEST_MOVES_ON_CPU"
-#: Of every run.
-_ENVIRONMENT = {_MOVES: os.environ.get(_MOVES, "1"), "PYTHONPATH": str(_HERE.parents[1])}
+#: Of every run. Without a GPU, which the scripts do not use: it would slow down those that ask for pinned memory.
+_ENVIRONMENT = {
+    _MOVES: os.environ.get(_MOVES, "1"),
+    "PYTHONPATH": str(_HERE.parents[1]),
+    "CUDA_VISIBLE_DEVICES": "",
+}
 #: How a helper module is edited between two runs.
 _EDITS = (("FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM"), ('["x"]', '["x"] * 0.5'), ("LEVEL = 1", "LEVEL = 2"))
 
@@ -185,6 +189,7 @@ def _become(job: Job) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.update(_ENVIRONMENT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1)
         torch.set_num_threads(1)
         sys.path.insert(0, "")  # the script's folder replaces it
@@ -226,7 +231,8 @@ def _is_running(job: Job) -> bool:
     out, err = (_read(job.folder / name) for name in ("stdout", "stderr"))
     said = [line for line in err if line.startswith("pipediag")]
     others = [line for line in _without_ignored(err) if line and not line.startswith("pipediag")]
-    job.ran = Ran(code, out, said, others[-1] if code and others else "", seconds)
+    raised = bool(code) and any(line.startswith("Traceback") for line in others)
+    job.ran = Ran(code, out, said, others[-1] if raised else "", seconds)
     return False
 
 

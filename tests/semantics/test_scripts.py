@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from benchmarks.semantics.results import read
 
 from .known import INVENTED, KNOWN
 
@@ -31,11 +32,10 @@ Results = dict[str, dict[str, Any]]
 
 def results_of(folder: Path, *arguments: str) -> Results:
     """Run the suite in a process of its own, from which scripts are forked."""
-    file = folder / "results.json"
-    command = [sys.executable, "-m", "benchmarks.semantics", "--jobs", "2", "--json", str(file), "-o", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.semantics", "--processes", "2", "-o", str(folder)]
     ran = subprocess.run([*command, *arguments], cwd=REPO, timeout=PATIENCE, capture_output=True, text=True)
-    assert file.exists(), ran.stderr
-    found: Results = json.loads(file.read_text())
+    found = {row["name"]: row for row in read(folder / "results.jsonl")}
+    assert found, ran.stderr
     return found
 
 
