@@ -12,26 +12,32 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .choosing import invent, shrunk, size, traits
-from .compose import Parts, compose
+from .compose import compose
+from .parts import FILES, HEAVY
 from .record import files
 from .results import Row, read, row_of, summary, write
 from .running import scheduled
+from .stages import Parts
 from .ways import WAYS, Result, compared, takes_part
 
 #: Share of the scripts that are analysed too: that takes 15 s.
 _PLANNED = 0.03
 #: The file of results in the folder for output: a line of JSON for each script.
 RESULTS = "results.jsonl"
+#: What a script calls to read what can be kept.
+_READS = re.compile(r"files\(|np\.load\(|helper\.load\(")
 #: What a kept script says of itself if it needs a fresh interpreter.
 _BY_COMMAND = "(by the command line)"
 
@@ -42,7 +48,7 @@ class Suite:
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self._args, self._folder = args, folder
         self._data = folder / "data"
-        for kind in ("png", "jpeg", "gifs", "npz"):
+        for kind in (*FILES, HEAVY):
             files(kind, str(self._data))
 
     def runs(self, name: str, text: str, number: int | None = None) -> Any:
@@ -50,8 +56,10 @@ class Suite:
         args, ways, shell = self._args, self._args.ways, _BY_COMMAND in text
         if number is not None:
             shell = takes_part(args.seed, number, args.shell, "shell")
-            if not takes_part(args.seed, number, args.planned, "analyze"):
+            if f"files('{HEAVY}')" not in text and not takes_part(args.seed, number, args.planned, "analyze"):
                 ways = [way for way in ways if way != "analyze"]
+            if not _READS.search(text):  # nothing can be kept; kept scripts show that nothing is
+                ways = [way for way in ways if way != "cache"]
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
         patience = args.patience * (2 if shell or "'spawn'" in text else 1)  # each process imports torch anew
@@ -85,13 +93,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with _folder_for_runs() as folder, open(out / RESULTS, "w") as file:
-            suite = Suite(args, Path(folder))
+            suite = Suite(args, folder)
             for result in scheduled(_waiting(args, suite, parts), args.processes):
                 result.acted |= traits(parts[result.name]) if result.name in parts else set()
                 rows.append(row_of(result))
                 write(rows[-1], file)
                 _show(args, suite, result, out)
-                if args.first and result.difference and not args.kept:
+                if args.first and result.difference and result.name in parts:
                     _show_shrunk(suite, parts[result.name], out)
                     break
     except KeyboardInterrupt:
@@ -100,8 +108,14 @@ def main() -> int:
     return int(any(row["difference"] for row in rows))
 
 
-def _folder_for_runs() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="semantics-runs-", ignore_cleanup_errors=True)
+@contextmanager
+def _folder_for_runs() -> Iterator[Path]:
+    """Yield a folder for this process; those forked from it do not remove it when they end."""
+    folder = Path(tempfile.mkdtemp(prefix="semantics-runs-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _interrupt(number: int, frame: Any) -> NoReturn:
@@ -109,12 +123,11 @@ def _interrupt(number: int, frame: Any) -> NoReturn:
 
 
 def _waiting(args: argparse.Namespace, suite: Suite, parts: dict[str, Parts]) -> Iterator[Any]:
-    """Yield the runs of each script, until the time is over."""
+    """Yield the runs of each kept script, then those of invented ones until the time is over."""
     began = time.monotonic()
-    if args.kept:
-        chosen = [path for path in sorted(args.kept.glob("*.py")) if not args.names or path.stem in args.names]
-        yield from (suite.runs(path.stem, path.read_text()) for path in chosen)
-        return
+    for path in sorted(args.kept.glob("*.py")) if args.kept else ():
+        if not args.names or path.stem in args.names:
+            yield suite.runs(path.stem, path.read_text())
     for name, one in parts.items():
         if time.monotonic() - began > args.time:
             return
@@ -147,18 +160,18 @@ def _show_shrunk(suite: Suite, parts: Parts, out: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scripts", type=int, default=100, help="how many are invented")
+    parser.add_argument("--scripts", type=int, help="how many are invented; by default 100, or none with --kept")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at the same time")
     parser.add_argument("--ways", type=lambda text: text.split(","), default=["run", "cache", "plan", "analyze"],
                         help=f"of {', '.join(WAYS)}; plain checks the suite: a second plain run")  # fmt: skip
     parser.add_argument("--first", action="store_true", help="stop at the first difference, and shrink its script")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the scripts to run")
-    parser.add_argument("--kept", type=Path, help="a folder with scripts, in place of invented ones")
+    parser.add_argument("--kept", type=Path, help="a folder with scripts to run")
     parser.add_argument("--names", nargs="+", help="with --kept: only these scripts")
     parser.add_argument("--shell", type=float, default=0.0, help="share that runs by the real command line")
     parser.add_argument(
-        "--planned", type=float, default=_PLANNED, help="share that is analysed for a plan, which takes 15 s"
+        "--planned", type=float, default=_PLANNED, help="share analysed for a plan, beside scripts that wait for data"
     )
     parser.add_argument("--without", action="append", default=[], help="leave out an option of the parts; repeatable")
     parser.add_argument("--time", type=float, default=float("inf"), help="begin no script after these seconds")
@@ -169,6 +182,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--summary", type=Path, nargs="+", metavar="FILE", help="only sum up results of earlier calls")
     args = parser.parse_args()
     args.without = frozenset(args.without)
+    if args.scripts is None:
+        args.scripts = 0 if args.kept else 100
     if unknown := set(args.ways) - set(WAYS):
         parser.error(f"no such way: {', '.join(unknown)}")
     return args

@@ -29,6 +29,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy  # noqa: F401
 import torch
+import torch._dynamo  # which the first optimizer imports
 import torchvision.transforms.v2  # noqa: F401
 
 from pipediag.host import runner
