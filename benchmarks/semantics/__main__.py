@@ -53,13 +53,14 @@ class Suite:
 
     def runs(self, name: str, text: str, number: int | None = None) -> Any:
         """Return the runs of a script, which :func:`scheduled` carries out."""
-        args, ways, shell = self._args, self._args.ways, _BY_COMMAND in text
+        args, shell = self._args, _BY_COMMAND in text
+        reads = number is None or bool(_READS.search(text))  # kept scripts also show that nothing else is kept
+        ways = [("cache" if reads else "run") if way == "either" else way for way in args.ways]
         if number is not None:
             shell = takes_part(args.seed, number, args.shell, "shell")
             if f"files('{HEAVY}')" not in text and not takes_part(args.seed, number, args.planned, "analyze"):
                 ways = [way for way in ways if way != "analyze"]
-            if not _READS.search(text):  # nothing can be kept; kept scripts show that nothing is
-                ways = [way for way in ways if way != "cache"]
+            ways = [way for way in ways if reads or way != "cache"]
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
         patience = args.patience * (2 if shell or "'spawn'" in text else 1)  # each process imports torch anew

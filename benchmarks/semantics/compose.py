@@ -65,7 +65,7 @@ def compose(p: Parts) -> str:
         body += f"\nfor name in '{_LET_GO}'.split():\n    globals().pop(name, None)\n{_last(p)}"
     own = [state.top for state in states_of(p) if state.top] + [transform_of(p)]
     text = "\n\n\n".join([*own, dataset_of(p), body])
-    epochs = 20 if p["load"] == "heavy" else 3
+    epochs = 12 if p["load"] == "heavy" else 3
     head = f"{_IMPORTS.strip()}\n{_LIBRARIES[str(p['library'])]}\n\nN, EPOCHS = 16, {epochs}\n"
     return "\n\n".join([head, *_pasted(text), text]) + "\n"
 

@@ -160,7 +160,8 @@ def _steps(p: Parts) -> str:
         "x, y = x.reshape(-1, *x.shape[-3:]), torch.as_tensor(y, dtype=torch.float32).reshape(-1)",
         "y = y.repeat_interleave(max(1, len(x) // len(y)))",
         "x.mul_(0.5)" if p["loop"] == "inplace" else "",
-        "x = torch.nn.functional.adaptive_avg_pool2d(x.float(), 4).flatten(1)",
+        "x = x.float() / (1 if x.is_floating_point() else 255)",
+        "x = torch.nn.functional.adaptive_avg_pool2d(x, 4).flatten(1)",
         "return ((model(x).squeeze(1) - y) ** 2).mean()",
     ]
     found = f"steps = []\n\ndef loss_of(batch):\n{block(*loss)}\n\ndef step_on(batch):\n{block(*_step(p))}\n"

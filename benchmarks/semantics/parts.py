@@ -23,8 +23,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sampler": ("none", "shuffle", "shuffle", "subset", "weighted", "own", "batches", "unbatched", "replacement",
                 "stateful", "drawn", "ranks", "seeded"),
     "generator": ("none", "own", "both"),
-    "workers": ("0", "2", "1", "3", "0", "2"),
-    "lasting": ("", "persistent"),
+    "workers": ("0", "2", "1", "3", "0", "1", "0"),
+    "lasting": ("", "persistent", "persistent"),
     "context": ("", "", "", "", "fork", "fork", "fork", "spawn"),
     "last": ("keep", "drop"),
     "collate": ("default", "default", "default", "default", "function", "object", "inplace", "lists", "closure", "odd",
@@ -168,7 +168,7 @@ WITH_BOXES = tuple(
     name
     for name, stage in (PIL | TENSORS).items()
     if stage.startswith("T.")
-    and name not in ("trivial", "randaugment", "autoaugment", "crops", "crops10", "lambda", "choice")
+    and name not in ("trivial", "randaugment", "autoaugment", "padded", "crops", "crops10", "lambda", "choice")
 )
 
 #: Some of each are chosen, at most as many as stand here.

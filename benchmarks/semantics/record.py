@@ -76,7 +76,7 @@ def files(kind: str, folder: str = "data") -> list[str]:
     """Return the paths of files of this kind: png, jpeg, gifs (among PNGs), npz or large. Absent ones are written."""
     pictures = {"png": [".png"], "jpeg": [".jpg"], "gifs": [".png", ".png", ".png", ".gif"], "large": [".jpg"]}
     suffixes = pictures.get(kind, [".npz"])
-    height, width = (480, 640) if kind == "large" else (12, 14)
+    height, width = (300, 400) if kind == "large" else (12, 14)
     paths = [Path(folder, f"{kind}{n:02d}{suffixes[n % len(suffixes)]}") for n in range(FILES)]
     Path(folder).mkdir(parents=True, exist_ok=True)
     for n, path in enumerate(paths):

@@ -66,7 +66,10 @@ class Ran:
 
 @dataclass(eq=False)
 class Job:
-    """One run: in which folder, and how. ``command`` starts a fresh interpreter; else ``main`` runs in a fork."""
+    """One run: in which folder, and how. ``command`` starts a fresh interpreter; else ``main`` runs in a fork.
+
+    ``patience`` are the seconds after which it hangs, on a machine with a core for each process; on a busier one, more.
+    """
 
     folder: Path
     main: Main | None
@@ -220,7 +223,7 @@ def _is_running(job: Job) -> bool:
     """Return whether a run goes on. One that hangs is ended; what it left is read."""
     pid, status, _ = os.wait4(job.pid, os.WNOHANG)
     seconds = time.monotonic() - job.began
-    if not pid and seconds < job.patience:
+    if not pid and seconds < job.patience * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)):
         return True
     code = os.waitstatus_to_exitcode(status) if pid else None
     if pid:

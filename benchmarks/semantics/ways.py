@@ -14,9 +14,10 @@ from pipediag.host import runner
 
 from .running import Job, Main, Ran, edit, plainly, planning, prepare, remedied
 
-#: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; with a plan of what ``run`` does;
-#: with the plan of an analysis, which writes one only if the remedy pays.
-WAYS = ("plain", "run", "cache", "plan", "analyze")
+#: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; either of these, the cache where a
+#: script reads what can be kept; with a plan of what ``run`` does; with the plan of an analysis, which writes one only
+#: if the remedy pays.
+WAYS = ("plain", "run", "cache", "either", "plan", "analyze")
 _PIPEDIAG = (sys.executable, "-m", "pipediag")
 _ANALYZE = ("analyze", "--apply", "--budget", "4", "--apply-budget", "8", "--no-knobs", "-q", "--plan", "plan.json")
 #: What pipediag says where something moved, and where something is kept or comes from a cache.

@@ -26,7 +26,7 @@ class Data(Dataset):
 def main():
     step = trainer()
     loader = DataLoader(Data(), batch_size=4, shuffle=True, num_workers=1, persistent_workers=True)
-    for epoch in range(20):
+    for epoch in range(12):
         for batch in loader:
             step(batch)
 
