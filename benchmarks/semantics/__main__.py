@@ -32,7 +32,7 @@ from .running import scheduled
 from .stages import Parts
 from .ways import WAYS, Result, compared, takes_part
 
-#: Share of the scripts that are analysed too: that takes 15 s.
+#: Share of the scripts that are analysed too: that takes 25 s.
 _PLANNED = 0.03
 #: The file of results in the folder for output: a line of JSON for each script.
 RESULTS = "results.jsonl"
@@ -61,6 +61,7 @@ class Suite:
             if f"files('{HEAVY}')" not in text and not takes_part(args.seed, number, args.planned, "analyze"):
                 ways = [way for way in ways if way != "analyze"]
             ways = [way for way in ways if reads or way != "cache"]
+            ways += ["plain"] if takes_part(args.seed, number, args.again, "again") else []
         folder = self._folder / name
         shutil.rmtree(folder, ignore_errors=True)
         patience = args.patience * (2 if shell or "'spawn'" in text else 1)  # each process imports torch anew
@@ -173,6 +174,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shell", type=float, default=0.0, help="share that runs by the real command line")
     parser.add_argument(
         "--planned", type=float, default=_PLANNED, help="share analysed for a plan, beside scripts that wait for data"
+    )
+    parser.add_argument(
+        "--again", type=float, default=0.0, help="share that runs plainly twice, which checks the suite"
     )
     parser.add_argument("--without", action="append", default=[], help="leave out an option of the parts; repeatable")
     parser.add_argument("--time", type=float, default=float("inf"), help="begin no script after these seconds")

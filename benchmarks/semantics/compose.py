@@ -65,8 +65,8 @@ def compose(p: Parts) -> str:
         body += f"\nfor name in '{_LET_GO}'.split():\n    globals().pop(name, None)\n{_last(p)}"
     own = [state.top for state in states_of(p) if state.top] + [transform_of(p)]
     text = "\n\n\n".join([*own, dataset_of(p), body])
-    epochs = 12 if p["load"] == "heavy" else 3
-    head = f"{_IMPORTS.strip()}\n{_LIBRARIES[str(p['library'])]}\n\nN, EPOCHS = 16, {epochs}\n"
+    samples = 160 if p["load"] == "heavy" else 16
+    head = f"{_IMPORTS.strip()}\n{_LIBRARIES[str(p['library'])]}\n\nN, EPOCHS = {samples}, 3\n"
     return "\n\n".join([head, *_pasted(text), text]) + "\n"
 
 

@@ -124,8 +124,8 @@ def dataset_of(p: Parts) -> str:
 
 def _init(p: Parts) -> str:
     source = str(p["source"])
-    files = HEAVY if p["load"] == "heavy" else source
-    made = f"self.paths = files('{files}')" if source in FILES else _SOURCES[source][0]
+    made = f"self.paths = files('{source}')" if source in FILES else _SOURCES[source][0]
+    made = f"self.paths = files('{HEAVY}') * 10" if p["load"] == "heavy" else made
     lines = ["self.n = n", "self.transform = transform", "self.labels = [i % 3 for i in range(n)]", "alive.add(self)"]
     lines += [made, *(state.init for state in states_of(p)), _NEEDS.get(str(p["call"]), "")]
     handed = "".join(f", {HANDED[one]}=None" for one in p["state"] if one in HANDED)

@@ -28,7 +28,7 @@ def settled(parts: Parts) -> Parts:
 
 
 def _load(p: Parts) -> None:
-    """A script that waits for its data is a plain one: large JPEGs, one worker, many short epochs."""
+    """A script that waits for its data is a plain one: large JPEGs, one worker, long epochs."""
     if p["load"] == "light":
         return
     p.update(source="jpeg", workers="1", lasting="persistent", context="", rebuilt="", gathered="", words="")

@@ -19,7 +19,7 @@ from .running import Job, Main, Ran, edit, plainly, planning, prepare, remedied
 #: if the remedy pays.
 WAYS = ("plain", "run", "cache", "either", "plan", "analyze")
 _PIPEDIAG = (sys.executable, "-m", "pipediag")
-_ANALYZE = ("analyze", "--apply", "--budget", "4", "--apply-budget", "8", "--no-knobs", "-q", "--plan", "plan.json")
+_ANALYZE = ("analyze", "--apply", "--budget", "6", "--apply-budget", "15", "--no-knobs", "-q", "--plan", "plan.json")
 #: What pipediag says where something moved, and where something is kept or comes from a cache.
 _MOVED = re.compile(r"(?<!nothing was )moved from the loader|gives its batches on")
 _KEPT = re.compile(r"[1-9][\d,]* (answered from the cache|samples kept)")
