@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
-from .compose import OPEN_ENDED, Parts, kind_of, stages_of
-from .parts import CHOICES, CURRICULUM, FILES, SEVERAL, STATES, WITH_BOXES
+from .loops import ENDS_WITH_ERROR
+from .parts import CHOICES, MOVING, RARE, SEVERAL, STAYING
+from .settling import settled
+from .stages import Parts, stages_of
 
-#: A spawned worker imports torch anew, so only this share of what asks for one gets it.
-_SPAWNED = 0.15
+#: Stages that call torchvision's functions or Pillow's methods.
+_LIBRARY = re.compile(r"T\.(?!Lambda)|Turn|Mirror|Enhance|Tilt|Ops|Points|Warp")
+#: Share of the scripts in which no choice hinders a move, and what has to stay in the workers comes first.
+_MOVING = 0.65
+#: Share of what has to stay in the workers that these scripts get.
+_STAYING = 0.3
 
 
 def invent(seed: int, number: int, without: frozenset[str] = frozenset()) -> Parts:
     """Return the parts of the script with this number; ``without`` leaves out options."""
     rng = random.Random(f"{seed} {number}")
-    parts: Parts = {name: rng.choice([o for o in options if o not in without] or [options[0]])
-                    for name, options in CHOICES.items()}  # fmt: skip
-    for name, (most, options) in SEVERAL.items():
-        allowed = [option for option in options if option not in without]
-        chosen = rng.sample(allowed, min(len(allowed), rng.randint(0, most)))
-        parts[name] = tuple(chosen)
-    if rng.random() >= _SPAWNED and parts["context"] == "spawn":
-        parts["context"] = ""
+    moving = rng.random() < _MOVING
+    parts: Parts = {}
+    for name, options in CHOICES.items():
+        likely = MOVING.get(name, options) if moving else options
+        parts[name] = rng.choice([one for one in likely if one not in without] or [options[0]])
+    for name in ("state", "pil", "ten"):
+        parts[name] = _some(rng, name, [option for option in SEVERAL[name][1] if option not in without])
+    for (name, option), share in RARE.items():
+        if parts[name] == option and rng.random() >= share:
+            parts[name] = CHOICES[name][0]
+    if moving:
+        left = [one for one in parts["ten"] if one not in STAYING or rng.random() < _STAYING]
+        parts["ten"] = tuple(sorted(left, key=lambda one: one not in STAYING))
+    edits = tuple(one for one in SEVERAL["curriculum"][1] if one not in without)
+    parts["curriculum"] = _some(rng, "curriculum", [*settled({**parts, "curriculum": edits})["curriculum"]])
     return settled(parts)
+
+
+def _some(rng: random.Random, name: str, options: list[str]) -> tuple[str, ...]:
+    return tuple(rng.sample(options, min(len(options), rng.randint(0, SEVERAL[name][0]))))
 
 
 def shrunk(parts: Parts, fails: Callable[[Parts], bool]) -> Parts:
@@ -55,84 +73,11 @@ def size(parts: Parts) -> int:
     )
 
 
-def settled(parts: Parts) -> Parts:
-    """Return the parts with what does not go together, or would not be deterministic, replaced by what does."""
-    p = dict(parts)
-    if p["source"] == "iterable":
-        p.update(fetch="item", sampler="none", call="compose" if p["call"] in ("joint", "wrapped") else p["call"])
-    if p["source"] not in FILES or (p["opened"] == "torchvision" and p["source"] in ("gifs", "npz")):
-        p["opened"] = "open"
-    if kind_of(p) != "pil":
-        p["pil"] = ()
-    if p["source"] == "npz":
-        p["opened"] = p["opened"] if p["opened"] in ("helper", "imported") else "open"
-    if p["call"] == "boxes":
-        p.update(library="v2", convert="pil" if p["convert"] == "pil" else "tensor", where="before")
-        p["pil"], p["ten"] = (tuple(one for one in p[name] if one in WITH_BOXES) for name in ("pil", "ten"))
-        if kind_of(p) == "u8" and p["source"] != "tensor":
-            p["opened"] = "open"
-    if "crops" in p["ten"]:
-        p["ten"] = (*(one for one in p["ten"] if one != "crops"), "crops")
-    if p["call"] in ("collate", "wrapped"):
-        p["sample"] = "pair"
-    if p["collate"] == "lists":
-        p["sample"] = "pair"
-    if p["call"] == "collate":
-        p["collate"] = "default"
-    if p["sampler"] == "unbatched":
-        p.update(collate="default", last="keep", call="compose" if p["call"] == "collate" else p["call"])
-    if p["source"] == "iterable" and p["loop"] == "deleted":
-        p["loop"] = "plain"
-    if p["sampler"] in ("stateful", "drawn", "ranks") and p["loop"] in ("twice", "lookahead"):
-        p["loop"] = "plain"
-    if p["generator"] == "own" and p["sampler"] not in ("shuffle", "none"):
-        p["generator"] = "none"
-    # Which worker has got how far is a matter of time.
-    if "seen" in p["state"]:
-        p["workers"] = p["workers"] if p["workers"] in "01" else "1"
-        p["loop"] = "plain" if p["loop"] in (*OPEN_ENDED, "skip") else p["loop"]
-        p["beside"] = "one"
-    if p["beside"] in ("samplers", "three") and p["loop"] not in ("plain", "accumulate", "kept", "inplace"):
-        p["beside"] = "after"
-    if p["beside"] in ("splits", "three"):
-        p["curriculum"] = tuple(one for one in p["curriculum"] if one != "grow")
-    if p["source"] == "iterable" and p["beside"] in ("splits", "three"):
-        p["beside"] = "after"
-    if p["beside"] in ("splits", "three") and p["sampler"] not in ("none", "shuffle", "unbatched"):
-        p["sampler"] = "shuffle"
-    if p["workers"] == "0":
-        p.update(lasting="", context="", prefetch="", init="")
-    if p["context"] == "spawn":
-        p.update(workers="1", lasting="persistent", form="main", rebuilt="", beside="one")
-        p["loop"] = p["loop"] if p["loop"] in ("plain", "accumulate", "kept", "inplace", "exit") else "plain"
-        p["state"] = tuple(one for one in p["state"] if one not in ("closure", "own", "function"))
-        p["ten"] = tuple(one for one in p["ten"] if one not in ("generator", "lambda"))
-        p["pil"] = tuple(one for one in p["pil"] if one != "lambda")
-        p["collate"] = "default" if p["collate"] == "closure" else p["collate"]
-    if p["rebuilt"]:
-        p["lasting"] = ""
-    if p["loop"] == "twice" and p["lasting"]:
-        p["loop"] = "plain"
-    p["error"] = "corrupt" if p["loop"] in ("skip", "error", "try") else ""
-    if p["loop"] != "patch":
-        p["patched"] = CHOICES["patched"][0]
-    stages = stages_of(p)
-    fitting = {
-        "indices": p["sampler"] == "subset",
-        "epoch": p["sampler"] in ("own", "ranks"),
-        "grow": p["sampler"] in ("none", "shuffle") and p["generator"] == "none",
-        "transform": p["call"] not in ("item", "collate", "two", "function"),
-        "note": p["call"] not in ("item", "two"),
-    }
-    p["curriculum"] = tuple(
-        one
-        for one in p["curriculum"]
-        if fitting.get(one, not CURRICULUM[one][0] or (CURRICULUM[one][0] in stages and p["call"] != "item"))
-    )
-    edited = any(STATES[one].edit for one in p["state"]) or p["curriculum"]
-    shared = any(STATES[one].shared for one in p["state"])
-    if p["edits"] == "inside" and (not edited or (shared and p["workers"] != "0")):
-        p["edits"] = "between"
-    if not p["state"]:
-        p["where"] = "before"
-    return p
+def traits(parts: Parts) -> set[str]:
+    """Return what is known of a script before it runs.
+
+    ``library`` if a transform of torchvision or Pillow works on samples that can be recorded, ``meant`` if it is to end
+    with an error.
+    """
+    found = {"library"} if parts["source"] != "iterable" and any(map(_LIBRARY.match, stages_of(parts))) else set()
+    return found | ({"meant"} if parts["loop"] in ENDS_WITH_ERROR else set())

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import queue
 import random
+import threading
 from collections import namedtuple
+from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import torch
-from PIL import Image, ImageChops, ImageEnhance, ImageOps
+from PIL import Image, ImageChops, ImageEnhance, ImageFilter, ImageOps
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 from torchvision.transforms import functional as TF
+from torchvision.transforms import v2
 
-from .record import alive, called
+from .record import alive, called, saw
 
 FACTOR = 1.0
 Sample = namedtuple("Sample", "x y")
@@ -74,6 +79,34 @@ class Turn:
         return TF.rotate(x, random.uniform(-20, 20))
 
 
+class Ops:
+    def __call__(self, image):
+        image = ImageOps.autocontrast(image) if random.random() < 0.5 else ImageOps.equalize(image)
+        return ImageOps.posterize(ImageOps.expand(image, 1).resize(image.size), 5)
+
+
+class Points:
+    def __call__(self, image):
+        return image.point([255 - value for value in range(256)] * 3).transpose(Image.Transpose.ROTATE_180)
+
+
+class Warp:
+    def __call__(self, image):
+        data = (1, random.uniform(-0.2, 0.2), 0, 0, 1, 0)
+        image = image.transform(image.size, Image.Transform.AFFINE, data, Image.Resampling.BILINEAR)
+        return image.filter(ImageFilter.SMOOTH)
+
+
+class Blend:
+    def __call__(self, image):
+        return Image.blend(image, image.convert("L").convert("RGB"), random.random())
+
+
+class FlippedArray:
+    def __call__(self, image):
+        return Image.fromarray(np.ascontiguousarray(np.asarray(image)[:, ::-1]))
+
+
 class ToArray:
     def __init__(self, strided=False):
         self.strided = strided
@@ -131,6 +164,39 @@ class Counted:
         called()
         self.seen += 1
         return x + self.seen / 64
+
+
+class Sliced:
+    def __call__(self, x):
+        return x[:, 1:, :-1]
+
+
+class Transposed:
+    def __call__(self, x):
+        return x.transpose(1, 2)
+
+
+class Expanded:
+    def __call__(self, x):
+        return x[:1].expand(3, -1, -1)
+
+
+class Branching:
+    def __call__(self, x):
+        return x.flip(-1) if x.mean() > 0.5 else x
+
+
+class MixedWithLast:
+    last = None
+
+    def __call__(self, x):
+        alike = self.last is not None and self.last.shape == x.shape
+        self.last, last = x, self.last
+        return (x + last) / 2 if alike else x
+
+
+def brightened(x):
+    return x.clamp(0, 1) ** 0.9
 
 
 class Level:
@@ -234,12 +300,42 @@ class Counting(DataLoader):
             yield batch
 
 
+class Shortened(DataLoader):
+    def __len__(self):
+        return max(1, super().__len__() - 1)
+
+    def __iter__(self):
+        return islice(super().__iter__(), len(self))
+
+
+def shown_batches(loader):
+    for n, batch in enumerate(loader):
+        called()
+        yield batch
+        saw("shown", str(n))
+
+
+def fetched_batches(loader):
+    batches = queue.Queue(2)
+
+    def fetch():
+        for batch in loader:
+            batches.put(batch)
+        batches.put(None)
+
+    thread = threading.Thread(target=fetch, daemon=True)
+    thread.start()
+    yield from iter(batches.get, None)
+    thread.join()
+
+
 def note_on_dataset(number):
     get_worker_info().dataset.note = number + 1
 
 
 def seed_worker(number):
     np.random.seed(torch.initial_seed() % 2**31 + number)
+    random.seed(torch.initial_seed() % 2**31)
 
 
 def collate_reversed(samples):
@@ -280,3 +376,60 @@ def collate_in_place(samples):
     for n, sample in enumerate(samples):
         first_tensor(sample)[0, 0, 0] = n
     return default_collate(samples)
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def pin_memory(self):
+        return Batch(self.x.pin_memory(), self.y.pin_memory())
+
+
+def collate_dataclass(samples):
+    return Batch(*default_collate(samples))
+
+
+def collate_odd(samples):
+    x, y = default_collate(samples)
+    odd = {"none": None, "empty": torch.empty(0, 3), "sparse": torch.eye(3).to_sparse(), "text": ["a", b"b"]}
+    return {"x": x, "y": y, **odd, "set": {1, 2}, "turned": x.transpose(-1, -2), "number": np.float64(0.1)}
+
+
+def collate_padded(samples):
+    lengths = [torch.arange(int(y) % 4 + 1) for _, y in samples]
+    return *default_collate(samples), torch.nn.utils.rnn.pad_sequence(lengths, batch_first=True)
+
+
+def collate_detection(samples):
+    return tuple(zip(*samples, strict=True))
+
+
+def collate_mixup(samples):
+    mixed = v2.RandomChoice([v2.MixUp(num_classes=256), v2.CutMix(num_classes=256)])
+    return mixed(*default_collate(samples))
+
+
+def collate_mixed(samples):
+    x, y = default_collate(samples)
+    share = np.random.beta(1.0, 1.0)
+    return x * share + x.flip(0) * (1 - share), y
+
+
+def collate_channels(samples):
+    x, y = default_collate(samples)
+    return x.contiguous(memory_format=torch.channels_last), y
+
+
+def collate_unbound(samples):
+    x, y = default_collate(samples)
+    return [list(x.unbind(0)), y]
+
+
+def collate_filtered(samples):
+    return default_collate([sample for sample in samples if sample[1] % 3 != 2] or samples[:1])
+
+
+def collate_stacked(samples):
+    return torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import hashlib
 import multiprocessing
@@ -44,6 +45,8 @@ def finish(calls: bool = True) -> None:
 
 def describe(value: Any) -> str:
     kind = type(value).__name__
+    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+        return f"{value.layout} {describe(value.to_dense())}"
     if isinstance(value, torch.Tensor):
         pixels = value.detach().cpu().contiguous().as_subclass(torch.Tensor).numpy()
         mean = (
@@ -58,8 +61,10 @@ def describe(value: Any) -> str:
         return f"{kind}({', '.join(f'{key}={describe(inner)}' for key, inner in value.items())})"
     if isinstance(value, (list, tuple)):
         return f"{kind}({', '.join(map(describe, value))})"
+    if dataclasses.is_dataclass(value):
+        return f"{kind}({describe(vars(value))})"
     if isinstance(value, float):
-        return value.hex()
+        return f"{'' if kind == 'float' else kind}{value.hex()}"
     return repr(value)
 
 
@@ -68,14 +73,16 @@ def _digest(data: bytes) -> str:
 
 
 def files(kind: str, folder: str = "data") -> list[str]:
-    """Return the paths of small files of this kind: png, jpeg, gifs (among PNGs) or npz. Absent ones are written."""
-    suffixes = {"png": [".png"], "jpeg": [".jpg"], "gifs": [".png", ".png", ".png", ".gif"], "npz": [".npz"]}[kind]
+    """Return the paths of files of this kind: png, jpeg, gifs (among PNGs), npz or large. Absent ones are written."""
+    pictures = {"png": [".png"], "jpeg": [".jpg"], "gifs": [".png", ".png", ".png", ".gif"], "large": [".jpg"]}
+    suffixes = pictures.get(kind, [".npz"])
+    height, width = (300, 400) if kind == "large" else (12, 14)
     paths = [Path(folder, f"{kind}{n:02d}{suffixes[n % len(suffixes)]}") for n in range(FILES)]
     Path(folder).mkdir(parents=True, exist_ok=True)
     for n, path in enumerate(paths):
         if path.exists():
             continue
-        pixels = np.random.default_rng(n).integers(0, 256, (12, 14, 3), dtype=np.uint8)
+        pixels = np.random.default_rng(n).integers(0, 256, (height, width, 3), dtype=np.uint8)
         if kind == "npz":
             np.savez(path, x=pixels.astype(np.float32).transpose(2, 0, 1) / 255)
         else:

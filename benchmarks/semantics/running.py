@@ -29,6 +29,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy  # noqa: F401
 import torch
+import torch._dynamo  # which the first optimizer imports
 import torchvision.transforms.v2  # noqa: F401
 
 from pipediag.host import runner
@@ -43,8 +44,12 @@ _HERE = Path(__file__).parent
 Main = Callable[[], int]
 #: Lets the remedy move transforms in a training on the CPU, unmeasured, for tests. "0" in the environment forbids it.
 _MOVES = "PIPEDIAG_TEST_MOVES_ON_CPU"
-#: Of every run.
-_ENVIRONMENT = {_MOVES: os.environ.get(_MOVES, "1"), "PYTHONPATH": str(_HERE.parents[1])}
+#: Of every run. Without a GPU, which the scripts do not use: it would slow down those that ask for pinned memory.
+_ENVIRONMENT = {
+    _MOVES: os.environ.get(_MOVES, "1"),
+    "PYTHONPATH": str(_HERE.parents[1]),
+    "CUDA_VISIBLE_DEVICES": "",
+}
 #: Number of samples that are compared before anything moves.
 _FIRST = 8
 #: How a helper module is edited between two runs.
@@ -64,7 +69,10 @@ class Ran:
 
 @dataclass(eq=False)
 class Job:
-    """One run: in which folder, and how. ``command`` starts a fresh interpreter; else ``main`` runs in a fork."""
+    """One run: in which folder, and how. ``command`` starts a fresh interpreter; else ``main`` runs in a fork.
+
+    ``patience`` are the seconds after which it hangs, on a machine with a core for each process; on a busier one, more.
+    """
 
     folder: Path
     main: Main | None
@@ -194,6 +202,7 @@ def _become(job: Job) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.update(_ENVIRONMENT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1)
         torch.set_num_threads(1)
         sys.path.insert(0, "")  # the script's folder replaces it
@@ -223,7 +232,7 @@ def _is_running(job: Job) -> bool:
     """Return whether a run goes on. One that hangs is ended; what it left is read."""
     pid, status, _ = os.wait4(job.pid, os.WNOHANG)
     seconds = time.monotonic() - job.began
-    if not pid and seconds < job.patience:
+    if not pid and seconds < job.patience * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)):
         return True
     code = os.waitstatus_to_exitcode(status) if pid else None
     if pid:
@@ -235,7 +244,8 @@ def _is_running(job: Job) -> bool:
     out, err = (_read(job.folder / name) for name in ("stdout", "stderr"))
     said = [line for line in err if line.startswith("pipediag")]
     others = [line for line in _without_ignored(err) if line and not line.startswith("pipediag")]
-    job.ran = Ran(code, out, said, others[-1] if code and others else "", seconds)
+    raised = bool(code) and any(line.startswith("Traceback") for line in others)
+    job.ran = Ran(code, out, said, others[-1] if raised else "", seconds)
     return False
 
 

@@ -14,11 +14,12 @@ from pipediag.host import runner
 
 from .running import Job, Main, Ran, edit, plainly, planning, prepare, remedied
 
-#: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; with a plan of what ``run`` does;
-#: with the plan of an analysis, which writes one only if the remedy pays.
-WAYS = ("plain", "run", "cache", "plan", "analyze")
+#: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; either of these, the cache where a
+#: script reads what can be kept; with a plan of what ``run`` does; with the plan of an analysis, which writes one only
+#: if the remedy pays.
+WAYS = ("plain", "run", "cache", "either", "plan", "analyze")
 _PIPEDIAG = (sys.executable, "-m", "pipediag")
-_ANALYZE = ("analyze", "--apply", "--budget", "4", "--apply-budget", "8", "--no-knobs", "-q", "--plan", "plan.json")
+_ANALYZE = ("analyze", "--apply", "--budget", "6", "--apply-budget", "15", "--no-knobs", "-q", "--plan", "plan.json")
 #: What pipediag says where something moved, and where something is kept or comes from a cache.
 _MOVED = re.compile(r"(?<!nothing was )moved from the loader|gives its batches on")
 _KEPT = re.compile(r"[1-9][\d,]* (answered from the cache|samples kept)")
@@ -40,6 +41,8 @@ class Result:
         acted: what pipediag really did: ``moved``, ``kept``, ``planned``; ``nearly`` if some pixels are not equal;
             ``failed`` if the plain script ends by an error.
         seconds: of all runs.
+        said: what pipediag said, by way.
+        error: the last line of the error of the plain script.
     """
 
     name: str
@@ -47,7 +50,8 @@ class Result:
     difference: str = ""
     acted: set[str] = field(default_factory=set)
     seconds: float = 0.0
-    said: list[str] = field(default_factory=list)
+    said: dict[str, list[str]] = field(default_factory=dict)
+    error: str = ""
 
 
 def compared(
@@ -82,7 +86,7 @@ def compared(
 
     def saw(way: str, plain: Ran, ran: Ran) -> bool:
         result.seconds += ran.seconds
-        result.said = ran.said
+        result.said[way] = ran.said
         result.acted |= {"moved"} if any(map(_MOVED.search, ran.said)) else set()
         result.acted |= {"kept"} if any(map(_KEPT.search, ran.said)) else set()
         found = difference(plain, ran, ignored)
@@ -95,7 +99,8 @@ def compared(
     if plain.code is None:
         result.difference = "plain: it hangs"
         return result
-    result.acted |= {"failed"} if plain.code and plain.error else set()
+    result.error = plain.error
+    result.acted |= {"failed"} if plain.error else set()
     if "plain" in ways and saw("plain", plain, (yield job("again", ()))):
         return result
     if "run" in ways and saw("run", plain, (yield job("run", ("run",), remedied()))):
@@ -129,12 +134,13 @@ def difference(plain: Ran, ran: Ran, ignored: Sequence[str] = ()) -> str:
         after = f" after {ran.lines[-1][:60]}" if ran.lines else ""
         return f"it hangs{after}"
     lines, others = _lines(plain, ignored), _lines(ran, ignored)
+    why = ran.error or "".join(ran.said[-1:])
     alike = _alike if any(map(_INEXACT.search, ran.said)) else str.__eq__
     for number, (line, other) in enumerate(zip_longest(lines, others)):
         if line is None or other is None or not alike(line, other):
-            return f"line {number + 1}: {_first_difference(line, other)}" + (f" ({ran.error})" if other is None else "")
+            return f"line {number + 1}: {_first_difference(line, other)}" + (f" ({why})" if other is None else "")
     if plain.code != ran.code:
-        return f"exit code {ran.code} instead of {plain.code} ({ran.error})"
+        return f"exit code {ran.code} instead of {plain.code} ({why})"
     if _kind(plain.error) != _kind(ran.error):
         return f"error {ran.error!r} instead of {plain.error!r}"
     return ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.semantics.choosing import invent, settled, shrunk, size
-from benchmarks.semantics.compose import Parts, compose
+from benchmarks.semantics.choosing import invent, shrunk, size
+from benchmarks.semantics.compose import compose
 from benchmarks.semantics.parts import CHOICES, SEVERAL
+from benchmarks.semantics.settling import settled
+from benchmarks.semantics.stages import Parts
 
 numbers = st.integers(0, 10_000)
 
@@ -23,7 +25,7 @@ def test_a_script_compiles_and_is_the_same_again(seed: int, number: int) -> None
 
 
 def test_every_part_occurs() -> None:
-    invented = [invent(0, number) for number in range(2000)]
+    invented = [invent(0, number) for number in range(4000)]
     for name, options in CHOICES.items():
         assert {parts[name] for parts in invented} == {*options}, name
     for name, (most, options) in SEVERAL.items():

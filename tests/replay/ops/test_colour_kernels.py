@@ -251,6 +251,18 @@ def test_to_dtype_takes_all_values_of_uint8(device: torch.device, target: torch.
     assert_same(pointwise.to_dtype_by_division(x.to(device), target).cpu(), expected)
 
 
+@pytest.mark.parametrize("target", FLOATS)
+def test_to_dtype_does_not_depend_on_the_default_dtype(target: torch.dtype) -> None:
+    x = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found, expected = pointwise.to_dtype(x, target, scale=True), tv.to_dtype_image(x, target, scale=True)
+    finally:
+        torch.set_default_dtype(before)
+    assert_same(found, expected)
+
+
 @given(data=st.data(), x=images(dtypes=FLOATS))
 @property_test
 def test_normalize(device: torch.device, data: st.DataObject, x: Tensor) -> None:

@@ -42,12 +42,12 @@ def per_sample(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(torch.float64 if dtype == torch.float64 else torch.float32)[:, None, None, None]
 
 
-def scaled(x: Tensor, factor: float | Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return ``x * factor`` as a new tensor of ``dtype``, by default :func:`float_dtype`.
+def scaled(x: Tensor, factor: float | Tensor) -> Tensor:
+    """Return ``x * factor`` as a new tensor of :func:`float_dtype`.
 
     ``factor`` is one number for all samples, or a float64 tensor ``(N,)`` with one for each.
     """
-    out = torch.empty_like(x, dtype=dtype or float_dtype(x))
+    out = torch.empty_like(x, dtype=float_dtype(x))
     return torch.mul(x, per_sample(factor, out.dtype) if isinstance(factor, Tensor) else factor, out=out)
 
 
@@ -79,7 +79,9 @@ def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
         RuntimeError: scaling from float32 to int32 or int64, or from float64 to int64.
     """
     if scale and x.dtype == torch.uint8 and dtype in (torch.float32, torch.float16, torch.bfloat16):
-        return scaled(x, 1.0 / 255, dtype)  # conversion and multiplication in one pass over the memory
+        # Conversion and multiplication in one pass over the memory. A Python number would be multiplied in the default
+        # dtype, which a script may change.
+        return torch.mul(x, per_channel((1.0 / 255,), x, torch.float32), out=torch.empty_like(x, dtype=dtype))
     return to_dtype_image(x, dtype, scale=scale)
 
 
@@ -112,19 +114,20 @@ def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     return x.sub(per_channel(mean, x)).div_(per_channel(std, x))
 
 
-def per_channel(values: Sequence[float], x: Tensor) -> Tensor:
-    """Return ``values`` as ``(C, 1, 1)`` on the device of ``x``, made there by fills, since a copy from the host would
-    block it.
+def per_channel(values: Sequence[float], x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return ``values`` as ``(C, 1, 1)`` on the device of ``x``, and of its dtype if none is given.
+
+    They are made there by fills, since a copy from the host would block it.
 
     The tensors are cached per stream, whose order guarantees that the fills come first. They are not cached during a
     graph capture, since memory of a graph has no values before it is replayed.
     """
-    values = tuple(float(value) for value in values)
+    values, dtype = tuple(float(value) for value in values), dtype or x.dtype
     if not x.is_cuda:
-        return _filled(values, x.dtype, x.device, 0)
+        return _filled(values, dtype, x.device, 0)
     if torch.cuda.is_current_stream_capturing():
-        return _filled.__wrapped__(values, x.dtype, x.device, 0)
-    return _filled(values, x.dtype, x.device, torch.cuda.current_stream(x.device).cuda_stream)
+        return _filled.__wrapped__(values, dtype, x.device, 0)
+    return _filled(values, dtype, x.device, torch.cuda.current_stream(x.device).cuda_stream)
 
 
 @lru_cache(maxsize=64)
