@@ -81,7 +81,7 @@ class Measurement:
         self.aside = self._hook.aside
         self.over = ""
         self._send = send
-        self._joining = Joining(self.clock)
+        self._joining = Joining(self.clock, lambda: send("cut", {}))
         self._tracks: list[Track] = []
         self._places = Places()
         self._target: Track | None = None
@@ -111,6 +111,7 @@ class Measurement:
         if self._target is not None and self._target.climb is not None:
             self._target.climb.close()
             self._target.climb.feed.close()
+        self._joining.close()
 
     # Called by the hook
 
@@ -281,7 +282,8 @@ class Measurement:
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal and not t.is_like(own))
 
     def report(self) -> str:
-        return json.dumps(self.session.to_dict(), default=str) if self._gathers else ""
+        gathers = self._gathers or self._joining.several_hosts
+        return json.dumps(self.session.to_dict(), default=str) if gathers else ""
 
     def take_reports(self, reports: dict[int, str]) -> None:
         for rank, text in reports.items():
@@ -289,6 +291,8 @@ class Measurement:
                 self.ranks.update({rank: Session.from_dict(json.loads(text))} if text else {})
             except (SessionFileError, TypeError, ValueError, RecursionError):
                 self.send("warning", STRANGE_MESSAGE)
+        for rank, session in self.ranks.items():
+            self._send("elsewhere", {"rank": rank, "session": session.to_dict()})
 
     def finish(self, reason: str) -> None:
         """Stop the script for good: every later ``iter()`` and ``next()`` raises again."""

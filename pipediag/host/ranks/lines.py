@@ -6,6 +6,7 @@ In a distributed job that is rank 0, in any other script the one process that is
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,13 @@ from typing import Any
 from ...analysis.ranks.merging import job_session
 from ...ladder.plan import Plan
 from ...session import Loader, Rank, Session
-from ...session.events import FirstBatch, Member, Story, Wrote, read
+from ...session.events import Cut, Elsewhere, FirstBatch, Member, Story, Wrote, read
 from ..inside.channel import Listener, Receiver, wait_for_any
 from ..watch import Outcome, Progress, Watch
 
 #: Seconds that the child has to end once every process that was measured has.
 _AFTERMATH = 2.0
+_CUT_OFF = "another host of the job does not answer"
 _ABRUPTLY = "it ended without a word, as a killed process does"
 
 
@@ -68,6 +70,7 @@ class Line:
         failed: when it ended with an error or abruptly; None if it did not.
         error: how it failed, in words.
         ended: True if it has reported its end.
+        cut: True if another host of its job does not answer any more.
     """
 
     def __init__(self, receiver: Receiver, watch: Watch, job: Job, is_child: bool) -> None:
@@ -79,7 +82,7 @@ class Line:
         self.rank: int | None = None
         self.failed: float | None = None
         self.error = ""
-        self.ended = False
+        self.ended = self.cut = False
         self.measured: Rank | None = None
         self.trains = False  # by itself
         self._job = job
@@ -115,6 +118,10 @@ class Line:
             case Loader() if self._waiting is not None and not claimed:
                 self.trains = True
                 self.settle()
+            case Cut():
+                self.failed, self.error, self.cut = now, _CUT_OFF, True
+            case Elsewhere(number, session):
+                self._job.sessions.setdefault(number, Session.from_dict(session))
             case Wrote():
                 self._job.session.enter(kind, event)  # all processes share the facts of the script
             case Story():
@@ -212,7 +219,12 @@ class Lines:
         return bool(pids)
 
     def without_a_rank(self) -> float:
-        """Return the seconds since a rank failed that was not restarted; 0 if there is none."""
+        """Return the seconds since a rank failed that was not restarted; 0 if there is none.
+
+        They are infinite if another host of the job does not answer: its ranks are not restarted.
+        """
+        if any(line.cut for line in self._all):
+            return math.inf
         failed = [at for line in self._all if (at := line.failed) is not None and not self._restarted(line, at)]
         return time.monotonic() - min(failed) if failed else 0.0
 
