@@ -153,6 +153,11 @@ class Finished(Story):
 UNMEASURABLE = "unmeasurable"
 
 
+def unmeasurable(session: Session) -> str:
+    """Return why a script trained on unmeasured, or ""."""
+    return next((one.message for one in session.warnings if one.code == UNMEASURABLE), "")
+
+
 def _append(name: str) -> Callable[[Session, Any], None]:
     return lambda session, data: getattr(session, name).append(data)
 

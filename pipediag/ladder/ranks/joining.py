@@ -69,6 +69,7 @@ class Joining:
         cut: called, perhaps in another thread, when the connection to another host of the job is cut.
 
     Attributes:
+        found: this process's part in the lockstep, once it has joined.
         several_hosts: True if the job is known to run on several hosts.
     """
 
@@ -77,22 +78,27 @@ class Joining:
         self._patience = _PATIENCE
         self._is_unreachable = False
         self._store: Store | None = None
-        self._found: Lockstep | None = None
+        self.found: Lockstep | None = None
         self.several_hosts = False
 
     def lockstep(self) -> Lockstep | None:
         """Return this process's part in the lockstep, or None while rank 0 has not joined."""
-        if self._found is None:
+        if self.found is None:
             rank, world_size = place_in_job()
             if world_size == 1:
-                self._found = Lockstep()
+                self.found = Lockstep()
             elif self._is_unreachable:
                 return None
             elif rank == 0:
-                self._found = self._leading(world_size)
+                self.found = self._leading(world_size)
             else:
-                self._found = self._following(rank, world_size)
-        return self._found
+                self.found = self._following(rank, world_size)
+        return self.found
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if rank 0 has ended the analysis."""
+        return isinstance(self.found, Follower) and self.found.is_stopped
 
     def close(self) -> None:
         """Leave the lockstep."""

@@ -314,6 +314,14 @@ class Follower(InJob):
         self._attached = True
         return True
 
+    @property
+    def is_stopped(self) -> bool:
+        """True if the analysis is over."""
+        try:
+            return self._store.has("stop")
+        except ConnectionError:
+            return True
+
     def cannot_serve(self, rung: str, why: str) -> None:
         """Tell rank 0 why this rank cannot serve a rung.
 

@@ -7,6 +7,7 @@ in what has arrived whenever it uses the store.
 
 from __future__ import annotations
 
+import resource
 import selectors
 import socket
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ from .connection import Connection, is_cut
 
 #: Maximum number of connections that have not proven to be of the job.
 _MOST_UNPROVEN = 64
+#: Part of the descriptors that this process may open which connections may take.
+_SHARE = 0.5
 
 
 class Store(Protocol):
@@ -92,6 +95,9 @@ class LeadersStore:
     def _accept(self) -> None:
         with suppress(OSError):  # whoever came has left again
             connected, _ = self._listener.accept()
+            if len(self.connections) >= _SHARE * resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+                connected.close()
+                return
             connection = Connection(connected, self._secret, leads=True)
             self.connections.append(connection)
             self._ready.register(connection, selectors.EVENT_READ)
