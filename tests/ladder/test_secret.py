@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.ladder.ranks.secret import new_secret, read_secret
+from pipediag.ladder.ranks.secret import OWN, new_secret, read_secret
 
 
 def test_the_secret_is_read_from_an_open_file_of_this_user() -> None:
@@ -15,6 +15,15 @@ def test_the_secret_is_read_from_an_open_file_of_this_user() -> None:
     assert told.startswith("/proc/") and read_secret(told) == secret
     secret, told = new_secret(one_host=False)
     assert read_secret(told) == secret
+
+
+def test_a_secret_of_the_users_own_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN, "a text that all ranks know")
+    secret, told = new_secret(one_host=False)
+    assert read_secret(told) == secret != bytes.fromhex(told)
+    for other in ("", "another text"):
+        monkeypatch.setenv(OWN, other)
+        assert read_secret(told) != secret
 
 
 def test_no_other_file_is_read(tmp_path: Path) -> None:
