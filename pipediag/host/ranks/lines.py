@@ -27,13 +27,18 @@ _ABRUPTLY = "it ended without a word, as a killed process does"
 
 @dataclass
 class Job:
-    """What the passes measure: ``session`` of the leading process, and one for every rank of a distributed job."""
+    """What the passes measure: ``session`` of the leading process, and one for every rank of a distributed job.
+
+    ``local`` are the ranks of this host.
+    """
 
     session: Session
     sessions: dict[int, Session] = field(default_factory=dict)
+    local: set[int] = field(default_factory=set)
 
     def of_rank(self, rank: Rank, is_child: bool) -> Session:
         """Return the session of a rank; that of the first rank on this machine is the leading one."""
+        self.local.add(rank.rank)
         if rank.rank not in self.sessions:
             leads = is_child or rank.rank == 0 or rank.local_rank == 0
             self.sessions[rank.rank] = self.session if leads else self.fresh()
@@ -121,7 +126,8 @@ class Line:
             case Cut():
                 self.failed, self.error, self.cut = now, _CUT_OFF, True
             case Elsewhere(number, session):
-                self._job.sessions.setdefault(number, Session.from_dict(session))
+                if number not in self._job.local:
+                    self._job.sessions[number] = Session.from_dict(session)
             case Wrote():
                 self._job.session.enter(kind, event)  # all processes share the facts of the script
             case Story():
