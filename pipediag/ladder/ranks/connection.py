@@ -18,10 +18,10 @@ from hmac import compare_digest, digest
 _NONCE = 32
 #: Before a frame's content: its length and its HMAC.
 _HEAD = struct.Struct(">I32s")
-#: Maximum bytes of a frame, and of the first one: that of somebody who has proven nothing yet.
+#: Maximum bytes of a frame, and of the first one to rank 0: that of somebody who has proven nothing yet.
 _MOST, _MOST_UNPROVEN = 16 << 20, 256
 #: Bytes that are read at a time, and seconds until an end that takes nothing in counts as gone.
-_CHUNK, _SECONDS = 1 << 20, 2
+_CHUNK, _SECONDS = 1 << 16, 2
 #: The kernel gives up a connection whose other end does not answer for some seconds. Seconds of silence until it asks,
 #: seconds between two questions, and milliseconds until it gives up.
 _IDLE, _INTERVAL, _UNANSWERED = 2, 1, 6000
@@ -90,16 +90,12 @@ class Connection:
         Raises:
             OSError: there will be no more; the other end is gone, or does not know the secret.
         """
-        try:
-            chunk = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        self._arrived += chunk
+        ended = self._read()
         if self._keys is None and len(self._arrived) >= _NONCE:
             self._agree(self._take(_NONCE))
         while self._keys is not None and len(self._arrived) >= _HEAD.size:
             size, tag = _HEAD.unpack_from(self._arrived)
-            if size > (_MOST if self.proven else _MOST_UNPROVEN):
+            if size > (_MOST_UNPROVEN if self._leads and not self.proven else _MOST):
                 raise ConnectionAbortedError("a frame is too long")
             if len(self._arrived) < _HEAD.size + size:
                 break
@@ -109,8 +105,19 @@ class Connection:
             self._taken += 1
             self.proven = True
             yield content
-        if not chunk:
+        if ended:
             raise ConnectionResetError("the other end is closed")
+
+    def _read(self) -> bool:
+        """Read what is there, of somebody who has proven nothing a part; return whether there will be no more."""
+        try:
+            while chunk := self._socket.recv(_CHUNK, socket.MSG_DONTWAIT):
+                self._arrived += chunk
+                if len(chunk) < _CHUNK or not self.proven:
+                    return False
+        except BlockingIOError:
+            return False
+        return True
 
     def _take(self, count: int) -> bytes:
         taken = bytes(self._arrived[:count])
