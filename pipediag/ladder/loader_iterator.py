@@ -176,7 +176,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
             self._feed = climb.feed
             self._handed, self._length = climb.progress
         self._feed.rung_switch.set("baseline")
-        self._feed.endless = False
+        self._feed.endless = self._length is not None  # its data may begin again before the epoch ends
 
     def _look_back(self) -> None:
         """Find out whether the loop has written into its last batch; called before the next one is fetched."""

@@ -150,6 +150,7 @@ class Measurement:
     def give_up(self, error: Exception) -> None:
         """Let the script train on unmeasured, because of an error that is not its own; it ends with the budget."""
         self.gave_up = True
+        self._first_draw = self.clock.now() if self._first_draw is None else self._first_draw
         scarce = isinstance(error, (OSError, MemoryError))
         help = "let it run without that limit" if scarce else "report this: it is a fault of pipediag's"
         what = "nothing more" if self.session.windows else "nothing"

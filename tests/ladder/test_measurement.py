@@ -88,9 +88,9 @@ class Script:
         for batch in loader:
             self.validated += batch[:, 0].tolist()
 
-    def measured(self, epoch: Callable[[], None]) -> Measurement:
+    def measured(self, epoch: Callable[[], None], budget: float = 60.0) -> Measurement:
         measurement = Measurement(
-            Plan(budget=60.0, rungs=RUNGS), self.session, lambda kind, data: None, lambda session: RUNGS, self.clock
+            Plan(budget=budget, rungs=RUNGS), self.session, lambda kind, data: None, lambda session: RUNGS, self.clock
         )
         with measurement.installed(), pytest.raises(AnalysisOver):
             while True:
@@ -225,13 +225,9 @@ class Failing:
     ("owner", "name", "fails_from"),
     [
         (loader_iterator.Track, "__init__", 0),
-        (loader_iterator.LoaderIterator, "_look_back", 1),
         (loader_iterator, "describe", 0),
-        (module.Observer, "gets", 2),
-        (module.Measurement, "promote", 3),
-        (module, "Climb", 0),
+        (module.Measurement, "promote", 1),
         (switching.Switcher, "to", 0),
-        (settling.Settler, "settle", 2),
         (caches.BatchCache, "next", 3),
         (windows.Windows, "close", 1),
     ],
@@ -250,10 +246,10 @@ def test_the_script_trains_on_if_measuring_fails(
         script.train(loader)
         lengths.append(script.steps - before)
 
-    measurement = script.measured(epoch)
+    measurement = script.measured(epoch, budget=20.0)
     assert measurement.gave_up and measurement.over == "budget"
     assert set(lengths) == {50}
-    assert 60.0 <= script.clock.seconds - 100.0 < 80.0
+    assert 20.0 <= script.clock.seconds - 100.0 < 25.0
     (warning,) = [one for one in script.session.warnings if one.code == "unmeasurable"]
     assert "Too many open files" in warning.message and "trained on" in warning.message
 

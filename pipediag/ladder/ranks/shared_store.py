@@ -135,6 +135,7 @@ class FollowersStore:
     def __init__(self, connected: socket.socket, secret: bytes, cut: Callable[[], None] = lambda: None) -> None:
         self._connection, self._cut = Connection(connected, secret, leads=False), cut
         self.connections = [self._connection]
+        self._connection.send(_frame("", ""))  # proves that this rank is of the job
         self._entries: dict[str, str] = {}
         self.closed = False
 
