@@ -23,6 +23,9 @@ from ..lifeline import prctl
 #: The file that a fresh interpreter runs for a user's script.
 ENTRY = str(Path(__file__).with_name("entry.py"))
 _PR_SET_CHILD_SUBREAPER = 36
+#: torch's process that removes the files of the sharing strategy "file_system" (Linux keeps 15 letters of its name).
+#: Maximum seconds that it takes: it waits for two after the last process that shares.
+_REMOVES_FILES, _REMOVING = "torch_shm_manag", 4.0
 
 
 def become_runner(arguments: Sequence[str], flags: Sequence[str]) -> NoReturn:
@@ -141,12 +144,26 @@ def wait_quietly(child: subprocess.Popen[bytes], seconds: float, meanwhile: Call
 def _end(processes: list[psutil.Process]) -> None:
     # Helpers such as the resource tracker end by themselves shortly after their parent.
     _, alive = psutil.wait_procs(processes, timeout=0.5)
-    for process in alive:
+    removing = [process for process in alive if _name(process).startswith(_REMOVES_FILES)]
+    _kill([process for process in alive if process not in removing])
+    _, alive = psutil.wait_procs(removing, timeout=_REMOVING)
+    _kill(alive)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
         try:
             process.kill()
         except psutil.Error:
             pass
-    psutil.wait_procs(alive, timeout=2)
+    psutil.wait_procs(processes, timeout=2)
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:  # it has ended
+        return ""
 
 
 def exit_code_of(child: subprocess.Popen[bytes]) -> int:

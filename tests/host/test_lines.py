@@ -119,6 +119,8 @@ def test_a_host_that_does_not_answer_is_not_waited_for(played: Pass) -> None:
     member.send("cut", {})
     played.take()
     assert played.lines.without_a_rank() == math.inf
+    member.close()  # it is ended
+    played.take()
     assert played.lines.cause(Story()).error == "rank 2: another host of the job does not answer"
 
 

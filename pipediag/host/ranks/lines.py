@@ -145,7 +145,7 @@ class Line:
 
     def close(self, now: float) -> None:
         """Note that the process has ended."""
-        if not self.ended and not self.is_child:
+        if not self.ended and not self.cut and not self.is_child:
             self.failed, self.error = now, _ABRUPTLY
         self.receiver.close()
 
