@@ -37,7 +37,7 @@ from .inside.tracebacks import script_hook
 from .own_imports import script_aside
 from .ranks.members import hosting_members
 from .script import NoSuchModule, Target, run
-from .stacks import write_stacks_on_end
+from .stacks import write_no_stacks, write_stacks_on_end
 from .standard_streams import keep_printing
 
 if TYPE_CHECKING:
@@ -189,6 +189,9 @@ class Child:
         except Exception as error:
             self._measurement = None
             self._cannot_measure(f"it leaves no room for measuring ({in_one_line(error)}), so your script trained on")
+            if getattr(error, "errno", None) == errno.EMFILE:  # the script may need these two descriptors
+                write_no_stacks()
+                self._sender.close()
 
     def _cannot_measure(self, why: str) -> None:
         help = "let it run without that limit"
