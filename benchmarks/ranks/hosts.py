@@ -325,7 +325,7 @@ def of_link_down(net: Network) -> None:
     check(ended.seconds < AFTER_FAULT, f"all ended {ended.seconds:.1f} s after the link went down", ended)
     check(all(ended.codes), f"exit codes {ended.codes}", ended)
     for said in ended.said[:2]:
-        causes = re.findall(r"another host of the job does not answer", said)
+        causes = re.findall("another host of the job does not answer", " ".join(said.split()))
         check(causes, f"a host says: {causes[:1]}", ended)
     check("left:" not in ended.said[-1], "nothing is left", ended)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 
 class Store:
@@ -23,6 +24,9 @@ class Store:
     def has(self, key: str) -> bool:
         self._reach()
         return key in self.entries
+
+    def wait(self, seconds: float, clock: Any) -> None:
+        clock.sleep(seconds)
 
     def close(self) -> None:
         self.gone = True

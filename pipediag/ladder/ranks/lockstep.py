@@ -31,8 +31,8 @@ EPOCH = "epoch"
 #: Maximum seconds that a rank waits for a grant; rank 0 makes one before it does anything that takes long. Each time
 #: that none comes, the next wait is half as long, down to the second figure.
 _PATIENCE, _LEAST_PATIENCE = 2.0, 0.05
-#: Seconds between two polls of the store: shortest and longest.
-_SOON, _LATER = 2e-4, 5e-3
+#: Maximum seconds between two polls of the store.
+_LATER = 5e-3
 #: Maximum seconds that rank 0 waits for the other ranks to join, and to read that the analysis is over.
 _JOINING, _LEAVING = 5.0, 2.0
 #: Largest values in a message: positions and numbers of activities and ranks, and seconds that a step is made longer.
@@ -300,7 +300,7 @@ class Follower(InJob):
         Raises:
             Stopped: the analysis is over.
         """
-        since, pause = self._clock.now(), _SOON
+        since = self._clock.now()
         while not self._store.has(key):
             if self._store.has("stop"):
                 raise Stopped
@@ -309,8 +309,7 @@ class Follower(InJob):
             if self._clock.now() - since >= self._patience:
                 self._attached, self._patience = False, max(_LEAST_PATIENCE, self._patience / 2)
                 return False
-            self._clock.sleep(pause)
-            pause = min(_LATER, 2 * pause)
+            self._store.wait(_LATER, self._clock)
         self._attached = True
         return True
 

@@ -8,12 +8,14 @@ in what has arrived whenever it uses the store.
 from __future__ import annotations
 
 import resource
+import select
 import selectors
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
+from ...measure.clock import Clock
 from .connection import Connection, is_cut
 
 #: Maximum number of connections that have not proven to be of the job.
@@ -28,6 +30,9 @@ class Store(Protocol):
     def set(self, key: str, value: str) -> None: ...
     def get(self, key: str) -> str: ...
     def has(self, key: str) -> bool: ...
+    def wait(self, seconds: float, clock: Clock) -> None:
+        """Wait until something arrives from rank 0, at most ``seconds``."""
+
     def close(self) -> None: ...
 
 
@@ -64,6 +69,9 @@ class LeadersStore:
     def has(self, key: str) -> bool:
         self._take_in()
         return key in self._of_others
+
+    def wait(self, seconds: float, clock: Clock) -> None:
+        clock.sleep(seconds)
 
     def close(self) -> None:
         if self.closed:
@@ -157,6 +165,11 @@ class FollowersStore:
             return True
         self._reach()
         return False
+
+    def wait(self, seconds: float, clock: Clock) -> None:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        poll.poll(1000 * seconds)
 
     def close(self) -> None:
         self.closed, self.connections = True, []
