@@ -161,17 +161,16 @@ def measure(ranks: int) -> dict[str, Any]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| ranks | messages a step | in a window | CPU time of a grant: rank 0 | another rank | a step without lockstep "
-        "| with a grant each | in a window | all joined |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    heads = [
+        *("ranks", "messages a step", "in a window", "CPU time of a grant: rank 0", "another rank"),
+        *("a step without lockstep", "with a grant each", "in a window", "all joined"),
     ]
-    lines += [
-        f"| {row['ranks']} | {row['messages']:g} | {row['window_messages']:g} | {row['rank_0_cpu_ms']:.2f} ms | {row['other_cpu_ms']:.2f} ms "
-        f"| {row['barrier_ms']:.2f} ms | {row['step_ms']:.2f} ms | {row['window_step_ms']:.2f} ms "
-        f"| {row['joining_s']:.2f} s |"
-        for row in rows
-    ]
+    lines = [f"| {' | '.join(heads)} |", f"|{'--:|' * len(heads)}"]
+    for row in rows:
+        times = [row[name] for name in ("rank_0_cpu_ms", "other_cpu_ms", "barrier_ms", "step_ms", "window_step_ms")]
+        cells = [f"{row['ranks']}", f"{row['messages']:g}", f"{row['window_messages']:g}"]
+        cells += [*(f"{ms:.2f} ms" for ms in times), f"{row['joining_s']:.2f} s"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
