@@ -35,9 +35,9 @@ def write_stacks_on_end(path: str) -> None:
 
 def write_no_stacks() -> None:
     """Undo :func:`write_stacks_on_end`; the file is closed."""
-    if faulthandler.unregister(signal.SIGTERM):
-        while _files:
-            os.close(_files.pop())
+    faulthandler.unregister(signal.SIGTERM)
+    while _files:
+        os.close(_files.pop())
 
 
 def _leave_alone() -> None:
