@@ -30,8 +30,8 @@ from .shared_store import FollowersStore, LeadersStore, Store
 
 #: Key in the job's own store under which rank 0 publishes the address of our store.
 _KEY = "pipediag/lockstep"
-#: Seconds that a rank waits for rank 0 at its first attempt to join; later attempts do not wait. Rank 0 answers while it
-#: takes its steps, in which it waits for this rank.
+#: Seconds that a rank waits for rank 0 at its first attempt to join; later attempts do not wait. Rank 0 answers
+#: while it takes its steps, in which it waits for this rank.
 _PATIENCE = 0.1
 #: Maximum seconds for connecting to rank 0's store.
 _CONNECTING = 5.0
