@@ -28,6 +28,7 @@ from .analysis.trials.remedy import best, remedy_of, why_none
 from .arguments import positive
 from .errors import AnalysisOver, NothingMeasured, UsageError
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
+from .session.events import unmeasurable
 
 if TYPE_CHECKING:
     import pandas
@@ -217,7 +218,7 @@ def diagnose(
     if measurement.training.device is None:
         session.device.setdefault("type", default_device().type)
     if not session.anything_seen:
-        raise NothingMeasured("no step was seen: the loader is empty")
+        raise NothingMeasured(unmeasurable(session) or "no step was seen: the loader is empty")
     return Diagnosis.of(job_session({0: session, **measurement.ranks}))
 
 

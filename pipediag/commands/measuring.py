@@ -22,7 +22,8 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
     """Measure the script and show the progress, from what will happen to how the script failed if it did.
 
     A sweep announces its runs and reports their failures itself. If a scheduler starts pipediag in every rank of a job,
-    this returns only in the first rank of a host; the others exit with it.
+    this returns only in the first rank of a host; the others exit with it. In a job on several hosts, it returns only
+    on the host of rank 0, which reports the ranks of all.
 
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
@@ -45,6 +46,12 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
         for warning in session.warnings:
             if warning.code == "script-failed":
                 say(f"{warning.message}, before anything could be measured")
+    if session.ranks and session.anything_seen and not of_a_sweep and all(one.rank for one in session.ranks):
+        for warning in session.warnings:
+            if warning.code == "script-failed":
+                say(warning.message)
+        say("the report of this job is that of the host of rank 0")
+        raise SystemExit(exit_code(session))
     return session
 
 

@@ -25,6 +25,7 @@ from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
 from ..measure.clock import stands_still
+from ..measure.machine import descriptors_left
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import UNMEASURABLE, Story
@@ -36,7 +37,7 @@ from .inside.tracebacks import script_hook
 from .own_imports import script_aside
 from .ranks.members import hosting_members
 from .script import NoSuchModule, Target, run
-from .stacks import write_stacks_on_end
+from .stacks import write_no_stacks, write_stacks_on_end
 from .standard_streams import keep_printing
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ _REFUSALS = (FileExistsError, EOFError, BlockingIOError)
 _REFUSING_CODES = (errno.EEXIST, errno.ENOTEMPTY, errno.EADDRINUSE)
 #: A script that has trained for this long without a loader has none: steps, and seconds or the budget if shorter.
 _NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 60.0, 5.0
-#: Depth of calls that measuring needs at least; a script may have set less.
-_FRAMES = 1000
+#: Depth of calls that measuring needs at least; a script may have set less. Descriptors that it needs: caches, queues
+#: and the loader's own.
+_FRAMES, _DESCRIPTORS = 1000, 64
 
 
 def main(arguments: list[str]) -> int:
@@ -179,12 +181,17 @@ class Child:
             raise analysis_over("clock")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
         try:
+            if (left := descriptors_left()) < _DESCRIPTORS:
+                raise OSError(errno.EMFILE, f"{os.strerror(errno.EMFILE)}, {left} more allowed")
             with script_aside(), ExitStack() as stack:
                 self._set_up(stack)
                 self._stack.enter_context(stack.pop_all())
         except Exception as error:
             self._measurement = None
             self._cannot_measure(f"it leaves no room for measuring ({in_one_line(error)}), so your script trained on")
+            if getattr(error, "errno", None) == errno.EMFILE:  # the script may need these two descriptors
+                write_no_stacks()
+                self._sender.close()
 
     def _cannot_measure(self, why: str) -> None:
         help = "let it run without that limit"

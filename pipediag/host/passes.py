@@ -14,7 +14,7 @@ from ..analysis.sentences import counted
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received
-from ..session.events import UNMEASURABLE
+from ..session.events import unmeasurable
 from ..session.private import masked
 from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
@@ -100,8 +100,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     session = job.whole()
     _close(session, history, folders, request)
     if not session.script.exit_code and not outcome.interrupted and not session.anything_seen:
-        why = next((one.message for one in session.warnings if one.code == UNMEASURABLE), "")
-        why = why or nothing_measured(history, request.budget, request.loader)
+        why = unmeasurable(session) or nothing_measured(history, request.budget, request.loader)
         raise NothingMeasured(why + files_written(session.script))
     return session
 
@@ -155,6 +154,8 @@ def _give_up(outcome: Outcome, session: Session) -> None:
 def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
     """Return the plan of the next pass, or None if another pass would add nothing."""
     if outcome.interrupted or outcome.reason in ("settled", "budget"):
+        return None
+    if unmeasurable(session):
         return None
     following = _repeated(plan)
     following.budget -= outcome.seconds

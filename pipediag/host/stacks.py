@@ -15,6 +15,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function
 _CURRENT = "Current thread "
 #: Functions in which torch's loop waits for its workers.
 _WAITING = ("_get_data", "_try_get_data", "_next_data")
+_files: list[int] = []
 
 
 def stacks_of(path: str, pid: int) -> str:
@@ -27,8 +28,16 @@ def write_stacks_on_end(path: str) -> None:
     """Let SIGTERM write this process's stacks to ``path`` before its usual effect."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     faulthandler.register(signal.SIGTERM, file=file, all_threads=True, chain=True)
+    _files.append(file)
     # torch ends workers with SIGTERM too.
     os.register_at_fork(after_in_child=_leave_alone)
+
+
+def write_no_stacks() -> None:
+    """Undo :func:`write_stacks_on_end`; the file is closed."""
+    faulthandler.unregister(signal.SIGTERM)
+    while _files:
+        os.close(_files.pop())
 
 
 def _leave_alone() -> None:

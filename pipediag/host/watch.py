@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..ladder.plan import Plan
-from ..session import Loader, Session, made_under
+from ..session import Loader, Session, Warning_, made_under
 from ..session.events import (
+    UNMEASURABLE,
     Applying,
     Finished,
     FirstBatch,
@@ -100,6 +101,7 @@ class Watch:
         self._trial_begun: float | None = None
         self._remedy_begun: float | None = None
         self._until = self._started + max(patience, plan.budget)
+        self._unmeasured = False
 
     def note(self, event: object) -> None:
         """Note one event; ignore those of unknown kinds."""
@@ -124,6 +126,8 @@ class Watch:
                 self._ladder_over = self._ladder_over or now
                 self._until = now + PROLOGUE
                 outcome.climbed = True
+            case Warning_(code=code) if code == UNMEASURABLE:
+                self._until, self._unmeasured = now + self._plan.budget + OVERDUE, True
             case Looking(seconds=seconds):
                 self._until = max(self._until, now + seconds + OVERDUE)
             case Finished(reason=reason):
@@ -146,6 +150,8 @@ class Watch:
             return False
         if not self.outcome.stopped:
             self.outcome.reason = "budget"
+            if self._unmeasured:  # it may ask for batches, and is not heard
+                return True
             self.outcome.hung = time.monotonic() - self._started
             if self._first_batch is None:
                 self._session.warn("hung", f"the script asked for no batch in {self.outcome.hung:.0f} s")

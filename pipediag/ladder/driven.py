@@ -66,6 +66,11 @@ class Driven(ABC):
         return self._epochs.seen_horizon
 
     @property
+    def progress(self) -> tuple[int, int | None]:
+        """Number of batches that the loop has got in this epoch, and of all batches of an epoch, if that is known."""
+        return self._epochs.handed, self._epochs.length
+
+    @property
     def plain(self) -> Delivery | None:
         """The batch that the loop has just received, if it came as in training."""
         return self._loop_side.plain
@@ -77,6 +82,11 @@ class Driven(ABC):
         if self._deadline.passed:
             return self._driving.throw(OutOfTime())
         return next(self._driving)
+
+    def abandon(self) -> None:
+        """End everything but the loader's feed, after an error."""
+        self.close()
+        self._end_trial()
 
     def close(self) -> None:
         """Undo what an open window has started."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import traceback
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..errors import AnalysisOver
 from ..frames import users_text
 from ..loop.identity import Place
 from ..loop.iterators import NativeIterator
@@ -20,6 +23,7 @@ from .findings import Findings
 from .loader_facts import describe
 from .loop_side import END, Failure
 from .observing import Observer
+from .workers.delivery import Delivery
 
 if TYPE_CHECKING:
     from .measurement import Measurement
@@ -59,7 +63,8 @@ class Track:
 class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     """The iterator that ``iter(loader)`` returns under an analysis.
 
-    It is plain until its loader proves to be the training loader; from then on its batches come from the climb.
+    It is plain until its loader proves to be the training loader; from then on its batches come from the climb. If
+    pipediag itself fails, they are plain again.
 
     Attributes:
         track: its loader's.
@@ -74,6 +79,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside, track.findings)
         self._handed = 0
         self._watched: tuple[Any, tuple[int, ...]] | None = None
+        self._length: int | None = None  # of an epoch in which pipediag has failed, in batches, if it is known
+        self._taken: Delivery | None = None  # not handed to the loop yet
         self.ended = False
         if track.climb is None:
             with measurement.beside(track, starts=True):
@@ -86,19 +93,16 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         return len(self._loader)
 
     def __next__(self) -> Any:
-        self._measurement.check()
-        climb = self.track.climb
-        self.track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
-        if climb is None:
-            self._look_back()
-            climb = self._measurement.promote(self.track, self._feed, self._handed)
-        if climb is None:
-            return self._plain_next()
-        turn = climb.next()
-        if climb.plain is not None:
-            self.track.observer.gets(climb.plain)
-        else:
-            self.track.observer.breaks()
+        try:
+            turn = self._turn()
+        except AnalysisOver:
+            raise
+        except Exception as error:
+            if raised_by_signal(error):
+                raise
+            self._go_on_plainly()
+            self._measurement.give_up(error)
+            turn = self._plain_turn()
         self.ended = turn is END
         if self.ended:
             raise StopIteration
@@ -106,30 +110,73 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
             raise users_text(turn.error)
         return turn
 
-    def _plain_next(self) -> Any:
+    def _turn(self) -> Any:
+        """Return a batch, :data:`END`, or a :class:`Failure` of the script's own code; other errors are pipediag's."""
+        self._measurement.check()
+        if self._measurement.gave_up:
+            return self._plain_turn()
+        climb = self.track.climb
+        self.track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
+        if climb is None:
+            self._look_back()
+            climb = self._measurement.promote(self.track, self._feed, self._handed)
+        if climb is None:
+            return self._observed_turn()
+        turn = climb.next()
+        if climb.plain is not None:
+            self.track.observer.gets(climb.plain)
+        else:
+            self.track.observer.breaks()
+        return turn
+
+    def _observed_turn(self) -> Any:
         if self.ended:
-            raise StopIteration
+            return END
         try:
             with self._measurement.beside(self.track):
                 delivery = self._feed.take()
         except Exception as error:
-            raise users_text(error)  # noqa: B904 - the same error, with a cleaner message
+            return Failure(error)
         if delivery is None:
-            self.ended = True
             self.track.observer.breaks()
             self._measurement.training.ended(self.track.ordinal)
-            raise StopIteration
+            return END
+        self._taken = delivery
         if self._handed:
             self.track.observer.gets(delivery)
         else:
             self.track.observer.breaks()
-        self._handed += 1
         self._measurement.drew(self.track)
         if not self.track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
         if self.track.facts is None:
             self.track.facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch))
+        self._handed += 1
+        self._taken = None
         return delivery.batch
+
+    def _plain_turn(self) -> Any:
+        delivery, self._taken = self._taken, None
+        if self.ended or self._handed == self._length:
+            return END
+        try:
+            while delivery is None or delivery.rung != "baseline":  # others were made before pipediag failed
+                delivery = self._feed.take()
+                if delivery is None:
+                    return END
+        except Exception as error:
+            return Failure(error)
+        self._handed += 1
+        return delivery.batch
+
+    def _go_on_plainly(self) -> None:
+        """Take the rest of the epoch as it comes, from whichever feed the loop has now."""
+        climb = self.track.climb
+        if climb is not None:
+            self._feed = climb.feed
+            self._handed, self._length = climb.progress
+        self._feed.rung_switch.set("baseline")
+        self._feed.endless = self._length is not None  # its data may begin again before the epoch ends
 
     def _look_back(self) -> None:
         """Find out whether the loop has written into its last batch; called before the next one is fetched."""
@@ -167,3 +214,11 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     def _finished(self) -> bool:
         """Whether the batches are used up, which torchdata's StatefulDataLoader asks in ``iter()``."""
         return bool(getattr(self._feed.native_iterator, "_finished", False))
+
+
+def raised_by_signal(error: BaseException) -> bool:
+    """Return whether the handler of a signal raised the error, wherever the signal came: it is the script's, or torch's
+    of a dead worker."""
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -15,7 +15,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..errors import SessionFileError, analysis_over
+from ..errors import AnalysisOver, SessionFileError, analysis_over
+from ..frames import in_one_line
 from ..loop.identity import Places
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Training
@@ -23,14 +24,15 @@ from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..session import NOT_YET, Session
-from ..session.events import LoaderUse, Story
+from ..session.events import UNMEASURABLE, LoaderUse, Story
+from ..usercode import randomness
 from ..usercode.places import caller
 from .caches import WRITES_IN_PLACE
 from .climb import Climb
 from .driven import Driven
 from .feed import Feed
 from .findings import FindingsSender
-from .loader_iterator import LoaderIterator, Track
+from .loader_iterator import LoaderIterator, Track, raised_by_signal
 from .loop_side import Loop
 from .observing import Observer
 from .other_loaders import OtherLoaders
@@ -38,7 +40,7 @@ from .plan import Plan
 from .probes.sample_inspection import threads
 from .ranks.follow import Following
 from .ranks.joining import Joining, rank_facts
-from .ranks.lockstep import STRANGE_MESSAGE, Follower
+from .ranks.lockstep import STRANGE_MESSAGE, Follower, Leader
 from .step_recorder import StepRecorder
 
 Send = Callable[[str, dict[str, Any]], None]
@@ -57,6 +59,10 @@ class Measurement:
     ``session`` first, so that a schedule begun in an earlier pass continues.
 
     With ``gathers``, rank 0 of a distributed job gets the sessions of the other ranks at the end, in ``ranks``.
+
+    Attributes:
+        over: why the script is to end; empty if it goes on.
+        gave_up: True if it goes on unmeasured, because measuring failed.
     """
 
     def __init__(
@@ -80,8 +86,9 @@ class Measurement:
         self._hook = IteratorHook(self.iterator_for)
         self.aside = self._hook.aside
         self.over = ""
+        self.gave_up = False
         self._send = send
-        self._joining = Joining(self.clock)
+        self._joining = Joining(self.clock, lambda: send("cut", {}))
         self._tracks: list[Track] = []
         self._places = Places()
         self._target: Track | None = None
@@ -111,20 +118,58 @@ class Measurement:
         if self._target is not None and self._target.climb is not None:
             self._target.climb.close()
             self._target.climb.feed.close()
+        self._joining.close()
 
     # Called by the hook
 
     def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
         self.check()
-        track = self._track(loader)
-        if track.climb is not None:
-            track.climb.begin_epoch(loader)
-        iterator = LoaderIterator(loader, track, self, native)
+        if self.gave_up:
+            return native(loader)
+        own, kept = loader.generator, randomness.state()
+        drawn = None if own is None else own.get_state()
+        try:
+            track = self._track(loader)
+            if track.climb is not None:
+                track.climb.begin_epoch(loader)
+            iterator = LoaderIterator(loader, track, self, native)
+        except AnalysisOver:
+            raise
+        except Exception as error:
+            if raised_by_signal(error):
+                raise
+            randomness.restore(kept)
+            if own is not None:
+                own.set_state(drawn)
+            plain = native(loader)  # fails in the same way if the script is to blame
+            self.give_up(error)
+            return plain
         self._iterators.add(iterator)
         return iterator
 
+    def give_up(self, error: Exception) -> None:
+        """Let the script train on unmeasured, because of an error that is not its own; it ends with the budget."""
+        self.gave_up = True
+        self._first_draw = self.clock.now() if self._first_draw is None else self._first_draw
+        scarce = isinstance(error, (OSError, MemoryError))
+        help = "let it run without that limit" if scarce else "report this: it is a fault of pipediag's"
+        what = "nothing more" if self.session.windows else "nothing"
+        why = f"{what} was measured: measuring failed ({in_one_line(error)}), so your script trained on"
+        self.send("warning", {"code": UNMEASURABLE, "message": why, "help": help})
+        for climb in {track.climb for track in self._tracks if track.climb is not None}:
+            with suppress(Exception):  # it has failed already
+                climb.abandon()
+        for track in self._tracks:
+            track.climb = None
+        lockstep = self._joining.found
+        if isinstance(lockstep, Leader):  # nobody leads the other ranks any more
+            self.take_reports(lockstep.stop())
+            self.finish("budget")
+
     def check(self) -> None:
         """Raise the stop again if the analysis is over; exit a script that keeps asking for data."""
+        if self.gave_up and not self.over and (self._is_late or self._joining.is_stopped):
+            self.finish("budget")
         if not self.over:
             return
         self._ignored += 1
@@ -133,6 +178,10 @@ class Measurement:
             sys.stderr.flush()
             os._exit(0)
         raise analysis_over(self.over)
+
+    @property
+    def _is_late(self) -> bool:
+        return self._first_draw is not None and self.clock.now() - self._first_draw > self.plan.budget
 
     def beside(self, track: Track, starts: bool = False) -> AbstractContextManager[None]:
         """Return a context in which a loader is used: the time counts if the loop uses it between its training steps.
@@ -164,7 +213,7 @@ class Measurement:
 
     def promote(self, track: Track, feed: Feed, handed: int) -> Driven | None:
         """Begin the climb if this loader proves to be the training loader, and rank 0 of its job has begun too."""
-        if not self._is_target(track):
+        if self.gave_up or not self._is_target(track):
             return None
         if self._target is not None and self._target.climb is not None:  # its successor in a rebuilt epoch
             track.climb = self._target.climb
@@ -281,7 +330,8 @@ class Measurement:
         return sum(t.draws for t in self._tracks if t.ordinal != ordinal and not t.is_like(own))
 
     def report(self) -> str:
-        return json.dumps(self.session.to_dict(), default=str) if self._gathers else ""
+        gathers = self._gathers or self._joining.several_hosts
+        return json.dumps(self.session.to_dict(), default=str) if gathers else ""
 
     def take_reports(self, reports: dict[int, str]) -> None:
         for rank, text in reports.items():
@@ -289,6 +339,8 @@ class Measurement:
                 self.ranks.update({rank: Session.from_dict(json.loads(text))} if text else {})
             except (SessionFileError, TypeError, ValueError, RecursionError):
                 self.send("warning", STRANGE_MESSAGE)
+        for rank, session in self.ranks.items():
+            self._send("elsewhere", {"rank": rank, "session": session.to_dict()})
 
     def finish(self, reason: str) -> None:
         """Stop the script for good: every later ``iter()`` and ``next()`` raises again."""

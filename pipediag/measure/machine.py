@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,15 @@ def allowed_cpus() -> set[int]:
         return os.sched_getaffinity(0)
     except AttributeError:
         return set()
+
+
+def descriptors_left() -> int:
+    """Return how many files this process may still open, or a large number if the system does not say."""
+    most, unknown = resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 20
+    try:
+        return unknown if most == resource.RLIM_INFINITY else most - len(os.listdir("/proc/self/fd"))
+    except OSError as error:
+        return 0 if error.errno == errno.EMFILE else unknown
 
 
 def _listed(file: Path) -> set[int]:

@@ -65,6 +65,19 @@ class Member:
 
 
 @dataclass
+class Cut:
+    """A rank's connection to another host of its job is cut: it may wait for that host for ever."""
+
+
+@dataclass
+class Elsewhere:
+    """The session of a rank that may run on another host, which rank 0 has received."""
+
+    rank: int
+    session: dict[str, Any]
+
+
+@dataclass
 class Progress:
     """A window of ``rung`` begins; round 0 observes the loop as it is."""
 
@@ -140,6 +153,11 @@ class Finished(Story):
 UNMEASURABLE = "unmeasurable"
 
 
+def unmeasurable(session: Session) -> str:
+    """Return why a script trained on unmeasured, or ""."""
+    return next((one.message for one in session.warnings if one.code == UNMEASURABLE), "")
+
+
 def _append(name: str) -> Callable[[Session, Any], None]:
     return lambda session, data: getattr(session, name).append(data)
 
@@ -194,6 +212,8 @@ KINDS = {
     "first-batch": Kind(FirstBatch),
     "trainer": Kind(Trainer),
     "member": Kind(Member),
+    "cut": Kind(Cut),
+    "elsewhere": Kind(Elsewhere),
     "progress": Kind(Progress),
     "trying": Kind(Trying),
     "applying": Kind(Applying),

@@ -81,6 +81,8 @@ CHILDREN_IGNORED = (
     *(sys.executable, "-c"),
     "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])",
 )
+#: As many open files as the plain script needs.
+FEW_DESCRIPTORS = shell('ulimit -n 24; "$@"')
 #: Files of 4 kB at most.
 SHORT_FILES = shell('ulimit -f 4; "$@"')
 #: A disk of 16 kB where the results are written. What is on it afterwards is listed.

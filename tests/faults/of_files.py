@@ -10,7 +10,9 @@ from .fault import (
     AS_ANYBODY,
     BROKEN_PIPE,
     CHILDREN_IGNORED,
+    COMPLETE,
     EARLIER,
+    FEW_DESCRIPTORS,
     FULL_DISK,
     FULL_ERRORS,
     FULL_OUTPUT,
@@ -40,7 +42,7 @@ from .files import BAD_PLANS, BAD_SESSIONS, Lay, denied, denied_folder, session,
 
 def rows() -> Iterator[Fault]:
     """Every fault of this kind."""
-    for part in (_options, _files, _written, _of_others):
+    for part in (_options, _files, _written, _of_others, _limits):
         yield from part()
 
 
@@ -148,6 +150,14 @@ def _of_others() -> Iterator[Fault]:
         "children ignored", "analyze", "start", pipediag("analyze", "--budget", "2", GIVEN), 3, "exit code 3",
         lays=_exits, within=CHILDREN_IGNORED, quick=True,
     )  # fmt: skip
+
+
+def _limits() -> Iterator[Fault]:
+    """What a parent, or the script itself, limits or chooses for the whole process."""
+    few = pipediag("analyze", "--budget", "6", TRAINS, "--steps=300")
+    says = "nothing was measured: it leaves no room"
+    yield Fault("few descriptors", "analyze", "start", few, 1, says, within=FEW_DESCRIPTORS)
+    yield Fault("shared by files", "analyze", "training", trained("analyze", "--files"), 0, "", COMPLETE)
 
 
 def _exits(folder: Path) -> str:

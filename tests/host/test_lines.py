@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -97,6 +98,30 @@ def test_the_first_rank_of_this_machine_leads(played: Pass) -> None:
         trains(played.member(rank), rank, local)
     played.take()
     assert played.job.sessions[2] is played.job.session and played.lines.leader.rank == 2
+
+
+def test_ranks_of_another_host_have_the_sessions_that_rank_0_has_received(played: Pass) -> None:
+    for rank in (0, 1):
+        trains(played.member(rank), rank)
+    leading = played.member(0)
+    for size in (1, 2):  # a later pass has seen more
+        for rank in (1, 2):
+            session = Session(windows=[Window(**WINDOW)] * size).to_dict()
+            leading.send("elsewhere", {"rank": rank, "session": session})
+        played.take()
+        assert [len(played.job.sessions[rank].windows) for rank in range(3)] == [1, 1, size]
+
+
+def test_a_host_that_does_not_answer_is_not_waited_for(played: Pass) -> None:
+    trains(member := played.member(2), 2)
+    played.take()
+    assert played.lines.without_a_rank() == 0.0
+    member.send("cut", {})
+    played.take()
+    assert played.lines.without_a_rank() == math.inf
+    member.close()  # it is ended
+    played.take()
+    assert played.lines.cause(Story()).error == "rank 2: another host of the job does not answer"
 
 
 def test_the_child_itself_is_a_rank(played: Pass) -> None:

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 
 class Store:
-    """A key-value store in this process; once ``gone``, it fails as torch's does when its process has ended."""
+    """A store that all ranks of this process share; once ``gone``, it fails as if rank 0's process had ended."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, bytes] = {}
+        self.entries: dict[str, str] = {}
         self.gone = False
 
     def set(self, key: str, value: str) -> None:
         self._reach()
-        self.entries[key] = value.encode()
+        self.entries[key] = value
 
-    def get(self, key: str) -> bytes:
-        self._reach()
+    def get(self, key: str) -> str:
         return self.entries[key]
 
-    def check(self, keys: list[str]) -> bool:
+    def has(self, key: str) -> bool:
         self._reach()
-        return all(key in self.entries for key in keys)
+        return key in self.entries
 
-    def add(self, key: str, amount: int) -> int:
-        count = int(self.entries.get(key, b"0")) + amount
-        self.set(key, str(count))
-        return count
+    def wait(self, seconds: float, clock: Any) -> None:
+        clock.sleep(seconds)
+
+    def close(self) -> None:
+        self.gone = True
 
     def _reach(self) -> None:
         if self.gone:
-            raise RuntimeError("Broken pipe")
+            raise ConnectionError("rank 0 is gone")
 
 
 class Hung(Exception):

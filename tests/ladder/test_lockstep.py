@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pytest
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,13 +30,12 @@ PATIENCE, LATER = module._PATIENCE, module._LATER
 STEP = 0.01
 
 
-@pytest.fixture(params=[Store, dist.HashStore], ids=["simulated", "torch"])
-def store(request: pytest.FixtureRequest) -> Any:
-    """The simulated store must behave like torch's."""
-    return request.param()
+@pytest.fixture
+def store() -> Store:
+    return Store()
 
 
-def pair(store: Any) -> tuple[Leader, Follower, Clock]:
+def pair(store: Store) -> tuple[Leader, Follower, Clock]:
     """Rank 0, which has come to step 0, and rank 1, which has joined."""
     clock = Clock()
     leader = Leader(store, 2, clock)
@@ -80,7 +77,7 @@ class TestActivity:
 
 
 class TestGrants:
-    def test_one_step_at_a_time(self, store: Any) -> None:
+    def test_one_step_at_a_time(self, store: Store) -> None:
         leader, follower, clock = pair(store)
         assert leader.left(0, 0) == 1
         assert follow(follower, 0, 0).rung == "baseline"
@@ -90,14 +87,14 @@ class TestGrants:
         assert follow(follower, 0, 1).rung == "device"
         assert clock.seconds == 0.0, "granted steps need no wait"
 
-    def test_all_facts_arrive(self, store: Any) -> None:
+    def test_all_facts_arrive(self, store: Store) -> None:
         leader, follower, _ = pair(store)
         facts = {"fed": [0], "window": 7, "round": 3, "delayed": [1], "delay": 0.5, "prepares": CACHES}
         leader.do("device", **facts)
         leader.comes_to(0, 1)
         assert follow(follower, 0, 1) == leader.activity == Activity(1, "device", **facts)
 
-    def test_ahead(self, store: Any) -> None:
+    def test_ahead(self, store: Store) -> None:
         """Four at a time, the next four when the last one begins, and no more than were reserved."""
         leader, follower, _ = pair(store)
         leader.do("worker", window=10)
@@ -111,7 +108,7 @@ class TestGrants:
         leader.comes_to(0, 11)
         assert leader.left(0, 11) == 1, "after them one at a time"
 
-    def test_grants_end_with_the_epoch(self, store: Any) -> None:
+    def test_grants_end_with_the_epoch(self, store: Store) -> None:
         leader, follower, _ = pair(store)
         leader.do("worker", window=9)
         leader.reserve(9, 6)
@@ -121,7 +118,7 @@ class TestGrants:
         assert leader.left(1, 0) == 3, "the steps of the window that were not granted before"
         assert follow(follower, 0, 1).number == follow(follower, 1, 0).number == 1
 
-    def test_a_new_activity_forgets_what_was_reserved(self, store: Any) -> None:
+    def test_a_new_activity_forgets_what_was_reserved(self, store: Store) -> None:
         leader, _, _ = pair(store)
         leader.do("worker")
         leader.reserve(9, 4)
@@ -129,7 +126,7 @@ class TestGrants:
         leader.comes_to(0, 1)
         assert leader.left(0, 1) == 1
 
-    def test_the_end_of_an_epoch_of_unknown_length(self, store: Any) -> None:
+    def test_the_end_of_an_epoch_of_unknown_length(self, store: Store) -> None:
         """All ranks end the epoch instead of taking the step, then continue their activity."""
         leader, follower, _ = pair(store)
         leader.do("worker", window=5)
@@ -148,7 +145,7 @@ class TestGrants:
 
 
 class TestWaiting:
-    def test_no_grant_in_time(self, store: Any) -> None:
+    def test_no_grant_in_time(self, store: Store) -> None:
         """Rank 0 may be waiting for this rank: it trains unchanged, and does not wait again before the next grant."""
         leader, follower, clock = pair(store)
         leader.do("device")
@@ -171,7 +168,7 @@ class TestWaiting:
         again = clock.seconds - waited
         assert PATIENCE / 2 <= again <= PATIENCE / 2 + LATER, "it follows again, so it waits again, half as long"
 
-    def test_patience_has_an_end(self, store: Any) -> None:
+    def test_patience_has_an_end(self, store: Store) -> None:
         leader, follower, clock = pair(store)
         waits = []
         for epoch in range(9):
@@ -183,7 +180,7 @@ class TestWaiting:
             waits.append(round(clock.seconds - before, 1))
         assert waits == [2.0, 1.0, 0.5, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1]
 
-    def test_a_rank_that_joins_late_in_the_epoch(self, store: Any) -> None:
+    def test_a_rank_that_joins_late_in_the_epoch(self, store: Store) -> None:
         """Grants of earlier steps are skipped."""
         leader, _, clock = pair(store)
         leader.do("device")
@@ -193,7 +190,7 @@ class TestWaiting:
         assert follow(follower, 0, 5).rung == "device"
         assert clock.seconds == 0.0
 
-    def test_a_rank_before_the_first_grant(self, store: Any) -> None:
+    def test_a_rank_before_the_first_grant(self, store: Store) -> None:
         """Rank 0 began at step 3: this rank trains unchanged until then, and does not wait."""
         clock = Clock()
         leader = Leader(store, 2, clock)
@@ -203,7 +200,7 @@ class TestWaiting:
         assert [follow(follower, 0, position).rung for position in range(5)[1:4]] == ["baseline", "baseline", "device"]
         assert clock.seconds == 0.0
 
-    def test_each_rank_counts_its_own_epochs(self, store: Any) -> None:
+    def test_each_rank_counts_its_own_epochs(self, store: Store) -> None:
         clock = Clock()
         leader = Leader(store, 2, clock)
         leader.do("device")
@@ -216,7 +213,7 @@ class TestWaiting:
 
 
 class TestTheEnd:
-    def test_at_the_next_step(self, store: Any) -> None:
+    def test_at_the_next_step(self, store: Store) -> None:
         leader, follower, clock = pair(store)
         leader.reserve(3, 3)
         leader.comes_to(0, 1)
@@ -231,7 +228,7 @@ class TestTheEnd:
         assert leader.stop() == {1: "a report"}
         assert clock.seconds == before, "rank 0 does not wait for ranks that have left"
 
-    def test_rank_0_waits_until_the_others_know(self, store: Any) -> None:
+    def test_rank_0_waits_until_the_others_know(self, store: Store) -> None:
         leader, _, clock = pair(store)
         leader.stop()
         assert module._LEAVING <= clock.seconds <= module._LEAVING + LATER, "but not forever"
@@ -260,14 +257,14 @@ class TestTheEnd:
 
 
 class TestReports:
-    def test_what_a_rank_cannot_serve(self, store: Any) -> None:
+    def test_what_a_rank_cannot_serve(self, store: Store) -> None:
         leader, follower, _ = pair(store)
         assert leader.unserved("device") == ""
         follower.cannot_serve("device", "too large")
         assert leader.unserved("device") == "rank 1: too large"
         assert leader.unserved("host") == ""
 
-    def test_the_latest_note_of_each_rank(self, store: Any) -> None:
+    def test_the_latest_note_of_each_rank(self, store: Store) -> None:
         clock = Clock()
         leader = Leader(store, 4, clock)
         leader.comes_to(0, 0)
@@ -299,7 +296,7 @@ class TestReports:
         leader.stop()
         assert {warning["code"] for warning in warnings} <= {"strange-message"}
 
-    def test_a_delay_beyond_reason_is_said_and_ignored(self, store: Any) -> None:
+    def test_a_delay_beyond_reason_is_said_and_ignored(self, store: Store) -> None:
         _, follower, _ = pair(store)
         warnings: list[dict[str, str]] = []
         follower.warn = warnings.append
@@ -308,7 +305,7 @@ class TestReports:
         assert follow(follower, 0, 1).delay_of(1) == 0.0
         assert [warning["code"] for warning in warnings] == ["strange-message"]
 
-    def test_who_has_joined(self, store: Any) -> None:
+    def test_who_has_joined(self, store: Store) -> None:
         clock = Clock()
         leader = Leader(store, 3, clock)
         leader.comes_to(0, 0)
@@ -414,7 +411,7 @@ class Simulated:
         self._reduce(job, len(self.took[0]))
 
     def _follow(self, rank: int, job: Job, store: Store) -> None:
-        while not store.check([module.EPOCH]):
+        while not store.has(module.EPOCH):
             job.sleep(0.001)
         follower = Follower(store, rank, len(self.order), job)
         epoch = position = count = 0

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 
 from pipediag.errors import AnalysisOver
+from pipediag.ladder import caches, loader_iterator, settling, switching, windows
+from pipediag.ladder import measurement as module
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
 from pipediag.session import Session
@@ -64,20 +75,22 @@ class Script:
         self.model = nn.Linear(3, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-9)
         self.validated: list[float] = []
+        self.steps = 0
 
     def train(self, loader: DataLoader[Any]) -> None:
         for batch in loader:
             self.model(batch).sum().backward()
             self.optimizer.step()
+            self.steps += 1
             self.clock.seconds += 0.02
 
     def validate(self, loader: DataLoader[Any]) -> None:
         for batch in loader:
             self.validated += batch[:, 0].tolist()
 
-    def measured(self, epoch: Callable[[], None]) -> Measurement:
+    def measured(self, epoch: Callable[[], None], budget: float = 60.0) -> Measurement:
         measurement = Measurement(
-            Plan(budget=60.0, rungs=RUNGS), self.session, lambda kind, data: None, lambda session: RUNGS, self.clock
+            Plan(budget=budget, rungs=RUNGS), self.session, lambda kind, data: None, lambda session: RUNGS, self.clock
         )
         with measurement.installed(), pytest.raises(AnalysisOver):
             while True:
@@ -190,3 +203,87 @@ def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int, rebuilt:
     script.measured(epoch)
     assert max(low) < 100 <= min(high)
     assert set(RUNGS) <= {*script.session.measured()}
+
+
+class Failing:
+    """Fails from its n-th call on, as a program whose descriptors or memory are used up."""
+
+    def __init__(self, native: Callable[..., Any], fails_from: int) -> None:
+        self._native, self.left = native, fails_from
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(24, "Too many open files")
+        return self._native(*args, **kwargs)
+
+    def __get__(self, owner: Any, cls: type) -> Callable[..., Any]:
+        return partial(self, owner)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fails_from"),
+    [
+        (loader_iterator.Track, "__init__", 0),
+        (loader_iterator, "describe", 0),
+        (module.Measurement, "promote", 1),
+        (switching.Switcher, "to", 0),
+        (caches.BatchCache, "next", 3),
+        (windows.Windows, "close", 1),
+    ],
+    ids=lambda part: getattr(part, "__name__", str(part)),
+)
+def test_the_script_trains_on_if_measuring_fails(
+    owner: Any, name: str, fails_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its epochs have all their batches, and it ends with the budget."""
+    script, lengths = Script(), []
+    monkeypatch.setattr(owner, name, Failing(getattr(owner, name), fails_from))
+    loader = DataLoader(Numbers(script.clock), 4)
+
+    def epoch() -> None:
+        before = script.steps
+        script.train(loader)
+        lengths.append(script.steps - before)
+
+    measurement = script.measured(epoch, budget=20.0)
+    assert measurement.gave_up and measurement.over == "budget"
+    assert set(lengths) == {50}
+    assert 20.0 <= script.clock.seconds - 100.0 < 25.0
+    (warning,) = [one for one in script.session.warnings if one.code == "unmeasurable"]
+    assert "Too many open files" in warning.message and "trained on" in warning.message
+
+
+def test_an_error_of_the_script_is_its_own() -> None:
+    """Raised by its dataset, by an iterator that cannot be made, or by a handler of its signals at any moment."""
+
+    class Broken(Numbers):
+        def __getitem__(self, index: int) -> Tensor:
+            raise LookupError("the script's")
+
+    class Unmade(IterableDataset[Tensor]):
+        def __iter__(self) -> Iterator[Tensor]:
+            raise LookupError("the script's")
+
+    for data in (Broken(Clock()), Unmade()):
+        script = Script()
+        with pytest.raises(LookupError, match="the script's"):
+            script.measured(partial(script.train, DataLoader(data, 4)))
+        assert script.session.warnings == []
+
+
+def test_a_signal_that_comes_while_measuring_is_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alarmed(signum: int, frame: object) -> None:
+        raise TimeoutError("the script's")
+
+    def rings(*args: Any) -> None:
+        signal.raise_signal(signal.SIGALRM)
+
+    script, before = Script(), signal.signal(signal.SIGALRM, alarmed)
+    monkeypatch.setattr(settling.Settler, "settle", rings)
+    try:
+        with pytest.raises(TimeoutError, match="the script's"):
+            script.measured(partial(script.train, DataLoader(Numbers(script.clock), 4)))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert script.session.warnings == []

@@ -6,6 +6,7 @@ In a distributed job that is rank 0, in any other script the one process that is
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass, field, replace
@@ -14,24 +15,30 @@ from typing import Any
 from ...analysis.ranks.merging import job_session
 from ...ladder.plan import Plan
 from ...session import Loader, Rank, Session
-from ...session.events import FirstBatch, Member, Story, Wrote, read
+from ...session.events import Cut, Elsewhere, FirstBatch, Member, Story, Wrote, read
 from ..inside.channel import Listener, Receiver, wait_for_any
 from ..watch import Outcome, Progress, Watch
 
 #: Seconds that the child has to end once every process that was measured has.
 _AFTERMATH = 2.0
+_CUT_OFF = "another host of the job does not answer"
 _ABRUPTLY = "it ended without a word, as a killed process does"
 
 
 @dataclass
 class Job:
-    """What the passes measure: ``session`` of the leading process, and one for every rank of a distributed job."""
+    """What the passes measure: ``session`` of the leading process, and one for every rank of a distributed job.
+
+    ``local`` are the ranks of this host.
+    """
 
     session: Session
     sessions: dict[int, Session] = field(default_factory=dict)
+    local: set[int] = field(default_factory=set)
 
     def of_rank(self, rank: Rank, is_child: bool) -> Session:
         """Return the session of a rank; that of the first rank on this machine is the leading one."""
+        self.local.add(rank.rank)
         if rank.rank not in self.sessions:
             leads = is_child or rank.rank == 0 or rank.local_rank == 0
             self.sessions[rank.rank] = self.session if leads else self.fresh()
@@ -68,6 +75,7 @@ class Line:
         failed: when it ended with an error or abruptly; None if it did not.
         error: how it failed, in words.
         ended: True if it has reported its end.
+        cut: True if another host of its job does not answer any more.
     """
 
     def __init__(self, receiver: Receiver, watch: Watch, job: Job, is_child: bool) -> None:
@@ -79,7 +87,7 @@ class Line:
         self.rank: int | None = None
         self.failed: float | None = None
         self.error = ""
-        self.ended = False
+        self.ended = self.cut = False
         self.measured: Rank | None = None
         self.trains = False  # by itself
         self._job = job
@@ -115,6 +123,11 @@ class Line:
             case Loader() if self._waiting is not None and not claimed:
                 self.trains = True
                 self.settle()
+            case Cut():
+                self.failed, self.error, self.cut = now, _CUT_OFF, True
+            case Elsewhere(number, session):
+                if number not in self._job.local:
+                    self._job.sessions[number] = Session.from_dict(session)
             case Wrote():
                 self._job.session.enter(kind, event)  # all processes share the facts of the script
             case Story():
@@ -132,7 +145,7 @@ class Line:
 
     def close(self, now: float) -> None:
         """Note that the process has ended."""
-        if not self.ended and not self.is_child:
+        if not self.ended and not self.cut and not self.is_child:
             self.failed, self.error = now, _ABRUPTLY
         self.receiver.close()
 
@@ -212,7 +225,12 @@ class Lines:
         return bool(pids)
 
     def without_a_rank(self) -> float:
-        """Return the seconds since a rank failed that was not restarted; 0 if there is none."""
+        """Return the seconds since a rank failed that was not restarted; 0 if there is none.
+
+        They are infinite if another host of the job does not answer: its ranks are not restarted.
+        """
+        if any(line.cut for line in self._all):
+            return math.inf
         failed = [at for line in self._all if (at := line.failed) is not None and not self._restarted(line, at)]
         return time.monotonic() - min(failed) if failed else 0.0
 

@@ -66,6 +66,7 @@ class Following(Driven):
             yield from self._settler.fill_caches()
             return
         self._end_trial()
+        self._setting.send("applying", {"ended": "settled", "rung": what})  # this host's deadline is later then
         if not self._prepare_trial(what, self._plan.apply):
             self._follower.cannot_serve(what, "the remedy cannot be tried")
 

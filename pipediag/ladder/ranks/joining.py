@@ -1,7 +1,7 @@
 """Join the lockstep of a distributed job: rank 0 opens a store, and the other ranks connect to it.
 
-torch would let the store listen on every network interface. Here it listens on loopback if the job runs on one host,
-and otherwise on this host's address in the job; and what it holds is sealed (:mod:`.sealed_store`).
+The store listens on loopback if the job runs on one host, and otherwise on this host's address in the job. Who connects
+must know the job's secret (:mod:`.connection`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import ipaddress
 import json
 import os
 import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -22,16 +25,17 @@ from ...measure.own_rank import local_rank
 from ...session import Rank
 from ...session.codec import build
 from .lockstep import EPOCH, Follower, Leader, Lockstep, comes_true
-from .sealed_store import SealedStore, Store, new_secret, read_secret
+from .secret import new_secret, read_secret
+from .shared_store import FollowersStore, LeadersStore, Store
 
 #: Key in the job's own store under which rank 0 publishes the address of our store.
 _KEY = "pipediag/lockstep"
-#: Maximum duration of one request to the store.
-_TIMEOUT = timedelta(seconds=30)
-#: Seconds that a rank waits for rank 0 at its first attempt to join; later attempts do not wait.
-_PATIENCE = 2.0
+#: Seconds that a rank waits for rank 0 at its first attempt to join; later attempts do not wait. Rank 0 answers
+#: while it takes its steps, in which it waits for this rank.
+_PATIENCE = 0.1
 #: Maximum seconds for connecting to rank 0's store.
 _CONNECTING = 5.0
+_S = TypeVar("_S", LeadersStore, FollowersStore)
 #: Number of jobs that this process has joined: a program may be measured several times.
 _joined = 0
 
@@ -60,45 +64,76 @@ def rank_facts(device: str) -> Rank:
 
 
 class Joining:
-    """Lets this process join the lockstep of its job."""
+    """Lets this process join the lockstep of its job.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    Args:
+        cut: called, perhaps in another thread, when the connection to another host of the job is cut.
+
+    Attributes:
+        found: this process's part in the lockstep, once it has joined.
+        several_hosts: True if the job is known to run on several hosts.
+    """
+
+    def __init__(self, clock: Clock, cut: Callable[[], None] = lambda: None) -> None:
+        self._clock, self._cut = clock, cut
         self._patience = _PATIENCE
         self._is_unreachable = False
-        self._found: Lockstep | None = None
+        self._store: Store | None = None
+        self.found: Lockstep | None = None
+        self.several_hosts = False
 
     def lockstep(self) -> Lockstep | None:
         """Return this process's part in the lockstep, or None while rank 0 has not joined."""
-        if self._found is None:
+        if self.found is None:
             rank, world_size = place_in_job()
             if world_size == 1:
-                self._found = Lockstep()
+                self.found = Lockstep()
             elif self._is_unreachable:
                 return None
             elif rank == 0:
-                self._found = self._leading(world_size)
+                self.found = self._leading(world_size)
             else:
-                self._found = self._following(rank, world_size)
-        return self._found
+                self.found = self._following(rank, world_size)
+        return self.found
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if rank 0 has ended the analysis."""
+        return isinstance(self.found, Follower) and self.found.is_stopped
+
+    def close(self) -> None:
+        """Leave the lockstep."""
+        if self._store is not None:
+            self._store.close()
 
     def _leading(self, world_size: int) -> Leader | None:
         """Return this rank's part, or None if this host lets it listen nowhere."""
         try:
-            return Leader(_opened(world_size), world_size, self._clock)
+            listener = _listening(world_size)
+            host, port = listener.getsockname()[:2]
+            secret, told = new_secret(_is_loopback(host))
+            self._store = self._watched(LeadersStore(listener, secret, self._cut), host)
+            _jobs_store().set(_key(), json.dumps(asdict(Address(host, port, told))))
         except (OSError, RuntimeError):
             self._is_unreachable = True
             return None
+        _count()
+        return Leader(self._store, world_size, self._clock)
 
     def _following(self, rank: int, world_size: int) -> Follower | None:
         """Return this rank's part, or None if rank 0's store is not there in time."""
         until, self._patience = self._clock.now() + self._patience, 0.0
         try:
-            theirs = _jobs_store()
-            if not self._has(theirs, _key(), until):
-                return None
-            store = _connected(build(Address, json.loads(theirs.get(_key()))))
-            if not self._has(store, EPOCH, until):
+            if self._store is None:
+                theirs = _jobs_store()
+                if not comes_true(lambda: theirs.check([_key()]), until, self._clock):
+                    return None
+                address = build(Address, json.loads(theirs.get(_key())))
+                secret = read_secret(address.secret)
+                connected = socket.create_connection((address.host, address.port), _CONNECTING)
+                self._store = self._watched(FollowersStore(connected, secret, self._cut), address.host)
+            store = self._store
+            if not comes_true(lambda: store.has(EPOCH), until, self._clock):
                 return None
             follower = Follower(store, rank, world_size, self._clock)
         except RuntimeError:  # torch's errors of a store whose process has ended
@@ -109,9 +144,25 @@ class Joining:
         _count()
         return follower
 
-    def _has(self, store: Store, key: str, until: float) -> bool:
-        """Return whether the store has the key in time."""
-        return comes_true(lambda: store.check([key]), until, self._clock)
+    def _watched(self, store: _S, host: str) -> _S:
+        """Return the store; if the job runs on several hosts, a thread notices when one does not answer any more.
+
+        This thread may then wait for that host in the step.
+        """
+        if not _is_loopback(host):
+            self.several_hosts = True
+            watching = (weakref.ref(store), self._cut)
+            threading.Thread(target=_watch, args=watching, name="pipediag-link", daemon=True).start()
+        return store
+
+
+def _watch(watched: Callable[[], LeadersStore | FollowersStore | None], cut: Callable[[], None]) -> None:
+    while (store := watched()) is not None and not store.closed:
+        if any(connection.proven and connection.is_cut() for connection in [*store.connections]):
+            cut()
+            return
+        del store
+        time.sleep(1.0)
 
 
 @dataclass(frozen=True)
@@ -127,32 +178,12 @@ class Address:
             raise ValueError(f"port {self.port}")
 
 
-def _opened(world_size: int) -> Store:
-    """Open rank 0's store, and publish its address in the job's own store."""
-    one_host = is_one_host(world_size, _jobs_host())
-    host = "127.0.0.1" if one_host else own_address(_jobs_host())
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        listener.bind((host, 0))
-        port = listener.getsockname()[1]
-        store: Any = dist.TCPStore(
-            host, port, is_master=True, wait_for_workers=False, timeout=_TIMEOUT, master_listen_fd=listener.detach()
-        )
-    secret, told = new_secret(one_host)
-    _jobs_store().set(_key(), json.dumps(asdict(Address(host, port, told))))
-    _count()
-    return SealedStore(store, secret)
-
-
-def _connected(address: Address) -> Store:
-    """Connect to rank 0's store.
-
-    Raises:
-        OSError: it cannot be reached, or its secret is not for this user.
-    """
-    secret = read_secret(address.secret)
-    with socket.create_connection((address.host, address.port), _CONNECTING):  # torch itself tries for a minute
-        pass
-    return SealedStore(dist.TCPStore(address.host, address.port, is_master=False, timeout=_TIMEOUT), secret)
+def _listening(world_size: int) -> socket.socket:
+    """Return a socket of the address at which the other ranks reach rank 0."""
+    host = "127.0.0.1" if is_one_host(world_size, _jobs_host()) else own_address(_jobs_host())
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.bind((host, 0))
+    return listener
 
 
 def is_one_host(world_size: int, jobs_host: str) -> bool:
@@ -177,21 +208,25 @@ def own_address(jobs_host: str) -> str:
                 found = str(probe.getsockname()[0])
         except OSError:
             continue
-        if not ipaddress.ip_address(found.partition("%")[0]).is_loopback:
+        if not _is_loopback(found):
             break
     return found
 
 
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+
+
 def _jobs_host() -> str:
     """Return the address at which the ranks of the job meet."""
-    store: Any = _jobs_store()
+    store = _jobs_store()
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return str(getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "") or socket.gethostname())
 
 
-def _jobs_store() -> Store:
-    return cast("Store", dist.distributed_c10d._get_default_store())
+def _jobs_store() -> Any:
+    return dist.distributed_c10d._get_default_store()
 
 
 def _key() -> str:

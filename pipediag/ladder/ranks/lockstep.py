@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from ...measure.clock import Clock
 from ...session import REMEDIES, Rank, is_rung
 from ...session.codec import build
-from .sealed_store import Store
+from .shared_store import Store
 
 _T = TypeVar("_T")
 
@@ -31,8 +31,8 @@ EPOCH = "epoch"
 #: Maximum seconds that a rank waits for a grant; rank 0 makes one before it does anything that takes long. Each time
 #: that none comes, the next wait is half as long, down to the second figure.
 _PATIENCE, _LEAST_PATIENCE = 2.0, 0.05
-#: Seconds between two polls of the store: shortest and longest.
-_SOON, _LATER = 2e-4, 5e-3
+#: Maximum seconds between two polls of the store.
+_LATER = 5e-3
 #: Maximum seconds that rank 0 waits for the other ranks to join, and to read that the analysis is over.
 _JOINING, _LEAVING = 5.0, 2.0
 #: Largest values in a message: positions and numbers of activities and ranks, and seconds that a step is made longer.
@@ -159,18 +159,8 @@ class InJob(Lockstep):
         super().__init__()
         self._store = store
 
-    def _text(self, key: str) -> str | None:
-        """Return a message, or None if it is a strange one."""
-        try:
-            return self._store.get(key).decode()
-        except ValueError:
-            self.warn(STRANGE_MESSAGE)
-            return None
-
-    def _built(self, cls: type[_T], text: str | None) -> _T | None:
+    def _built(self, cls: type[_T], text: str) -> _T | None:
         """Return the object that a message describes, or None if it is a strange one."""
-        if text is None:
-            return None
         try:
             return build(cls, json.loads(text))
         except (TypeError, ValueError, RecursionError):
@@ -224,16 +214,16 @@ class Leader(InJob):
 
     def unserved(self, rung: str) -> str:
         key = f"unserved/{rung}"
-        return (self._text(key) or "")[:_MOST_TEXT] if self._store.check([key]) else ""
+        return self._store.get(key)[:_MOST_TEXT] if self._store.has(key) else ""
 
     def stop(self) -> dict[int, str]:
         self._store.set("stop", "1")
-        self._wait_for("stopped", _LEAVING)
+        self._all_have("report", _LEAVING)
         return self._reported("report")
 
     def all_joined(self) -> bool:
         """Wait some seconds until every other rank has joined; return whether all have."""
-        return self._wait_for("joined", _JOINING)
+        return self._all_have("joined", _JOINING)
 
     def notes(self) -> dict[int, Rank]:
         """Return the latest note of each other rank about itself."""
@@ -242,13 +232,18 @@ class Leader(InJob):
 
     def _reported(self, what: str) -> dict[int, str]:
         keys = {rank: f"{what}/{rank}" for rank in range(1, self.world_size)}
-        texts = {rank: self._text(key) for rank, key in keys.items() if self._store.check([key])}
-        return {rank: text for rank, text in texts.items() if text is not None}
+        return {rank: self._store.get(key) for rank, key in keys.items() if self._store.has(key)}
 
-    def _wait_for(self, counter: str, seconds: float) -> bool:
-        """Wait until every other rank has increased ``counter``; return whether all have, in time."""
-        until = self._clock.now() + seconds
-        return comes_true(lambda: self._store.add(counter, 0) >= self.world_size - 1, until, self._clock)
+    def _all_have(self, what: str, seconds: float) -> bool:
+        """Wait until every other rank has set ``what``; return whether all have, in time."""
+        left = [f"{what}/{rank}" for rank in range(1, self.world_size)]
+
+        def none_left() -> bool:
+            while left and self._store.has(left[-1]):
+                left.pop()
+            return not left
+
+        return comes_true(none_left, self._clock.now() + seconds, self._clock)
 
 
 class Superseded(Exception):
@@ -271,7 +266,7 @@ class Follower(InJob):
         self._granted = Activity()
         self._attached, self._patience = True, _PATIENCE
         self._offset = int(store.get(EPOCH))  # rank 0's number of that epoch
-        store.add("joined", 1)
+        store.set(f"joined/{rank}", "")
 
     def comes_to(self, epoch: int, position: int) -> None:
         """Wait for the grant of this step.
@@ -293,7 +288,7 @@ class Follower(InJob):
             while position >= self._end:
                 if not self._awaited(_key(epoch, self._read)):
                     return Activity(number=-1)
-                grant = self._built(Grant, self._text(_key(epoch, self._read)))
+                grant = self._built(Grant, self._store.get(_key(epoch, self._read)))
                 self._read += 1
                 if grant is not None:
                     self._begin, self._end, self._granted = grant.begin, grant.end, grant.activity
@@ -305,19 +300,26 @@ class Follower(InJob):
         Raises:
             Stopped: the analysis is over.
         """
-        since, pause = self._clock.now(), _SOON
-        while not self._store.check([key]):
-            if self._store.check(["stop"]):
+        since = self._clock.now()
+        while not self._store.has(key):
+            if self._store.has("stop"):
                 raise Stopped
             if not self._attached:
                 return False
             if self._clock.now() - since >= self._patience:
                 self._attached, self._patience = False, max(_LEAST_PATIENCE, self._patience / 2)
                 return False
-            self._clock.sleep(pause)
-            pause = min(_LATER, 2 * pause)
+            self._store.wait(_LATER, self._clock)
         self._attached = True
         return True
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if the analysis is over."""
+        try:
+            return self._store.has("stop")
+        except ConnectionError:
+            return True
 
     def cannot_serve(self, rung: str, why: str) -> None:
         """Tell rank 0 why this rank cannot serve a rung.
@@ -330,11 +332,8 @@ class Follower(InJob):
 
     def leave(self, report: str) -> None:
         """Hand in a report at the end, if rank 0 is still there."""
-        try:
+        with suppress(ConnectionError):
             self._store.set(f"report/{self.rank}", report)
-            self._store.add("stopped", 1)
-        except RuntimeError:  # torch's errors of a store whose process has ended
-            pass
 
     def note(self, facts: dict[str, Any]) -> None:
         """Tell rank 0 the facts about this rank's input.
@@ -348,10 +347,10 @@ class Follower(InJob):
 
 @contextmanager
 def _leader_there() -> Iterator[None]:
-    """Raise :class:`Stopped` in place of torch's error of a store whose process has ended."""
+    """Raise :class:`Stopped` if rank 0 is gone."""
     try:
         yield
-    except RuntimeError as error:
+    except ConnectionError as error:
         raise Stopped from error
 
 

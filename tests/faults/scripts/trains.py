@@ -13,6 +13,7 @@ parser.add_argument("--rank", default="", help="the fault is planted in this ran
 parser.add_argument("--rate", default="0.01")
 parser.add_argument("--broken", default="", choices=["", "init", "collate", "all", "replay", "empty", "stream"])
 parser.add_argument("--vision", action="store_true", help="transforms that can move")
+parser.add_argument("--files", action="store_true", help="share tensors by files")
 parser.add_argument("--no-loader", action="store_true")
 parser.add_argument("--no-training", action="store_true")
 parser.add_argument("--samples", type=int, default=100_000)
@@ -91,6 +92,8 @@ def start(worker):
 
 
 if __name__ == "__main__":
+    if args.files:
+        torch.multiprocessing.set_sharing_strategy("file_system")
     chain = nn.Sequential(Once(), Scale()) if args.broken == "replay" else Scale()
     if args.vision:
         from torchvision.transforms import v2
