@@ -73,11 +73,13 @@ class SpotCheck:
 
     def saw(self, batch: Any) -> str:
         """Note that a batch is about to be handed to the loop. Return the evidence against the remedy, if any."""
-        evidence = self._offloaded.evidence(batch)
-        if self._offloaded.finds:
-            plan = None if evidence is None else pickle.loads(evidence)
-            if isinstance(plan, Plan):  # else the batch was ordered under an earlier plan
-                self._found(plan)
+        packed = self._offloaded.evidence(batch)
+        evidence = None if packed is None else pickle.loads(packed)
+        if isinstance(evidence, Plan):
+            if self._offloaded.finds:  # else another iterator of this loader has found it already
+                self._found(evidence)
+            return ""
+        if self._offloaded.finds:  # the batch was ordered under an earlier plan
             return ""
         if self._needed:
             return self._collect(batch, evidence)
@@ -87,7 +89,7 @@ class SpotCheck:
             self._orders.executed, self._orders.compared = 1, SAMPLES
         return "" if evidence is None else self.doubt(batch, evidence)
 
-    def doubt(self, batch: Any, evidence: bytes) -> str:
+    def doubt(self, batch: Any, evidence: tuple[Real, Recorded]) -> str:
         """Compare a batch with the replay of its recording, and return what speaks against the remedy, or ""."""
         began = self._clock.now()
         certificate = certify([_pair(batch, evidence)], self._offloaded.plan, self._offloaded.device)
@@ -113,7 +115,7 @@ class SpotCheck:
     def _seen(self) -> int:
         return sum(recorded.number for _, recorded in self.first)
 
-    def _collect(self, batch: Any, evidence: bytes | None) -> str:
+    def _collect(self, batch: Any, evidence: tuple[Real, Recorded] | None) -> str:
         if evidence is not None:
             self.first.append(_pair(batch, evidence))
         if self._seen < self._needed:
@@ -131,8 +133,8 @@ class SpotCheck:
         return _against(certificate, "the comparison of its first batches")
 
 
-def _pair(batch: Any, evidence: bytes) -> tuple[Real, Recorded]:
-    real, recorded = pickle.loads(evidence)
+def _pair(batch: Any, evidence: tuple[Real, Recorded]) -> tuple[Real, Recorded]:
+    real, recorded = evidence
     return (real if real.batch is not None else real._replace(batch=tree.map_leaves(batch, _on_cpu))), recorded
 
 

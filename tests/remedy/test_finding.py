@@ -89,7 +89,7 @@ def epochs(loader: DataLoader[Any], begin: Callable[[], Iterator[Any]], number: 
             kept._reset(loader)
         else:
             kept = begin()
-        seen += [part.clone() for batch in kept for part in batch]
+        seen += [part.to_dense().clone() for batch in kept for part in batch]
     return [*seen, torch.get_rng_state()]
 
 
@@ -190,6 +190,32 @@ class Numbers(IterableDataset[Any]):
 
 def by_type(samples: list[Any]) -> Any:
     return torch.stack([image for image, _ in samples if type(image) is Tensor])
+
+
+class WithSparse(Images):
+    def __getitem__(self, index: int) -> Any:
+        return *super().__getitem__(index), torch.eye(3).to_sparse()
+
+
+def first_sparse(samples: list[Any]) -> Any:
+    return torch.stack([image for image, _, _ in samples]), samples[0][2]
+
+
+def test_tensors_without_memory_of_their_own() -> None:
+    ours, theirs = (DataLoader(WithSparse(), BATCH, collate_fn=first_sparse) for _ in range(2))
+    followed = Followed(ours)
+    assert equal(followed.epochs(), plainly(theirs)) and not followed.run.offloaded.finds
+
+
+def test_two_iterators_of_a_loader_side_by_side() -> None:
+    def pairs(begin: Callable[[], Iterator[Any]]) -> list[Tensor]:
+        torch.manual_seed(5)
+        return [part.clone() for both in zip(begin(), begin(), strict=True) for batch in both for part in batch]
+
+    followed, theirs = Followed(made(Images(), workers=2)), made(Images(), workers=2)
+    ours = pairs(lambda: followed.run.iterator(followed.loader))
+    assert equal(ours, pairs(lambda: NATIVE(theirs)))
+    assert followed.run.offloaded.recorded and not followed.run.course.given_up
 
 
 def plain_only(image: Any) -> Any:

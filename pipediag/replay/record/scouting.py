@@ -111,10 +111,13 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
         trial.look_for_writing(session.seen)
         session.seen = None
         batch = tree.map_leaves(collate(samples), decoded)
-    plan = trial.plan(start)
-    del samples, trial
-    if _is_kept(made, batch):
-        plan = replace(start, reasons=(*plan.reasons, _KEPT))
+    try:
+        plan = trial.plan(start)
+        del samples, trial
+        if _is_kept(made, batch):
+            plan = replace(start, reasons=(*plan.reasons, _KEPT))
+    except Exception as error:  # not the dataset's: its batch is made
+        plan = replace(start, reasons=(f"looking for what can move failed with {type(error).__name__}: {error}",))
     return batch, plan
 
 
@@ -127,6 +130,8 @@ def _is_kept(made: list[weakref.ref[Any]], batch: Any) -> bool:
 
 
 def _memory(tensor: Tensor) -> tuple[str, int]:
+    if tensor.layout != torch.strided:  # it has no memory of its own
+        return "tensor", id(tensor)
     return "memory", tensor.untyped_storage().data_ptr()
 
 
