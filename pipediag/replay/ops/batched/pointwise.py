@@ -81,7 +81,7 @@ def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
     if scale and x.dtype == torch.uint8 and dtype in (torch.float32, torch.float16, torch.bfloat16):
         # Conversion and multiplication in one pass over the memory. A Python number would be multiplied in the default
         # dtype, which a script may change.
-        return torch.mul(x, per_channel((1.0 / 255,), x, torch.float32), out=torch.empty_like(x, dtype=dtype))
+        return torch.mul(x, x.new_full((1, 1, 1), 1.0 / 255, dtype=torch.float32), out=torch.empty_like(x, dtype=dtype))
     return to_dtype_image(x, dtype, scale=scale)
 
 
@@ -114,20 +114,20 @@ def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     return x.sub(per_channel(mean, x)).div_(per_channel(std, x))
 
 
-def per_channel(values: Sequence[float], x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return ``values`` as ``(C, 1, 1)`` on the device of ``x``, and of its dtype if none is given.
+def per_channel(values: Sequence[float], x: Tensor) -> Tensor:
+    """Return ``values`` as ``(C, 1, 1)`` on the device of ``x``, and of its dtype.
 
     They are made there by fills, since a copy from the host would block it.
 
     The tensors are cached per stream, whose order guarantees that the fills come first. They are not cached during a
     graph capture, since memory of a graph has no values before it is replayed.
     """
-    values, dtype = tuple(float(value) for value in values), dtype or x.dtype
+    values = tuple(float(value) for value in values)
     if not x.is_cuda:
-        return _filled(values, dtype, x.device, 0)
+        return _filled(values, x.dtype, x.device, 0)
     if torch.cuda.is_current_stream_capturing():
-        return _filled.__wrapped__(values, dtype, x.device, 0)
-    return _filled(values, dtype, x.device, torch.cuda.current_stream(x.device).cuda_stream)
+        return _filled.__wrapped__(values, x.dtype, x.device, 0)
+    return _filled(values, x.dtype, x.device, torch.cuda.current_stream(x.device).cuda_stream)
 
 
 @lru_cache(maxsize=64)
