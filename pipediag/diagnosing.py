@@ -218,7 +218,7 @@ def diagnose(
     if measurement.training.device is None:
         session.device.setdefault("type", default_device().type)
     if not session.anything_seen:
-        raise NothingMeasured(unmeasurable(session) or "no step was seen: the loader is empty")
+        raise NothingMeasured(unmeasurable(session) or _why_nothing(session, budget))
     return Diagnosis.of(job_session({0: session, **measurement.ranks}))
 
 
@@ -242,6 +242,13 @@ def _train(
             pass
         raise
     measurement.conclude()
+
+
+def _why_nothing(session: Session, budget: float) -> str:
+    """Return why no step was measured."""
+    if session.ended:  # the measurement ended the loop
+        return f"the budget of {budget:g} s ended before a step was measured: give more"
+    return "no step was seen: the loader is empty"
 
 
 def _note_restored(state: TrainingState, session: Session) -> None:

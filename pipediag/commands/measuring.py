@@ -42,14 +42,15 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
     if session.script.overwrote or (session.script.wrote and not session.anything_seen):
         say(f"your script really ran{files_written(session.script)}")
     _hint(request.target.args, session)
-    if not session.anything_seen and not of_a_sweep:
-        for warning in session.warnings:
-            if warning.code == "script-failed":
-                say(f"{warning.message}, before anything could be measured")
-    if session.ranks and session.anything_seen and not of_a_sweep and all(one.rank for one in session.ranks):
-        for warning in session.warnings:
-            if warning.code == "script-failed":
-                say(warning.message)
+    if of_a_sweep:
+        return session
+    failures = [warning.message for warning in session.warnings if warning.code == "script-failed"]
+    if not session.anything_seen:
+        for failure in failures:
+            say(f"{failure}, before anything could be measured")
+    elif session.ranks and all(one.rank for one in session.ranks):
+        for failure in failures:
+            say(failure)
         say("the report of this job is that of the host of rank 0")
         raise SystemExit(exit_code(session))
     return session

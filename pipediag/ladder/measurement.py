@@ -336,11 +336,13 @@ class Measurement:
     def take_reports(self, reports: dict[int, str]) -> None:
         for rank, text in reports.items():
             try:
-                self.ranks.update({rank: Session.from_dict(json.loads(text))} if text else {})
+                session = Session.from_dict(json.loads(text)) if text else None
             except (SessionFileError, TypeError, ValueError, RecursionError):
                 self.send("warning", STRANGE_MESSAGE)
-        for rank, session in self.ranks.items():
-            self._send("elsewhere", {"rank": rank, "session": session.to_dict()})
+                continue
+            if session is not None:
+                self.ranks[rank] = session
+                self._send("elsewhere", {"rank": rank, "session": session.to_dict()})
 
     def finish(self, reason: str) -> None:
         """Stop the script for good: every later ``iter()`` and ``next()`` raises again."""

@@ -120,6 +120,7 @@ class TestCalls:
         "function, told",
         [
             ("soundfile.read", "soundfile.read"),
+            ("soundfile", "soundfile"),
             ("PIL.ImageFile.ImageFile.load", "PIL.ImageFile.load"),
             ("scipy.ndimage._filters.gaussian_filter", "scipy.gaussian_filter"),
         ],

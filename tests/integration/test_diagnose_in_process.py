@@ -99,14 +99,19 @@ def test_an_error_of_the_dataset_comes_out() -> None:
 
 
 def test_twice_in_a_row(loader: DataLoader[Any]) -> None:
-    first, second = (pipediag.diagnose(loader, Step(), budget=1) for _ in range(2))
+    first, second = (pipediag.diagnose(loader, Step(), budget=4) for _ in range(2))
     assert first.session is not second.session
     assert second.session.windows
 
 
 def test_an_empty_loader() -> None:
-    with pytest.raises(NothingMeasured):
+    with pytest.raises(NothingMeasured, match="the loader is empty"):
         pipediag.diagnose(DataLoader(Slow(length=0)), Step(), budget=5)
+
+
+def test_a_budget_that_ends_before_a_step_is_measured() -> None:
+    with pytest.raises(NothingMeasured, match=r"the budget of 0.001 s ended before a step was measured"):
+        pipediag.diagnose(DataLoader(Slow(seconds=0.05)), Step(), budget=0.001)
 
 
 @pytest.mark.parametrize("budget", [0, -1.0, math.nan, math.inf, True, "60"])

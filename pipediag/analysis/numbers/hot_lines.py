@@ -31,8 +31,7 @@ def averaged(found: list[Inside]) -> list[HotLine]:
         for line in inside.lines:
             one = lines.setdefault((line.where or line.text, line.stage), replace(line, share=0.0, calls={}))
             one.share += line.share * part
-            for name, share in line.calls.items():
-                one.calls[name] = one.calls.get(name, 0.0) + share * part
+            _add(one.calls, line.calls, part)
     ranked = sorted(lines.values(), key=lambda line: line.share, reverse=True)
     return [
         replace(line, share=round(line.share, 4), calls={name: round(share, 4) for name, share in line.calls.items()})
@@ -86,9 +85,9 @@ def named(line: HotLine) -> str:
 
 def short(function: str) -> str:
     """Return a library's function as one writes it: its package, its class if it has one, and its name."""
-    package, *between, name = function.split(".")
-    kind = between[-1] if between and between[-1][:1].isupper() else ""
-    return ".".join(filter(None, (package, kind, name)))
+    package, *inside = function.split(".")  # a frame of a package may have no name of its own
+    kept = [part for part in inside[-2:-1] if part[:1].isupper()] + inside[-1:]
+    return ".".join([package, *kept])
 
 
 def of_stage(inside: Inside, stage: str) -> list[HotLine]:
@@ -117,6 +116,11 @@ def of_stage(inside: Inside, stage: str) -> list[HotLine]:
     return [*found, _together(left, f"{OTHERS} {functions.pop() if len(functions) == 1 else what}")]
 
 
+def _add(total: dict[str, float], calls: dict[str, float], part: float = 1.0) -> None:
+    for name, share in calls.items():
+        total[name] = total.get(name, 0.0) + share * part
+
+
 def _together(lines: list[HotLine], name: str) -> HotLine:
     """Return several lines as one, at the hottest."""
     most = max(lines, key=lambda line: (bool(line.where), line.share))
@@ -124,8 +128,7 @@ def _together(lines: list[HotLine], name: str) -> HotLine:
         return most
     calls = dict[str, float]()
     for line in lines:
-        for called, share in line.calls.items():
-            calls[called] = calls.get(called, 0.0) + share
+        _add(calls, line.calls)
     return replace(most, name=name, share=_share(lines), calls=calls)
 
 

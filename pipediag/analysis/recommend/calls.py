@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ...session import HotLine
 from ..numbers.hot_lines import mostly
 
+#: What changes with another implementation of which nothing more is known.
+SAME_RESULTS = "another implementation has to give the same results"
 #: Functions that decode pictures, by the module that they are in. Image.open alone reads only a header.
 _DECODERS = (
     ("PIL.ImageFile.", {"load"}),

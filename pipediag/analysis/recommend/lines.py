@@ -11,7 +11,7 @@ from ..forecast.whatif import Change
 from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage
 from ..numbers.work import Work, saving
 from ..thresholds import WORTH
-from .calls import LOOPS, decodes, way_for
+from .calls import LOOPS, SAME_RESULTS, decodes, way_for
 from .view import ALL, View, at_line, share_text
 
 #: Largest number of lines of a stage for which something is recommended.
@@ -20,7 +20,6 @@ _NAMED = 3
 _FEWER = (
     "call it less often, or on less data (float32, smaller arrays, the whole batch at once); numba for a loop around it"
 )
-_SAME = "another implementation has to give the same results"
 
 
 def cheaper(view: View) -> list[Recommendation]:
@@ -50,8 +49,8 @@ def what_helps(line: HotLine, on_cpu: bool) -> tuple[str, str, str]:
     python, way = is_python(line), way_for(line, on_cpu)
     title = f"Make {(python and line.function) or line.name} cheaper"
     if way is not None:
-        return title, way.how, way.risk or _SAME
-    return title, f"{LOOPS}; or once, and the result stored, if nothing is random" if python else _FEWER, _SAME
+        return title, way.how, way.risk or SAME_RESULTS
+    return title, f"{LOOPS}; or once, and the result stored, if nothing is random" if python else _FEWER, SAME_RESULTS
 
 
 def _cheaper(view: View, work: Work, line: HotLine, stage: str, ms: float) -> Recommendation:

@@ -20,7 +20,7 @@ from ..sentences import counted, named, number, percent
 from ..thresholds import WORTH
 from ..trials.remedy import outcome
 from . import known, stock
-from .calls import LOOPS, way_for
+from .calls import LOOPS, SAME_RESULTS, way_for
 from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 
 #: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
@@ -272,7 +272,7 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
         ],
         how=f"{link.where or link.name}: {how}; written with torchvision's functions it can move to the device with "
         "pipediag.offload",
-        risk=(helps.risk if helps is not None else "") or "another implementation has to give the same results",
+        risk=(helps.risk if helps is not None else "") or SAME_RESULTS,
     )
 
 
