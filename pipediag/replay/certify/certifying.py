@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 from torchvision.transforms import functional as older
 
 from ...session import Elsewhere, Pictured
@@ -23,11 +22,11 @@ from ...usercode import tree
 from ...usercode.randomness import moved
 from ..decode.decoding import both_ways
 from ..ops.exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
-from ..pack.packing import pack_ops
 from ..plan import Plan
-from ..run.replay import replay, replay_on
+from ..run.replay import replay
 from ..run.threads import as_in_a_worker
-from .differences import INTEGER_SHARE, Difference, Total, equal
+from .calls import Calls, Done
+from .differences import INTEGER_SHARE, Compared, Difference, equal
 from .pictures import Pictures
 from .samples import History, Real, Recorded, Step, images, tensor_of
 
@@ -145,20 +144,13 @@ def certify(witnesses: Iterable[tuple[Real, Recorded]], plan: Plan, device: torc
     return comparison.certificate()
 
 
-class _Compared:
-    """Our differences from the CPU, and torchvision's own for the samples where ours exceed the tolerance."""
-
-    def __init__(self) -> None:
-        self.ours = Total()
-        self.theirs = Total()
-
-    def verdict(self, name: str) -> Verdict:
-        ours, theirs = self.ours.difference, self.theirs.difference
-        if ours.within or not self.theirs.samples:
-            return Verdict(name, self.ours.samples, ours)
-        # Samples within our tolerance count as equal for torchvision.
-        share = self.theirs.samples / self.ours.samples
-        return Verdict(name, self.ours.samples, ours, replace(theirs, off=theirs.off * share))
+def _verdict(name: str, compared: Compared) -> Verdict:
+    ours, theirs = compared.ours.difference, compared.theirs.difference
+    if ours.within or not compared.theirs.samples:
+        return Verdict(name, compared.ours.samples, ours)
+    # Samples within our tolerance count as equal for torchvision.
+    share = compared.theirs.samples / compared.ours.samples
+    return Verdict(name, compared.ours.samples, ours, replace(theirs, off=theirs.off * share))
 
 
 class _Comparison:
@@ -167,8 +159,9 @@ class _Comparison:
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self._plan = plan
         self._device = device
-        self._ops: dict[str, _Compared] = defaultdict(_Compared)
-        self._whole: dict[torch.dtype, _Compared] = defaultdict(_Compared)
+        self._calls = Calls(plan, device)
+        self._ops: dict[str, Compared] = defaultdict(Compared)
+        self._whole: dict[torch.dtype, Compared] = defaultdict(Compared)
         self._faithful = self._draws_equal = True
         self._samples = self._unrecorded = 0
         self._why = ""
@@ -202,10 +195,11 @@ class _Comparison:
                 self._whole[want.dtype].theirs.add(self._by_torchvision(history), want)
 
     def certificate(self) -> Certificate:
-        ops = tuple(compared.verdict(name) for name, compared in self._ops.items())
+        self._calls.finish()
+        ops = tuple(_verdict(name, compared) for name, compared in self._ops.items())
         kernels = [verdict for verdict in ops if verdict.name != DECODING]  # whole batches are compared without it
         rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in kernels)
-        whole = [compared.verdict(f"whole batches, {str(dtype)[6:]}") for dtype, compared in self._whole.items()]
+        whole = [_verdict(f"whole batches, {str(dtype)[6:]}", compared) for dtype, compared in self._whole.items()]
         never_taken = [Elsewhere(name, UNBOUNDED) for name in sorted(self._skipped - self._taken)]
         return Certificate(
             ops=ops,
@@ -221,23 +215,19 @@ class _Comparison:
         )
 
     def _by_op(self, history: History) -> Tensor:
-        """Run the calls one by one on the CPU, compare each call's ops on the device with it, and note which links were
-        taken and what is not exact by construction. Return the last CPU result."""
-        image = history.source
+        """Run the calls one by one on the CPU, to compare each call's ops on the device with it, and note which links
+        were taken and what is not exact by construction. Return the last CPU result."""
+        image, pixels = history.source, tensor_of(history.source)
         for step in history.steps:
             self._taken.add(self._link(step))
-            result = self._called(step, image)
+            result = self._calls.on_cpu(step, image)
+            made = tensor_of(result)
             if step.ops:
-                one = self._ops[step.name]
-                start, want = tensor_of(image), tensor_of(result)
-                given = Input(tuple(start.shape), start.dtype, _made_by(step, image))
+                given = Input(tuple(pixels.shape), pixels.dtype, _made_by(step, image))
                 self._inexact |= {Elsewhere(self._transform(step), how): None for how in deviations(step.ops, given)}
-                made = self._replayed(step, start)
-                made = made.reshape(want.shape) if made.numel() == want.numel() else made
-                if not one.ours.add(made, want) and isinstance(image, Tensor):
-                    one.theirs.add(self._on_device(step, image), want)
-            image = result
-        return tensor_of(image)
+                self._calls.compare(Done(step, image, pixels, made, self._ops[step.name]))
+            image, pixels = result, made
+        return pixels
 
     def _link(self, step: Step) -> str:
         """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
@@ -249,35 +239,12 @@ class _Comparison:
         name = self._link(step)
         return name if step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
 
-    def _replayed(self, step: Step, image: Tensor) -> Tensor:
-        """Return the result of one call's ops on the device, or an empty tensor if the device has no such kernel; that
-        fails the comparison."""
-        track = (step.ops, (0,) * len(step.ops))
-        packed = pack_ops([track], tuple(image.shape), image.dtype, self._plan.fuse)
-        images = image.to(self._device)[None]
-        try:
-            return replay_on(packed, images, self._plan.moved)
-        except (RuntimeError, TypeError, ValueError):
-            return images[:0]
-
-    def _called(self, step: Step, image: Any) -> Any:
-        return step.call(image) if step.call is not None else self._plan.own[step.own].fn(image)  # type: ignore[index]
-
     def _by_torchvision(self, history: History) -> Tensor:
         """Run all calls through torchvision itself, on the device from the first tensor on."""
         image = history.source
         for step in history.steps:
-            image = self._on_device(step, image) if isinstance(image, Tensor) else self._called(step, image)
+            image = self._calls.on_device(step, image) if isinstance(image, Tensor) else self._calls.on_cpu(step, image)
         return tensor_of(image)
-
-    def _on_device(self, step: Step, image: Tensor) -> Tensor:
-        """Run one call on the device, through torchvision itself or the user's own code."""
-        device = self._device
-        if step.call is None:
-            return self._plan.moved[step.own].apply(image.to(device)[None])[0]  # type: ignore[index]
-        args, kwargs = tree_map_only(Tensor, lambda value: value.to(device), (step.call.args, step.call.kwargs))
-        own: Tensor = step.call._replace(args=args, kwargs=kwargs)(image.to(device))
-        return own
 
 
 def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:

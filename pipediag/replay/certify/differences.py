@@ -106,3 +106,11 @@ class Total:
             floating=any(one.floating for one, _ in self._parts),
             tolerance=max((one.tolerance for one, _ in self._parts), default=FLOAT_TOLERANCE),
         )
+
+
+class Compared:
+    """Our differences from the CPU, and torchvision's own for the samples where ours exceed the tolerance."""
+
+    def __init__(self) -> None:
+        self.ours = Total()
+        self.theirs = Total()
