@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 from ..session import STAGE_OF_RUNG, Inside, Place, Session
@@ -23,7 +24,7 @@ from .forecast.without import without
 from .numbers.chain import dominant, grains, heaviest, joined
 from .numbers.estimate import WORKERS
 from .numbers.hot_lines import of_stage
-from .numbers.intervals import Interval, total
+from .numbers.intervals import Interval, exactly, total
 from .numbers.ladder import OWN_SIDE, LadderView
 from .numbers.sides import Sides, sides
 from .numbers.work import collating_apart, divided
@@ -184,14 +185,27 @@ def _by_line(session: Session, inside: Inside, stage: str, weight: float, covers
     ] or [_Part(stage, weight, covers, rung)]
 
 
+def worker_parts(ladder: LadderView) -> list[Stage]:
+    """Return what the workers do for a batch, with its share of their time from 0 to 1; empty if they were not probed.
+
+    The milliseconds are a worker's own, not those of a step.
+    """
+    parts = [part for part in _by_time(ladder) if part.weight > 0]
+    whole = sum(part.weight for part in parts)
+    return [
+        Stage(
+            part.stage, exactly(part.weight), part.weight / whole, part.place, part.covers, part.rung, part.links or []
+        )
+        for part in parts
+    ]
+
+
 def worker_shares(ladder: LadderView) -> dict[str, float]:
     """Return the shares of a worker's time for a batch by stage, from 0 to 1; empty if it was not probed."""
-    parts = _by_time(ladder)
-    whole = sum(part.weight for part in parts)
-    stages = dict.fromkeys((part.stage for part in parts), 0.0)
-    for part in parts:
-        stages[part.stage] += part.weight / whole if whole > 0 else 0.0
-    return stages
+    shares = defaultdict[str, float](float)
+    for part in worker_parts(ladder):
+        shares[part.stage] += part.share
+    return dict(shares)
 
 
 def _cold(ladder: LadderView) -> float:

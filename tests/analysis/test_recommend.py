@@ -1025,6 +1025,37 @@ class TestOtherLoaders:
         assert "other-loaders" not in advice(session)
 
 
+class TestContention:
+    """Workers take CPU time from the training process: fewer of them or fewer threads, else less work for them."""
+
+    def session(self, workers: int, own: int) -> Session:
+        environment = {"cores": 2, "threads": {"torch": own}}
+        ladder = {"device": 50.0, "host": 50.0, "worker": 50.0, "baseline": 90.0}
+        within = torchvisions(inside(5.0, 1.0, load=4.0), "RandomResizedCrop", "Normalize")
+        return make(
+            ladder,
+            noise=0.0,
+            workers=workers,
+            environment=environment,
+            inside=within,
+            evidence=waits(0.5, 0.4, worker_ms=50.0 * workers),
+        )
+
+    @pytest.mark.parametrize("workers, own", [(2, 1), (1, 2)])
+    def test_a_core_can_be_left(self, workers: int, own: int) -> None:
+        found = advice(self.session(workers, own))
+        assert found["stage"].title == "Leave the training process a core of its own"
+        assert ("num_workers=1" in found["stage"].how) == (workers > 1)
+        assert ("set_num_threads" in found["stage"].how) == (own > 1)
+
+    def test_there_is_one_worker_with_one_thread(self) -> None:
+        found = diagnose_session(self.session(1, 1))
+        assert found.verdict.bottleneck == "contention"
+        titles = [one.title for one in found.recommendations]
+        assert "Leave the training process a core of its own" not in titles
+        assert "Make RandomResizedCrop cheaper" in titles, titles
+
+
 class TestThreads:
     def session(
         self, queued: float = 0.4, own: int = 1, cores: int = 8, used: float = 1.2, process: float = 1.0, **threads: int

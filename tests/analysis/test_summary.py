@@ -96,6 +96,14 @@ class TestAnswer:
         assert (found.headline, found.figures) == ("Workers slow your training down", "44 % of every step")
         assert found.causes[0].name == "workers taking CPU time"
 
+    def test_contention_names_the_workers_work(self) -> None:
+        """With its place, unless that has a line of its own: less of this work takes less CPU time."""
+        ladder = {"device": 50.0, "host": 50.0, "worker": 50.0, "baseline": 90.0}
+        seen = waits(0.5, 0.4, worker_ms=200.0)
+        (cause, *_) = told(make(ladder, evidence=seen, inside=inside(5.0, 1.0, load=4.0))).causes
+        assert cause.name == "workers taking CPU time"
+        assert cause.note == "their work: A 50 % (aug.py:10), loading 40 % (data.py:5)"
+
     @pytest.mark.parametrize(
         "ladder, headline",
         [

@@ -49,6 +49,11 @@ class Threads:
         return self.workers * self.each + self.own > self.cores
 
     @property
+    def can_be_fewer(self) -> bool:
+        """True if more threads than cores want to run, and not only one in each process."""
+        return self.exceed and (self.each > 1 or self.own > 1)
+
+    @property
     def own_share(self) -> int:
         """Number of threads for the training process that leaves a core to each worker."""
         return max(1, int(self.cores) - self.workers)

@@ -17,6 +17,7 @@ from ..diagnosis import Recommendation, Stage, Verdict
 from ..forecast.whatif import what_if
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
+from ..numbers.sides import OF_THE_WORKERS
 from ..sentences import fed, number, percent_of, shown, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
@@ -73,7 +74,7 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     made += [*transforms.cheaper(view), *lines.cheaper(view)]
     found = [one for one in made if one.gain is None or _worth(one.gain, one.at_most)]
     told = [one for one in found if one.gain is None or one.gain.value >= WORTH]
-    if top is not None and all(one.stage != verdict.bottleneck for one in told):
+    if top is not None and not _answered(ladder.session, verdict, told):
         found.append(fallback.for_stage(ladder, numbers, top))
     found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):
@@ -83,6 +84,17 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
 
 def _worth(gain: Interval, at_most: bool) -> bool:
     return gain.low > 1 and (gain.value if at_most else gain.high) >= WORTH
+
+
+def _answered(session: Session, verdict: Verdict, told: list[Recommendation]) -> bool:
+    """Return whether a recommendation says what to do about the verdict's stage.
+
+    Where neither fewer workers nor fewer threads remain to be tried, contention falls with the workers' work only.
+    """
+    stages = {verdict.bottleneck}
+    if verdict.bottleneck == "contention" and not fallback.ways_to_leave_a_core(session):
+        stages.update(OF_THE_WORKERS)
+    return any(one.stage in stages for one in told)
 
 
 def _costliest(ladder: LadderView, costs: list[Stage], verdict: Verdict) -> Stage | None:

@@ -13,6 +13,7 @@ from ..diagnosis import Recommendation, Stage
 from ..forecast.whatif import WhatIf
 from ..forecast.without import speedup_without
 from ..numbers.chain import grains_of
+from ..numbers.cores import threads
 from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
@@ -162,14 +163,27 @@ def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
     )
 
 
-def _contention(session: Session, stage: Stage) -> tuple[str, str, str]:
-    fewer = ""
+def ways_to_leave_a_core(session: Session) -> list[str]:
+    """Return how fewer workers or threads may take less CPU time from the training process, if no trial refuted it."""
+    ways = []
     if session.workers > 1 and not refuted(session, "fewer-workers"):
-        fewer = f"num_workers={session.workers - 1} {in_the_loader(session.loader)}; "
+        ways.append(f"num_workers={session.workers - 1} {in_the_loader(session.loader)}")
+    if threads(session).can_be_fewer:
+        ways.append("OMP_NUM_THREADS or torch.set_num_threads, so that all threads fit the cores")
+    return ways
+
+
+def _contention(session: Session, stage: Stage) -> tuple[str, str, str]:
+    ways = ways_to_leave_a_core(session)
+    if not ways:
+        return (
+            "Give the workers less work",
+            f"{_hottest(session, '')}cheaper operations on each sample, or samples prepared beforehand",
+            "other operations may give other samples",
+        )
     return (
         "Leave the training process a core of its own",
-        f"{fewer}OMP_NUM_THREADS or torch.set_num_threads, so that all threads fit the cores; less work for the "
-        "workers helps as well",
+        f"{'; '.join(ways)}; less work for the workers helps as well",
         "fewer batches are in reserve when a few samples take longer",
     )
 

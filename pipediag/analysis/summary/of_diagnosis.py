@@ -17,12 +17,14 @@ from ..sentences import STAGES, counted, few_of, job, loop_of, number, percent, 
 from ..thresholds import GATE, RESOLUTION
 from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..verdict import OBSERVED, PROVEN, decided
-from ..waterfall import culprit, ranked
+from ..waterfall import culprit, ranked, worker_parts
 from .parts import Action, Rate, StageCost, Summary, Tone
 from .words import file, short, shortened, shorter_paths
 
 #: Largest numbers of lines for stages, of actions and of notes.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
+#: Maximum number of parts of the workers' work that are named, and the least share of their time.
+_DONE, _MATTERS = 2, 0.15
 #: Warnings that a reader must know before anything else, the most important first.
 _FIRST = (
     "script-failed",
@@ -211,7 +213,21 @@ def _line(diagnosis: Diagnosis, pieces: list[Stage], lines: list[list[Stage]]) -
         return StageCost(name, _ms(pieces), share, note=note)
     uncertain = most.ms.low <= 0 < most.ms.value
     note = f"{number(max(0.0, most.ms.low))} to {number(most.ms.high)} ms" if uncertain else ""
+    if most.stage == "contention":
+        note = "; ".join(filter(None, [note, _work(diagnosis, lines)]))
     return StageCost(_name(most), most.ms.value, share, _place(session, most), note)
+
+
+def _work(diagnosis: Diagnosis, lines: list[list[Stage]]) -> str:
+    """Return what takes most of the workers' time, with its place unless a line shows it; empty if it is unknown."""
+    parts = ranked([part for part in worker_parts(diagnosis.ladder) if part.share >= _MATTERS])[:_DONE]
+    shown = {_name(line[0]) for line in lines}
+    told = [
+        f"{_name(part)} {percent(part.share)}"
+        + (f" ({place})" if (place := _place(diagnosis.session, part)) and _name(part) not in shown else "")
+        for part in parts
+    ]
+    return f"their work: {', '.join(told)}" if told else ""
 
 
 def _name(piece: Stage) -> str:
