@@ -47,6 +47,8 @@ def line_at(code: CodeType, instruction: int) -> Line:
     name = called(expression) if end is None or expression.endswith(")") else ""
     if expression.startswith(("for ", "while ")):
         name = ""  # the loop itself, not what it calls to begin with
+    if name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        name = ""  # a variable, such as that of a loop over functions
     if end is not None and expression.endswith("]"):
         name = expression
     function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name)) or code.co_name

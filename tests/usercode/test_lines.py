@@ -62,6 +62,9 @@ class Sample:
     def in_a_lambda(self) -> Any:
         return (lambda: self.stop())()
 
+    def a_variable(self) -> Any:
+        return [f() for f in (self.stop,)]
+
     def neither(self) -> Any:
         raise Stops
 
@@ -88,6 +91,7 @@ def running(run: Any) -> Line:
         ("takes_an_item", "self[0]"),
         ("over_two_lines", "self.stop"),
         ("neither", "raise Stops"),
+        ("a_variable", "return [f() for f in (self.stop,)]"),
     ],
 )
 def test_what_runs_on_a_line(method: str, name: str) -> None:
