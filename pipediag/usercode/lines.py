@@ -56,7 +56,12 @@ def line_at(code: CodeType, instruction: int) -> Line:
 
 
 def function_of(code: CodeType) -> str:
-    """Return the full name of a library's function: ``soundfile.SoundFile.read``; no class before Python 3.11."""
+    """Return the full name of a library's function: ``soundfile.SoundFile.read``; no class before Python 3.11.
+
+    Empty for what Python itself runs, such as the import system: it has no file.
+    """
+    if code.co_filename.startswith("<frozen "):
+        return ""
     module = os.path.splitext(in_package(code.co_filename))[0].replace("\\", "/").removesuffix("/__init__")
     function = getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
     return ".".join(filter(None, (*module.split("/"), function)))

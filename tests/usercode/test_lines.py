@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import importlib
 import json
 import sys
 import zlib
@@ -135,6 +136,7 @@ def test_functions_of_libraries_by_their_full_names() -> None:
     assert function_of(ImageFile.ImageFile.load.__code__) == f"PIL.ImageFile.{kind}load"
     assert function_of(json.load.__code__) == "json.load"
     assert function_of(torch.stft.__code__) == "torch.functional.stft"
+    assert function_of(importlib.import_module.__globals__["_bootstrap"]._gcd_import.__code__) == ""
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,15 @@ WAYS = (
         _STORED,
     ),
     Way(
+        tuple(
+            f"numpy.lib.{module}.{name}"
+            for module in ("_npyio_impl", "npyio")
+            for name in ("loadtxt", "genfromtxt", "fromregex", "_read")
+        ),
+        "parse the text once, store it as .npy, and numpy.load(..., mmap_mode='r') here",
+        _STORED,
+    ),
+    Way(
         ("numpy.lib._npyio", "numpy.lib.npyio", "numpy.lib.format"),
         ".npy in place of .npz, and numpy.load(..., mmap_mode='r')",
         _STORED,

@@ -233,7 +233,7 @@ class HotLines:
         """Return the functions that run below a line, the outer ones first: the stack's last frame is the line's."""
         code, instruction = stack[0]
         compiled = compiled_function(self._line(code, instruction).calls, self._scopes.get(id(code), {}))
-        return [*(self._function(code) for code, _ in reversed(stack[:-1])), *filter(None, [compiled])]
+        return [*filter(None, (*(self._function(code) for code, _ in reversed(stack[:-1])), compiled))]
 
     def _function(self, code: CodeType) -> str:
         if id(code) not in self._functions:
