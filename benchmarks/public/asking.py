@@ -51,13 +51,13 @@ def ask(script: Script, at: Place, budget: float, options: tuple[str, ...], keep
 
 
 def where(screen: list[str]) -> list[str]:
-    """Return the lines of the screen between WHERE and the next empty line."""
+    """Return the lines of the screen below WHERE: they are indented, and the next heading is not."""
     begin = next((number for number, line in enumerate(screen) if line.startswith("WHERE")), None)
     if begin is None:
         return []
     found = []
     for line in screen[begin + 1 :]:
-        if not line.strip():
+        if not line.startswith(" "):
             break
         found.append(" ".join(part for part in line.split() if not set(part) <= set("█▉▊▋▌▍▎▏")))
     return found
