@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter
@@ -187,6 +188,15 @@ class LadderView:
     def windows(self, rung: str) -> int:
         """Return the number of windows of a rung; observed steps do not count."""
         return len(self.windows_used(rung))
+
+    def times(self, rung: str) -> int:
+        """Return at how many separate times a rung was measured; observed steps do not count.
+
+        Windows back to back are one time: what makes the machine faster or slower for some seconds does it to both.
+        """
+        used = {id(window) for window in self.windows_used(rung)}
+        stretches = itertools.groupby(self.session.windows, key=lambda window: window.rung)
+        return sum(any(id(window) in used for window in windows) for _, windows in stretches)
 
     def values(self, rung: str) -> list[float]:
         """Return the milliseconds per step of each window of ``rung``."""
