@@ -253,6 +253,20 @@ def test_types_that_are_asked_for_behind_the_datasets_own_methods() -> None:
     assert not shown_by_batches(made(Images(after=by_another_library)))
 
 
+@pytest.mark.parametrize(
+    ("after", "tells"),
+    [
+        (lambda image: image if image is not None else 0, False),
+        (lambda image: image is True, False),
+        (lambda image: image is SAMPLES, True),
+        (lambda image: [one for one in [image] if one is not image], True),
+        (lambda image: vars(image), True),
+    ],
+)
+def test_comparing_images_by_identity_tells_recorded_ones(after: Any, tells: bool) -> None:
+    assert shown_by_batches(made(Images(after=after))) is not tells
+
+
 def test_what_is_tried_beforehand() -> None:
     assert shown_by_batches(made(Images())) and shown_by_batches(made(Subset(Images(), range(9))))
     assert not shown_by_batches(made(Images(as_floats)))
