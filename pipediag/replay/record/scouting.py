@@ -212,7 +212,8 @@ class _Trial:
         for source, copied in seen:
             if is_undecoded(source):  # nobody has touched its pixels
                 continue
-            self.writes_again = self.writes_again or not _alike(source, copied)
+            alike = torch.equal(source, copied) if isinstance(source, Tensor) else source == copied
+            self.writes_again = self.writes_again or not alike
 
     def pieces(self) -> tuple[Piece, ...]:
         return tuple(piece for _, scout in self.scouts for piece in scout.pieces())
@@ -406,13 +407,6 @@ class _Beside(_Scout):
 
     def _below(self, transform: Any, path: Path) -> _Scout:
         return _Beside(self._made, transform, path, self._own)
-
-
-def _alike(given: Any, copied: Any) -> bool:
-    try:
-        return torch.equal(given, copied) if isinstance(given, Tensor) else bool(given == copied)
-    except ValueError:  # the dataset has closed its picture
-        return False
 
 
 def _has_pixels(value: Any) -> bool:
