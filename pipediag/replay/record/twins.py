@@ -35,6 +35,9 @@ from .recorder import Recorder, stood_in
 from .tape import session
 
 _Function = Callable[..., Any]
+#: Functions that torchvision's transforms draw with.
+_TORCHS_DRAWS = ("rand", "randint", "randperm", "randn_like", "multinomial", "empty")
+_PYTHONS_DRAWS = ("random", "choices", "shuffle")
 
 
 class Twins(TorchFunctionMode):  # type: ignore[misc]
@@ -272,10 +275,6 @@ def _draws_by_itself() -> bool:
     return all(type(draw) is types.BuiltinFunctionType for draw in mine) and all(
         getattr(getattr(random, name), "__self__", None) is random._inst for name in _PYTHONS_DRAWS
     )
-
-
-_TORCHS_DRAWS = ("rand", "randint", "randperm", "randn_like", "multinomial", "empty")
-_PYTHONS_DRAWS = ("random", "choices", "shuffle")
 
 
 def _is_data(value: Any) -> bool:
