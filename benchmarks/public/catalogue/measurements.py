@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...recipes.catalogue import Place, Source
 from ..kinds import Edit, Patch, Script
+from .common import made_once
 
 #: The U-Net's own example (3DUnet_confocal_boundary), for a small network and small patches.
 UNET3D = """model:
@@ -139,6 +140,7 @@ SCRIPTS = (
             Patch("models/pointnet_cls.py", "1024", "128"),
         ),
         small="128 features of a cloud of 256 points",
+        edits=(made_once("data_utils/ModelNetDataLoader.py", "ModelNetDataLoader", r"^once|np\.(sum|argmax|loadtxt)"),),
     ),
     Script(
         "monai-unet",
@@ -200,19 +202,7 @@ SCRIPTS = (
         needs=("pymatgen", "sklearn"),
         kind="crystals as graphs",
         note="the data set caches its samples, each worker for itself and for one epoch",
-        edits=(
-            Edit(
-                r"(?i)\b(cache|keep|precompute|load|loading)\b",
-                (
-                    Patch(
-                        "main.py",
-                        "dataset = CIFData(*args.data_options)",
-                        "dataset = CIFData(*args.data_options)\n    all(map(dataset.__getitem__, range(len(dataset))))",
-                    ),
-                ),
-                note="fill the data set's cache before the workers start",
-            ),
-        ),
+        edits=(made_once("cgcnn/data.py", "CIFData"),),
     ),
     Script(
         "factorization",

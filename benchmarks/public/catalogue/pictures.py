@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...recipes.catalogue import Place, Source
 from ..kinds import Edit, Patch, Script
-from .common import HF, HF_COMMIT, SMALL, transformers
+from .common import HF, HF_COMMIT, SMALL, made_once, transformers
 
 #: The trainer as the README of denoising-diffusion-pytorch uses it.
 DIFFUSE = """import sys
@@ -78,6 +78,21 @@ def _words(at: Place) -> list[str]:
 def _pose(at: Place) -> list[str]:
     return ["--cfg", f"{at.repository}/experiments/mpii/resnet50/256x256_d256x3_adam_lr1e-3.yaml", "--frequent", "20"]
 
+
+#: The decoded pictures of Hugging Face's data set, kept before training.
+_KEPT = """
+        pictures = [dict(row) for row in dataset["train"]]
+
+        class Kept(torch.utils.data.Dataset):
+            def __len__(self):
+                return len(pictures)
+
+            def __getitem__(self, number):
+                made = train_transforms({name: [value] for name, value in pictures[number].items()})
+                return {name: value[0] for name, value in made.items()}
+
+        dataset["train"] = Kept()
+"""
 
 SCRIPTS = (
     Script(
@@ -400,6 +415,7 @@ SCRIPTS = (
                 ),
                 note="reducing_gap=1.5",
             ),
+            made_once("utils/data_loading.py", "BasicDataset"),
         ),
     ),
     Script(
@@ -430,6 +446,19 @@ SCRIPTS = (
             ),
         ),
         small="ViT of three layers of 96 at 160 pixels",
+        edits=(
+            Edit(
+                "^cache",
+                (
+                    Patch(
+                        "examples/pytorch/image-classification/run_image_classification.py",
+                        '        dataset["train"].set_transform(train_transforms)',
+                        _KEPT,
+                    ),
+                ),
+                note="a list of the decoded pictures",
+            ),
+        ),
     ),
     Script(
         "clip",
@@ -456,5 +485,6 @@ SCRIPTS = (
         ),
         small="MobileNet v3 small, DistilBERT of one layer",
         note="no workers",
+        edits=(made_once("dataset.py", "CLIPDataset"),),
     ),
 )
