@@ -42,11 +42,11 @@ class RecordingPicture(PIL.Image.Image):
                 return getattr(self.tape.pixels(), name)
         if name in _ITS_OWN:
             return object.__getattribute__(self, name)
-        if name in _NOTES and self.tape.is_original and hasattr(self.tape.source, name):
-            return getattr(self.tape.source, name)
+        if name in _NOTES and self.tape.is_original and hasattr(self.tape.given, name):
+            return getattr(self.tape.given, name)
         if name in _RECORDED:
             return functools.partial(_RECORDED[name], self)
-        if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.source, "__dict__", {}):
+        if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.given, "__dict__", {}):
             raise AttributeError(name)
         what = "a numpy array" if name.startswith("__array") else repr(name)
         session.settles(NotRecordable(f"{what} of a picture would need its pixels"))
@@ -86,6 +86,35 @@ class RecordingPicture(PIL.Image.Image):
 
     def filter(self, filter: Any) -> Any:
         return _RECORDED["filter"](self, filter() if isinstance(filter, type) else filter)
+
+
+def lasting(picture: PIL.Image.Image) -> PIL.Image.Image:
+    """Return a picture that keeps the pixels when the user's is written into, or closed.
+
+    Both share the pixels until then (:func:`owning`). Those of an array, which nothing here sees written, are copied.
+    """
+    picture.load()
+    _, known = session.given.get(id(picture), (None, None))
+    if known is not None and known.im is picture.im:
+        return known
+    if picture.readonly and type(picture) is PIL.Image.Image:
+        return picture.copy()
+    twin: PIL.Image.Image = picture._new(picture.im)
+    session.given[id(picture)] = picture, twin
+    return twin
+
+
+def owning(write: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what stands in for ``Image._ensure_mutable``, which Pillow's methods call before they write."""
+
+    @functools.wraps(write)
+    def own(self: PIL.Image.Image) -> Any:
+        known = session.given.pop(id(self), None)
+        if known is not None and known[1].im is self.im:
+            self.im = self.im.copy()
+        return write(self)
+
+    return own
 
 
 def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -160,6 +160,33 @@ def test_an_image_is_not_used_after_a_view_of_it_is_written_into(alias: Any, wri
         assert torch.equal(real(F.invert(view)), F.invert(real(view)))
 
 
+@pytest.mark.parametrize("kind", ["picture", "grey array", "array", "tensor"])
+def test_an_image_that_is_overwritten_later(kind: str) -> None:
+    """A dataset may do so for late samples only, so that no trial has seen it."""
+    array = np.array((pixels(0)[0] if kind == "grey array" else pixels(0)).numpy())
+    given: Any = {
+        "picture": lambda: picture(0),
+        "grey array": lambda: PIL.Image.fromarray(array),
+        "array": lambda: torch.from_numpy(array),
+        "tensor": lambda: pixels(0),
+    }[kind]()
+    want = F.horizontal_flip(copy.deepcopy(given))
+    with session.going_on():
+        mine = F.horizontal_flip(stand_in(given))
+        if kind == "tensor":
+            given.zero_()
+            with pytest.raises(NotRecordable, match="written into"):
+                mine.tape.check()
+            return
+        array[:] = 0
+        if kind == "picture":
+            given.paste((1, 2, 3), (0, 0, 9, 9))
+            assert given.getpixel((0, 0)) == (1, 2, 3)
+            given.close()
+        mine.tape.check()
+        assert np.array_equal(np.asarray(real(mine)), np.asarray(want))
+
+
 def test_a_written_image_may_be_used() -> None:
     with session.going_on():
         mine = F.horizontal_flip(stand_in(pixels(0)))
