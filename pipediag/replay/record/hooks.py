@@ -167,7 +167,8 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     for module in (_geometry, _auto_augment):
         yield module, "_get_fill", _fill_of
     yield from enhancers()
-    yield PIL.Image.Image, "_ensure_mutable", owning
+    for name in ("_ensure_mutable", "load"):
+        yield PIL.Image.Image, name, owning
     yield _misc.ToDtype, "transform", _dtype_of
     yield _augment.MixUp, "transform", _mixing("mixup", "lam")
     yield _augment.CutMix, "transform", _mixing("cutmix", "box")

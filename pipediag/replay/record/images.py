@@ -21,7 +21,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
-from ..decode.undecoded_pictures import UndecodedFile
 from ..decode.undecoded_tensors import UndecodedImage, UndecodedTensor, decoded
 from ..layout import copied
 from ..ops.batched import mixing
@@ -322,13 +321,9 @@ def stand_in(value: Any) -> Any:
         if value.mode not in BANDS:
             return None
         state = State((BANDS[value.mode], value.height, value.width), torch.uint8)
-        if isinstance(value, UndecodedFile):
-            tape = Tape(value.without_file, state)
-        else:
-            source = _seen(value, value.copy)
-            tape = Tape(value, state, lasting(value) if source is value else source)
+        source = _seen(value, value.copy)
         session.stood += 1
-        return RecordingPicture.of(tape)
+        return RecordingPicture.of(Tape(value, state, lasting(value) if source is value else source))
     cls = _STANDING_FOR.get(type(value))
     if cls is None or value.requires_grad or not value.is_cpu:
         return None

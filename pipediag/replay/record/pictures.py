@@ -8,6 +8,7 @@ ends at the methods of :data:`pipediag.replay.ops.picture_ops.METHODS`, which ar
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import PIL.Image
 from PIL import ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil as by_torchvision
 
+from ..decode.undecoded_pictures import UndecodedFile, UndecodedPicture
 from ..ops.op import NotRecordable, Op
 from ..ops.picture_ops import IMAGE_OPS, METHODS, MODES, adjusted
 from .tape import Tape, session
@@ -91,28 +93,38 @@ class RecordingPicture(PIL.Image.Image):
 def lasting(picture: PIL.Image.Image) -> PIL.Image.Image:
     """Return a picture that keeps the pixels when the user's is written into, or closed.
 
-    Both share the pixels until then (:func:`owning`). Those of an array, which nothing here sees written, are copied.
+    Both share the pixels until then (:func:`owning`). Pixels that may be written into unseen are copied: those of an
+    array, of a file that may hold more frames, and those that a drawing or a pixel access holds.
     """
-    picture.load()
+    if isinstance(picture, (UndecodedFile, UndecodedPicture)):
+        return picture.lasting
     _, known = session.given.get(id(picture), (None, None))
     if known is not None and known.im is picture.im:
         return known
-    if picture.readonly and type(picture) is PIL.Image.Image:
-        return picture.copy()
+    picture.load()
+    if picture.readonly or type(picture) is not PIL.Image.Image or _holders(picture) > _ALONE:
+        return picture._new(picture.im.copy())
     twin: PIL.Image.Image = picture._new(picture.im)
     session.given[id(picture)] = picture, twin
     return twin
 
 
-def owning(write: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what stands in for ``Image._ensure_mutable``, which Pillow's methods call before they write."""
+def _holders(picture: PIL.Image.Image) -> int:
+    return sys.getrefcount(picture.im)
 
-    @functools.wraps(write)
+
+_ALONE = _holders(PIL.Image.new("L", (1, 1)))
+
+
+def owning(uses: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a picture after which its pixels may be written into: they are its own before."""
+
+    @functools.wraps(uses)
     def own(self: PIL.Image.Image) -> Any:
         known = session.given.pop(id(self), None)
         if known is not None and known[1].im is self.im:
             self.im = self.im.copy()
-        return write(self)
+        return uses(self)
 
     return own
 
