@@ -40,7 +40,7 @@ from .images import (
     is_recording,
     record,
 )
-from .pictures import RecordingPicture, enhancers, image_ops, owning, recorded
+from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
 from .tape import session
 
 _Function = Callable[..., Any]
@@ -260,6 +260,7 @@ def _with_twin(name: str, original: _Function) -> _Function:
         twins = session.twins
         return original(*args, **kwargs) if twins is None else twins.through(original, record, args, kwargs)
 
+    OF_TWINS[name] = call
     return call
 
 

@@ -16,6 +16,7 @@ import PIL.Image
 from PIL import ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil as by_torchvision
 
+from ...patches import beneath, is_native
 from ..decode.undecoded_pictures import UndecodedFile, UndecodedPicture
 from ..ops.op import NotRecordable, Op
 from ..ops.picture_ops import IMAGE_OPS, METHODS, MODES, adjusted
@@ -46,7 +47,7 @@ class RecordingPicture(PIL.Image.Image):
             return object.__getattribute__(self, name)
         if name in _NOTES and self.tape.is_original and hasattr(self.tape.given, name):
             return getattr(self.tape.given, name)
-        if name in _RECORDED:
+        if name in _RECORDED and _is_pillows(name):
             return functools.partial(_RECORDED[name], self)
         if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.given, "__dict__", {}):
             raise AttributeError(name)
@@ -146,6 +147,15 @@ def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callabl
 
 
 _RECORDED = {name: recorded(encode, getattr(PIL.Image.Image, name)) for name, encode in METHODS.items()}
+#: By name, the functions that stand for Pillow's methods while calls on real pictures are recorded.
+OF_TWINS: dict[str, Callable[..., Any]] = {}
+
+
+def _is_pillows(name: str) -> bool:
+    """Return whether a method of pictures is Pillow's own, and not user code that was put in its place."""
+    method = beneath(vars(PIL.Image.Image).get(name))
+    return (method is not None and method is OF_TWINS.get(name)) or is_native(method, PIL.Image.Image)
+
 
 #: Attributes that need no pixels.
 _KNOWN = frozenset(

@@ -224,6 +224,26 @@ def test_a_picture_that_is_overwritten_later(kind: str) -> None:
         assert given.tobytes() == plain.tobytes() and given.getpixel((3, 3)) == (1, 2, 3)
 
 
+@pytest.mark.parametrize("name", ["resize", "crop", "convert"])
+def test_the_users_own_method_of_pictures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes Pillow's place at any time, and gets pixels."""
+    plain, sizes = getattr(PIL.Image.Image, name), []
+
+    def own(picture: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(len(picture.tobytes()))
+        return plain(picture, *args, **kwargs)
+
+    mine = stand_in(picture(0))
+    args: Any = {"resize": ((7, 8),), "crop": ((1, 2, 8, 9),), "convert": ("L",)}[name]
+    assert is_recording(getattr(mine, name)(*args))
+    monkeypatch.setattr(PIL.Image.Image, name, own)
+    with pytest.raises(NotRecordable, match=f"'{name}' of a picture would need its pixels"):
+        getattr(mine, name)(*args)
+    with session.going_on():
+        made = getattr(mine, name)(*args)
+    assert type(made) is PIL.Image.Image and sizes == [3 * HEIGHT * WIDTH]
+
+
 def test_a_file_of_several_frames() -> None:
     file = io.BytesIO()
     frames = [PIL.Image.new("RGB", (WIDTH, HEIGHT), colour) for colour in ("red", "lime", "blue")]
