@@ -64,6 +64,16 @@ def alive(value: Any) -> Any:
     return value
 
 
+def beneath(value: Any) -> Any:
+    """Return an attribute's value without the layers on top of it."""
+    while type(value) is FunctionType:
+        layer = vars(value).get("_layer")
+        if not isinstance(layer, _Layer) or layer.call() is not value:
+            break
+        value = layer.below
+    return value
+
+
 def is_native(function: Any, owner: Any) -> bool:
     """Return whether the function's code is in the package of its owner, a class or module."""
     package = sys.modules[getattr(owner, "__module__", owner.__name__).partition(".")[0]]

@@ -121,6 +121,14 @@ def _context(loader: DataLoader[Any]) -> str | None:
     return "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
 
 
+def _silence() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for standard in (1, _STANDARD):
+        os.dup2(nowhere, standard)
+    os.close(nowhere)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - notebooks have others than the process's
+
+
 def _unchanged(result: bytes) -> bytes:
     return result
 
@@ -136,12 +144,16 @@ class _OfWorker:
 
 
 class _Init:
-    """Init function of the worker: before any code of the user's runs, it gets files and memory of its own."""
+    """Init function of the worker: before any code of the user's runs, it gets files and memory of its own.
+
+    What that code prints is not seen: it prints it again where the training asks for the sample.
+    """
 
     def __init__(self, init: InitWorker) -> None:
         self._init = init
 
     def __call__(self, worker_id: int) -> None:
+        _silence()
         _own_positions()
         unshare_memory()
         self._init(worker_id)

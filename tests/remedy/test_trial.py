@@ -141,6 +141,21 @@ class Pixelwise:
         return sample * 0.5
 
 
+class Printing(Images):
+    """Dataset whose samples print, also by other means than Python's."""
+
+    def __getitem__(self, index: int) -> Any:
+        print("sample", index, flush=True)
+        os.write(2, b"sample")
+        return super().__getitem__(index)
+
+
+@WORKERS
+def test_what_a_trial_prints_is_not_seen(workers: int, capfd: pytest.CaptureFixture[str]) -> None:
+    assert offload(loader(Printing(chain()), num_workers=workers), CPU, samples=8).plan.pieces
+    assert capfd.readouterr() == ("", "")
+
+
 @WORKERS
 def test_a_proof_changes_nothing_of_the_users_own_code(workers: int) -> None:
     link = Pixelwise()

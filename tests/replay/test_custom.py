@@ -8,6 +8,7 @@ import contextlib
 import enum
 import functools
 import itertools
+import logging as logs
 import math
 import os
 import pathlib
@@ -905,6 +906,21 @@ def imported_inside() -> float:
 )
 def test_reading_what_cannot_be_compared_at_each_call(fn: Callable[[Tensor], Tensor], told: str) -> None:
     assert told in reason(fn)
+
+
+def logging_brightness(x: Tensor) -> Tensor:
+    logs.getLogger("mine").info("brightness %s", x.max())
+    return x * 2
+
+
+def printing(x: Tensor) -> Tensor:
+    print(tuple(x.shape))
+    return x * 2
+
+
+@pytest.mark.parametrize("fn", [printing, logging_brightness, lambda x: printing(x)])
+def test_what_prints_for_each_sample_stays(fn: Callable[[Tensor], Tensor]) -> None:
+    assert "it may print or log, by" in reason(fn)
 
 
 def test_holding_much_that_others_write_into() -> None:

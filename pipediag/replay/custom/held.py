@@ -25,6 +25,8 @@ _OUTSIDE = frozenset(
     | {"globals", "locals", "eval", "exec", "__import__", "import_module", "_getframe"}
     | {"initial_seed", "get_rng_state", "getstate"}
 )
+#: Names of what a user sees, or a log keeps: it is to be there once a sample, in the plain script's order.
+_SHOWN = frozenset({"print", "input", "write", "warn", "warning", "info", "debug", "exception", "critical"})
 
 _BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
 
@@ -78,8 +80,11 @@ class Held:
         if self._compared > _MOST_COMPARED:
             raise Refused(f"it holds more than {_MOST_COMPARED >> 20} MiB that others can write into")
         if isinstance(value, types.FunctionType) and not is_library(value):
-            if outside := sorted(_OUTSIDE.intersection(_names_used(value.__code__, value.__globals__))):
+            names = {*_names_used(value.__code__, value.__globals__)}
+            if outside := sorted(_OUTSIDE & names):
                 raise Refused(f"it may read what differs from call to call, by {outside[0]!r}")
+            if shown := sorted(_SHOWN & names):
+                raise Refused(f"it may print or log, by {shown[0]!r}")
             if _imports_or_computes(value):
                 raise Refused("it reads a module of yours that it imports itself, or by names that it computes")
         if not shows_changes(value):

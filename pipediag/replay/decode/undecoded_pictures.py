@@ -25,6 +25,11 @@ from .undecoded import Undecoded, is_undecoded
 
 
 class _Picture(Undecoded, PIL.Image.Image):
+    @cached_property
+    def lasting(self) -> UndecodedPicture:
+        """The same picture, which user code cannot close, decode or write into."""
+        return self.copy()
+
     def copy(self) -> UndecodedPicture:
         twin = UndecodedPicture()
         twin.__dict__.update(_mode=self.mode, _size=self.size, info=self.info.copy(), encoded=self.encoded)
@@ -59,19 +64,15 @@ class UndecodedPicture(_Picture):
         with PIL.Image.open(io.BytesIO(self.encoded.data)) as again:
             again.load()
             core = again.im
-        self.__class__ = PIL.Image.Image  # type: ignore[assignment]
-        self.im = core
-        del self.__dict__["encoded"]
+        _turned(self, PIL.Image.Image).im = core
         return self.load()
+
+    def close(self) -> None:
+        _turned(self, PIL.Image.Image).close()
 
 
 class UndecodedFile(_Picture, JpegImageFile):
     """Picture that ``PIL.Image.open`` returned."""
-
-    @cached_property
-    def without_file(self) -> UndecodedPicture:
-        """The same picture, which user code cannot close."""
-        return self.copy()
 
     def load(self) -> Any:
         return _opened(self).load()
@@ -92,10 +93,14 @@ class UndecodedFile(_Picture, JpegImageFile):
 
 def _opened(picture: Any) -> Any:
     """Turn the picture into the one that Pillow opened, unless it is that already; return it."""
-    if type(picture) is UndecodedFile:
-        picture.__class__ = JpegImageFile  # type: ignore[assignment]
-        for name in ("encoded", "without_file"):
-            picture.__dict__.pop(name, None)
+    return _turned(picture, JpegImageFile) if type(picture) is UndecodedFile else picture
+
+
+def _turned(picture: Any, cls: type) -> Any:
+    """Turn an undecoded picture into a usual one of type ``cls``; return it."""
+    picture.__class__ = cls
+    for name in ("encoded", "lasting"):
+        picture.__dict__.pop(name, None)
     return picture
 
 

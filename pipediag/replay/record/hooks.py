@@ -40,7 +40,7 @@ from .images import (
     is_recording,
     record,
 )
-from .pictures import RecordingPicture, enhancers, image_ops, recorded
+from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
 from .tape import session
 
 _Function = Callable[..., Any]
@@ -167,6 +167,8 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     for module in (_geometry, _auto_augment):
         yield module, "_get_fill", _fill_of
     yield from enhancers()
+    for name in ("_ensure_mutable", "load"):
+        yield PIL.Image.Image, name, owning
     yield _misc.ToDtype, "transform", _dtype_of
     yield _augment.MixUp, "transform", _mixing("mixup", "lam")
     yield _augment.CutMix, "transform", _mixing("cutmix", "box")
@@ -258,6 +260,7 @@ def _with_twin(name: str, original: _Function) -> _Function:
         twins = session.twins
         return original(*args, **kwargs) if twins is None else twins.through(original, record, args, kwargs)
 
+    OF_TWINS[name] = call
     return call
 
 

@@ -21,14 +21,13 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
-from ..decode.undecoded_pictures import UndecodedFile
 from ..decode.undecoded_tensors import UndecodedImage, UndecodedTensor, decoded
 from ..layout import copied
 from ..ops.batched import mixing
 from ..ops.encoders import ENCODERS, SEVERAL
 from ..ops.op import NotRecordable, State, state_of
 from ..ops.picture_ops import BANDS
-from .pictures import RecordingPicture
+from .pictures import RecordingPicture, lasting
 from .tape import VIEWS, Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
@@ -321,10 +320,10 @@ def stand_in(value: Any) -> Any:
     if isinstance(value, PIL.Image.Image):
         if value.mode not in BANDS:
             return None
-        value = value.without_file if isinstance(value, UndecodedFile) else _seen(value, partial(_copy_of, value))
-        shape = (BANDS[value.mode], value.height, value.width)
+        state = State((BANDS[value.mode], value.height, value.width), torch.uint8)
+        source = _seen(value, value.copy)
         session.stood += 1
-        return RecordingPicture.of(Tape(value, State(shape, torch.uint8)))
+        return RecordingPicture.of(Tape(value, state, lasting(value) if source is value else source))
     cls = _STANDING_FOR.get(type(value))
     if cls is None or value.requires_grad or not value.is_cpu:
         return None
@@ -334,7 +333,16 @@ def stand_in(value: Any) -> Any:
     state = state_of((shape, value.dtype, cls is RecordingMask, not value.is_contiguous(), True))
     session.stood += 1
     twin = value.clone if isinstance(value, UndecodedTensor) else partial(copied, value)
-    return cls.of(Tape(_seen(value, twin), state))
+    source = _seen(value, twin)
+    if source is value and _is_arrays(value):
+        source = twin()
+    return cls.of(Tape(value, state, source))
+
+
+def _is_arrays(image: Tensor) -> bool:
+    """Return whether the image's memory may be an array's, or other processes': writing there counts no version."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return not isinstance(image, UndecodedTensor) and not image.untyped_storage().resizable()
 
 
 _STANDING_FOR: dict[type, type[_Unreadable]] = {
@@ -342,12 +350,6 @@ _STANDING_FOR: dict[type, type[_Unreadable]] = {
     UndecodedTensor: RecordingTensor,
     UndecodedImage: RecordingImage,
 }
-
-
-def _copy_of(picture: PIL.Image.Image) -> PIL.Image.Image:
-    made = picture.copy()
-    made.format = picture.format
-    return made
 
 
 def _seen(value: Any, copied: Callable[[], Any]) -> Any:

@@ -8,6 +8,7 @@ ends at the methods of :data:`pipediag.replay.ops.picture_ops.METHODS`, which ar
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ import PIL.Image
 from PIL import ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil as by_torchvision
 
+from ...patches import beneath, is_native
+from ..decode.undecoded_pictures import UndecodedFile, UndecodedPicture
 from ..ops.op import NotRecordable, Op
 from ..ops.picture_ops import IMAGE_OPS, METHODS, MODES, adjusted
 from .tape import Tape, session
@@ -42,11 +45,11 @@ class RecordingPicture(PIL.Image.Image):
                 return getattr(self.tape.pixels(), name)
         if name in _ITS_OWN:
             return object.__getattribute__(self, name)
-        if name in _NOTES and self.tape.is_original and hasattr(self.tape.source, name):
-            return getattr(self.tape.source, name)
-        if name in _RECORDED:
+        if name in _NOTES and self.tape.is_original and hasattr(self.tape.given, name):
+            return getattr(self.tape.given, name)
+        if name in _RECORDED and _is_pillows(name):
             return functools.partial(_RECORDED[name], self)
-        if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.source, "__dict__", {}):
+        if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.given, "__dict__", {}):
             raise AttributeError(name)
         what = "a numpy array" if name.startswith("__array") else repr(name)
         session.settles(NotRecordable(f"{what} of a picture would need its pixels"))
@@ -88,6 +91,45 @@ class RecordingPicture(PIL.Image.Image):
         return _RECORDED["filter"](self, filter() if isinstance(filter, type) else filter)
 
 
+def lasting(picture: PIL.Image.Image) -> PIL.Image.Image:
+    """Return a picture that keeps the pixels when the user's is written into, or closed.
+
+    Both share the pixels until then (:func:`owning`). Pixels that may be written into unseen are copied: those of an
+    array, of a file that may hold more frames, and those that a drawing or a pixel access holds.
+    """
+    if isinstance(picture, (UndecodedFile, UndecodedPicture)):
+        return picture.lasting
+    _, known = session.given.get(id(picture), (None, None))
+    if known is not None and known.im is picture.im:
+        return known
+    picture.load()
+    if picture.readonly or type(picture) is not PIL.Image.Image or _holders(picture) > _ALONE:
+        return picture._new(picture.im.copy())
+    twin: PIL.Image.Image = picture._new(picture.im)
+    session.given[id(picture)] = picture, twin
+    return twin
+
+
+def _holders(picture: PIL.Image.Image) -> int:
+    return sys.getrefcount(picture.im)
+
+
+_ALONE = _holders(PIL.Image.new("L", (1, 1)))
+
+
+def owning(uses: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a picture after which its pixels may be written into: they are its own before."""
+
+    @functools.wraps(uses)
+    def own(self: PIL.Image.Image) -> Any:
+        known = session.given.pop(id(self), None)
+        if known is not None and known[1].im is self.im:
+            self.im = self.im.copy()
+        return uses(self)
+
+    return own
+
+
 def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that records ``fn``, a function of a picture or a method, by its encoder."""
 
@@ -105,6 +147,15 @@ def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callabl
 
 
 _RECORDED = {name: recorded(encode, getattr(PIL.Image.Image, name)) for name, encode in METHODS.items()}
+#: By name, the functions that stand for Pillow's methods while calls on real pictures are recorded.
+OF_TWINS: dict[str, Callable[..., Any]] = {}
+
+
+def _is_pillows(name: str) -> bool:
+    """Return whether a method of pictures is Pillow's own, and not user code that was put in its place."""
+    method = beneath(vars(PIL.Image.Image).get(name))
+    return (method is not None and method is OF_TWINS.get(name)) or is_native(method, PIL.Image.Image)
+
 
 #: Attributes that need no pixels.
 _KNOWN = frozenset(

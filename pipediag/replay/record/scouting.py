@@ -212,8 +212,7 @@ class _Trial:
         for source, copied in seen:
             if is_undecoded(source):  # nobody has touched its pixels
                 continue
-            alike = torch.equal(source, copied) if isinstance(source, Tensor) else source == copied
-            self.writes_again = self.writes_again or not alike
+            self.writes_again = self.writes_again or not _alike(source, copied)
 
     def pieces(self) -> tuple[Piece, ...]:
         return tuple(piece for _, scout in self.scouts for piece in scout.pieces())
@@ -407,6 +406,13 @@ class _Beside(_Scout):
 
     def _below(self, transform: Any, path: Path) -> _Scout:
         return _Beside(self._made, transform, path, self._own)
+
+
+def _alike(given: Any, copied: Any) -> bool:
+    try:
+        return torch.equal(given, copied) if isinstance(given, Tensor) else bool(given == copied)
+    except ValueError:  # the dataset has closed its picture
+        return False
 
 
 def _has_pixels(value: Any) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import PIL.Image
 import torch
 from torch import Tensor
 
@@ -64,7 +65,9 @@ class Tape:
     """Record of a recording image: its source, the calls on it so far, and its state after them.
 
     Attributes:
-        source: the original image; None for a stack of images.
+        given: the original image, which user code may write into later; None for a stack of images.
+        source: an image with the same pixels, which stays as it is. It may be ``given`` itself, a tensor: then its
+            version shows writing.
         source_size: its height and width.
         state: the shape and dtype after all calls.
         settled: True if the source is what an earlier tape's calls gave, because code needed the pixels.
@@ -72,15 +75,16 @@ class Tape:
             call writes on a copy.
     """
 
-    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_version", "_writings", "open", "settled", "source",
-                 "source_size", "state")  # fmt: skip
+    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_version", "_writings", "given", "open",
+                 "settled", "source", "source_size", "state")  # fmt: skip
 
-    def __init__(self, source: Any, state: State) -> None:
-        self.source = source
+    def __init__(self, given: Any, state: State, source: Any = None) -> None:
+        self.given = given
+        self.source = given if source is None else source
         self.source_size = state.size
         self.state = state
         self.open = self.settled = False
-        self._version = 0  # of the source before the first call, if it is settled
+        self._version = _version(given)  # before the first call
         self._memory: _Memory | None = None  # None if no other image shares it
         self._writings = 0  # into the memory, when the image was made
         self._first: Tape | None = None
@@ -95,7 +99,7 @@ class Tape:
         again = Tape.__new__(Tape)
         again._memory, again._writings = self._memory, self._writings
         again.source, again.source_size, again.state, again.open = self.source, self.source_size, self.state, False
-        again.settled, again._version = self.settled, self._version
+        again.given, again.settled, again._version = self.given, self.settled, self._version
         again._first = self._first or self
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
         return again
@@ -126,7 +130,7 @@ class Tape:
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
         """Append one call and its ops; ``call(drawn)`` returns the call when it is needed."""
         if self.settled and not self._calls:
-            self._version = getattr(self.source, "_version", 0)
+            self._version = _version(self.given)
         self._calls.append((call, drawn, len(ops), session.site))
         for op in ops:
             self._ops.append(op)
@@ -156,13 +160,15 @@ class Tape:
     def is_current(self) -> bool:
         """False if another image was written into that shares memory with this one: only real ones show that."""
         memory = self._memory
+        if (self._calls or not self.settled) and self.source is self.given and _version(self.given) != self._version:
+            return False
         if memory is None:
             return True
         return memory.writings == self._writings and all(_version(image) == version for image, version in memory.lent)
 
     def _require_current(self) -> None:
         if not self.is_current:
-            raise NotRecordable("an image is written into, and another one that shares its memory is used")
+            raise NotRecordable("an image is written into, and it or one that shares its memory is used as it was")
 
     def note_writing(self) -> None:
         """Note that a call, on a tape that follows this one, writes into the image's memory."""
@@ -180,6 +186,8 @@ class Tape:
         Raises:
             NotRecordable: its memory was written into by another image.
         """
+        if not self._calls:
+            return self.given
         self._require_current()
         image = self.source
         for call in self.calls:
@@ -189,8 +197,6 @@ class Tape:
     def check(self) -> None:
         """Raise NotRecordable if code that has the pixels wrote into them after the first call, or by another image."""
         self._require_current()
-        if self.settled and self._calls and getattr(self.source, "_version", 0) != self._version:
-            raise NotRecordable("an image is written into after a call on it")
 
     @property
     def first(self) -> Tape:
@@ -198,8 +204,12 @@ class Tape:
         return self._first or self
 
 
-def _version(image: Tensor) -> int:
-    return 0 if image.is_inference() else image._version  # those of inference mode have none
+def _version(image: Any) -> int:
+    """Return a number that grows when a tensor is written into; 0 where there is none."""
+    if not isinstance(image, Tensor):
+        return 0
+    with torch._C.DisableTorchFunctionSubclass():
+        return 0 if image.is_inference() else image._version
 
 
 class _Session(threading.local):
@@ -211,6 +221,9 @@ class _Session(threading.local):
     copies = False  # True if sources are copied, because the dataset overwrites them
     seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
     number = 0  # identifies the recording in this process
+    given: dict[
+        int, tuple[PIL.Image.Image, PIL.Image.Image]
+    ]  # by id: the user's pictures, and others that share their pixels
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
     twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
     of_twin = False  # True while a call is recorded that runs on a real image too
@@ -219,11 +232,15 @@ class _Session(threading.local):
     settled = 0  # number of images whose pixels were needed so far
     why = ""  # what needed the first one of the batch
 
+    def __init__(self) -> None:
+        self.given = {}
+
     @contextmanager
     def begun(self, refused: frozenset[str], copies: bool, twins: Any = None) -> Iterator[None]:
         """Record inside the context; afterwards go on with the recording around it, if any."""
         before = dict(vars(self))
         self.__dict__.update(active=twins is None, site=0, refused=refused, copies=copies, seen=None, dictation=None)
+        self.given = {}
         self.twins = twins
         self.number = next(_NUMBERS)
         try:

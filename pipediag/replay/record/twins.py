@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torchvision.transforms import functional as older
 
 from ...usercode import randomness, tree
-from ...usercode.links import Link, run
+from ...usercode.links import Link, is_called_plainly, run
 from ..decode.undecoded_tensors import decoded
 from ..ops.encoders import OLDER
 from ..ops.op import NotRecordable
@@ -263,7 +262,7 @@ class Following(Recorder):
 
 def is_librarys(link: Any) -> bool:
     """Return whether a call of the link runs torch's and torchvision's code only, and none of the user's."""
-    if _has_any_global_hook() or not _draws_by_itself():
+    if not is_called_plainly(link) or not _draws_by_itself():
         return False
     called = (*functionals(), *(getattr(older, name, None) for name in OLDER))
     return is_torchs(*filter(None, called)) and _is_data(link)

@@ -236,7 +236,7 @@ def left(picture: Any) -> None:
 @pytest.mark.parametrize("end", [left, lambda picture: picture.close(), lambda picture: picture.verify()])
 def test_a_closed_picture_raises_as_pillows_does(path: Path, end: Callable[[Any], None]) -> None:
     plain, picture = PIL.Image.open(path), opened(path)
-    kept = picture.without_file
+    kept = picture.lasting
     for one in (plain, picture):
         end(one)
     with pytest.raises(Exception) as expected:  # Pillow's, whatever it is
@@ -244,6 +244,15 @@ def test_a_closed_picture_raises_as_pillows_does(path: Path, end: Callable[[Any]
     with pytest.raises(expected.type):
         picture.convert("RGB")
     assert kept.tobytes() == PIL.Image.open(path).tobytes()  # the picture that a transform got before
+
+
+def test_a_converted_picture_is_closed_without_its_pixels(path: Path) -> None:
+    picture = opened(path).convert("RGB")
+    kept = picture.lasting
+    picture.close()
+    with pytest.raises(ValueError, match="closed image"):
+        picture.convert("L")
+    assert is_undecoded(kept)
 
 
 @pytest.mark.parametrize("orientation", [None, 1, 6])

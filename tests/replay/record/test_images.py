@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import PIL.ImageChops
+import PIL.ImageDraw
 import PIL.ImageFilter
 import PIL.ImageOps
 import pytest
@@ -158,6 +159,101 @@ def test_an_image_is_not_used_after_a_view_of_it_is_written_into(alias: Any, wri
         with pytest.raises(NotRecordable, match="shares its memory"):
             mine.tape.check()
         assert torch.equal(real(F.invert(view)), F.invert(real(view)))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (PIL.Image.fromarray, (HEIGHT, WIDTH, 3)),
+        (PIL.Image.fromarray, (HEIGHT, WIDTH)),
+        (torch.from_numpy, (3, HEIGHT, WIDTH)),
+    ],
+)
+def test_an_image_of_an_array_that_is_overwritten_later(make: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
+    """A dataset may do so for late samples only, so that no trial has seen it."""
+    array = np.full(shape, 7, dtype=np.uint8)
+    array[..., :9] = 9
+    given = make(array)
+    want = np.asarray(F.vertical_flip(copy.deepcopy(given)))
+    with session.going_on():
+        mine = F.vertical_flip(stand_in(given))
+        array[:] = 0
+        mine.tape.check()
+        assert np.array_equal(np.asarray(real(mine)), want)
+
+
+def test_a_tensor_that_is_overwritten_later() -> None:
+    given = pixels(0)
+    with session.going_on():
+        mine = F.horizontal_flip(stand_in(given))
+        given.zero_()
+        with pytest.raises(NotRecordable, match="written into"):
+            mine.tape.check()
+
+
+def _set(access: Any) -> None:
+    access[3, 3] = (1, 2, 3)
+
+
+#: What a dataset may hold of a picture that it gives to its transforms, and how it writes with it afterwards.
+WRITINGS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "paste": (lambda given: given, lambda given: given.paste((1, 2, 3), (0, 0, 9, 9))),
+    "close": (lambda given: given, lambda given: given.close()),
+    "pixel access": (lambda given: given, lambda given: _set(given.load())),
+    "older pixel access": (lambda given: given.load(), _set),
+    "drawing": (lambda given: given, lambda given: PIL.ImageDraw.Draw(given).point([(3, 3)], (1, 2, 3))),
+    "older drawing": (PIL.ImageDraw.Draw, lambda drawing: drawing.point([(3, 3)], (1, 2, 3))),
+}
+
+
+@pytest.mark.parametrize("kind", WRITINGS)
+def test_a_picture_that_is_overwritten_later(kind: str) -> None:
+    held, write = WRITINGS[kind]
+    given, plain = picture(0), picture(0)
+    want = F.horizontal_flip(plain).tobytes()
+    write(held(plain))
+    holds = held(given)
+    with session.going_on():
+        mine, other = F.horizontal_flip(stand_in(given)), F.horizontal_flip(stand_in(given))
+        if not kind.startswith("older"):
+            assert mine.tape.source is other.tape.source  # two views of it are sent once
+        write(holds)
+        mine.tape.check()
+        assert real(mine).tobytes() == real(other).tobytes() == want
+    if kind != "close":
+        assert given.tobytes() == plain.tobytes() and given.getpixel((3, 3)) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("name", ["resize", "crop", "convert"])
+def test_the_users_own_method_of_pictures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes Pillow's place at any time, and gets pixels."""
+    plain, sizes = getattr(PIL.Image.Image, name), []
+
+    def own(picture: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(len(picture.tobytes()))
+        return plain(picture, *args, **kwargs)
+
+    mine = stand_in(picture(0))
+    args: Any = {"resize": ((7, 8),), "crop": ((1, 2, 8, 9),), "convert": ("L",)}[name]
+    assert is_recording(getattr(mine, name)(*args))
+    monkeypatch.setattr(PIL.Image.Image, name, own)
+    with pytest.raises(NotRecordable, match=f"'{name}' of a picture would need its pixels"):
+        getattr(mine, name)(*args)
+    with session.going_on():
+        made = getattr(mine, name)(*args)
+    assert type(made) is PIL.Image.Image and sizes == [3 * HEIGHT * WIDTH]
+
+
+def test_a_file_of_several_frames() -> None:
+    file = io.BytesIO()
+    frames = [PIL.Image.new("RGB", (WIDTH, HEIGHT), colour) for colour in ("red", "lime", "blue")]
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    with PIL.Image.open(file) as given, session.going_on():
+        made = []
+        for k in range(3):
+            given.seek(k)
+            made.append(F.horizontal_flip(stand_in(given if given.mode == "RGB" else given.convert("RGB"))))
+        assert [real(mine).getpixel((0, 0)) for mine in made] == [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
 
 
 def test_a_written_image_may_be_used() -> None:

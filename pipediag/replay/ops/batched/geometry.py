@@ -19,8 +19,8 @@ import math
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import interpolate
 from torchvision.transforms.v2.functional import resize_image
 
 from . import pillow as pillows
@@ -43,7 +43,7 @@ def uint8_in_fixed_point() -> bool:
     image for which the two ways differ.
     """
     ramp = torch.arange(0, 250, 5, dtype=torch.uint8, device="cpu").view(1, 5, 10)
-    native = F.interpolate(ramp[None], (3, 7), mode="bilinear", align_corners=False, antialias=True)
+    native = interpolate(ramp[None], (3, 7), mode="bilinear", align_corners=False, antialias=True)
     return bool(torch.equal(resize_image(ramp, [3, 7], antialias=True), native[0]))
 
 

@@ -7,9 +7,9 @@ pixel at both ends; its sums are whole numbers, so they are exact on any device.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from numpy import float32, floor, sqrt
 from torch import Tensor
+from torch.nn.functional import pad
 
 #: Box blurs that stand for one Gaussian.
 PASSES = 3
@@ -60,7 +60,7 @@ def _blurred(x: Tensor, numbers: Tensor) -> Tensor:
     position = torch.arange(last + 1, device=x.device)
     first, end = position - radius, position + radius
     begins, ends = first.clamp(min=0), end.clamp(max=last)
-    sums = F.pad(x.cumsum(-1, dtype=torch.int32), (1, 0))
+    sums = pad(x.cumsum(-1, dtype=torch.int32), (1, 0))
     total = _at(sums, ends + 1) - _at(sums, begins) + x[..., :1] * (begins - first) + x[..., -1:] * (end - ends)
     beyond = _at(x, (first - 1).clamp_(min=0)).int() + _at(x, (end + 1).clamp_(max=last))
     value = total * weight + beyond * weight_beyond + (1 << (_FRACTION_BITS - 1))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import grid_sample, pad
 
 Interpolation: TypeAlias = Literal["nearest", "bilinear"]
 Fill: TypeAlias = float | Sequence[float] | None
@@ -92,7 +92,7 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation
     across = torch.linspace(0.5, width - 0.5, width, dtype=dtype, device=x.device)
     down = torch.linspace(0.5, height - 0.5, height, dtype=dtype, device=x.device)
     numerator = _products(across, down, _rescaled(coefficients[:, :6], height, width, dtype))
-    last = F.pad(coefficients[:, 6:].to(dtype), (0, 1), value=1.0)
+    last = pad(coefficients[:, 6:].to(dtype), (0, 1), value=1.0)
     denominator = _products(across, down, last[:, :, None])
     return _sample(x, numerator.div_(denominator).sub_(1.0), interpolation, fill)
 
@@ -203,7 +203,7 @@ def _sample(x: Tensor, grid: Tensor, interpolation: str, fill: Fill) -> Tensor:
 
 
 def _grid_sample(pixels: Tensor, grid: Tensor, interpolation: str) -> Tensor:
-    return F.grid_sample(pixels, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+    return grid_sample(pixels, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
 
 
 def _fills(fill: Fill, channels: int) -> tuple[float, ...]:
