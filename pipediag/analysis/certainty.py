@@ -59,7 +59,7 @@ def rungs_beside(stage: str) -> tuple[str, ...]:
     The workers' stages are part of the baseline, so the rung without the stage is enough.
     """
     adding = next((rung for rung, of in STAGE_OF_RUNG.items() if of == stage), "")
-    if not adding:  # contention: the same work with running and with idle workers
+    if not adding:  # contention, the sampler: the same work with and without
         return ("worker", "host", "device")
     without = RUNGS[max(0, RUNGS.index(adding) - 1)]
     return (without, adding) if adding in ("host", "worker") else (without,)

@@ -16,11 +16,15 @@ from .thresholds import CO_BOTTLENECK, GATE, RESOLUTION
 from .waterfall import ranked
 
 #: Description of each stage's work.
-WHAT_IT_IS = {kind.stage: kind.work for kind in LADDER}
+WHAT_IT_IS = {
+    **{kind.stage: kind.work for kind in LADDER},
+    "sampler": "choosing the samples of a batch (the sampler runs in the training process)",
+}
 #: Each stage in few words: its name for readers.
 STAGES = {
     **{kind.stage: kind.short or kind.stage for kind in LADDER},
     "contention": "workers taking CPU time",
+    "sampler": "the sampler",
     "startup": "starting the workers",
     "other loaders": "starting another loader",
 }

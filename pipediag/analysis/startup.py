@@ -46,7 +46,10 @@ class EpochStart:
     @property
     def launching(self) -> float:
         """The part of the seconds that workers kept from the previous epoch would not take; 0 if unknown."""
-        return min(self.seconds.value, self.usual.ready + self.shutdown) if self.usual.ready else 0.0
+        if not self.usual.ready:
+            return 0.0
+        # Kept workers wait for the sampler as new ones do.
+        return min(max(0.0, self.seconds.value - self.usual.sampler), self.usual.ready + self.shutdown)
 
 
 def epoch_start(ladder: LadderView) -> EpochStart | None:
@@ -126,9 +129,12 @@ def sentence(ladder: LadderView) -> str:
         f"Every epoch begins with a wait: spread over the epoch's {loader.length} batches, starting the loader adds "
         f"{number(each.value)} ms to each step of {number(ladder.ms('baseline').value)} ms. "
     )
+    one = start.usual
+    if 2 * one.sampler > one.seconds:
+        chosen = f"Of {one.seconds:.2g} s, the sampler takes {one.sampler:.2g} s to choose the first batches. "
+        return text + chosen + "A cheaper start of the sampler would help, or longer epochs."
     if loader.persistent_workers:
         return text + "The workers persist already; longer epochs, or a cheaper first batch, would help."
-    one = start.usual
     if one.ready:
         ends = f"ending the last workers takes {start.shutdown:.2g} s, launching new ones "
         launches = ends if start.shutdown else "launching the workers takes "

@@ -130,7 +130,7 @@ def _agrees(ladder: LadderView, top: Stage) -> bool:
     if top.ms.low <= 0 or any(ladder.has(rung) and ladder.windows(rung) < ENOUGH for rung in rungs_beside(top.stage)):
         return False
     if top.stage not in OF_THE_WORKERS:
-        return bool(top.rung) or top.covers == ["contention"]  # rungs measured it
+        return bool(top.rung) or top.covers in (["contention"], ["sampler"])  # rungs measured it, or a clock
     return (ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
 
 

@@ -56,6 +56,7 @@ class OpenWindow:
         self._source = source
         self._lay_ready = self._stock = 0
         self._waited, self._stalled, self._late = source.waited, source.stalled, source.late
+        self._sampling = source.sampling
         self._evidence = Evidence(source.worker_pids, gpu)
 
     # One stretch
@@ -195,6 +196,7 @@ class OpenWindow:
             figures["next_ms"] = round(1000 * max(0.0, self._source.waited - self._waited - in_next) / steps, 4)
             figures["late_ms"] = round(1000 * max(0.0, self._source.late - self._late - in_next) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
+            figures["sampler_ms"] = round(1000 * (self._source.sampling - self._sampling) / steps, 4)
         return figures
 
     def account(self) -> Account | None:

@@ -13,6 +13,7 @@ Keys of :attr:`pipediag.session.Window.evidence`:
                    :mod:`.steps`); otherwise the loop's time in ``next()``
 ``next_ms``        milliseconds per step that the loop spent in ``next()``, whether the device was busy or not
 ``late_ms``        the part of ``next_ms`` in which the workers were still making the batch; the rest is its hand-off
+``sampler_ms``     the part of ``next_ms`` in which the sampler chose the indices of a later batch, in the loop's thread
 ``stalled_ms``     the part of ``next_ms`` in which later batches were ready but one slow batch held them up
 ``stock``          queued batches at the end minus queued batches at the beginning
 ``process_cpu``    cores used by the training process itself

@@ -46,6 +46,7 @@ class Loader:
     dataset_code: Place | None = None
     transform: Place | None = None
     collate: Place | None = None
+    sampler: Place | None = None
     uncached: str = ""
 
 

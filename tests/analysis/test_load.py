@@ -65,6 +65,11 @@ class TestWaits:
         alone = window(account=account, **seen, cores_busy=0.6, cores_used=0.5)
         assert held_up_ms(alone) == 0.0 and wait_ms(alone) == 13.0
 
+    def test_nor_is_one_held_up_while_the_sampler_waits(self) -> None:
+        account = Account(cpu_ms=40.0, waits_ms=12.0, next_cpu_ms=1.0)
+        seen = {"late_ms": 3.0, "wait_ms": 13.0, "next_ms": 13.0, "cores_busy": 2.0, "cores_used": 0.5}
+        assert held_up_ms(window(account=account, **seen, sampler_ms=9.0)) == 0.0
+
     def test_waking_up_without_a_core(self) -> None:
         """Of 20 ms in next(), 12 are the thread's own wait for a core, of which the workers explain 2."""
         account = Account(cpu_ms=40.0, queue_ms=12.0, waits_ms=7.0, next_cpu_ms=1.0)

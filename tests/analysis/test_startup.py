@@ -44,6 +44,14 @@ class TestCost:
         assert (start.starts, start.shutdown, start.usual) == (2, 1.0, LATER)
         assert start.launching == 4.0, "without their first batch"
 
+    def test_kept_workers_wait_for_the_sampler_too(self) -> None:
+        """Sorting a data set for 3 s before each epoch is no launch of workers."""
+        sorts = replace(LATER, sampler=3.0, shutdown=0.0)
+        start = told(run(FIRST, sorts, sorts, sorts))
+        assert start.seconds.value == pytest.approx(4.0) and start.launching == pytest.approx(1.0)
+        found = diagnose_session(run(FIRST, sorts, sorts, sorts))
+        assert found.verdict.bottleneck == "startup" and "the sampler takes 3 s to choose" in found.verdict.sentence
+
     def test_nor_that_of_another_pass(self) -> None:
         again = [replace(one, attempt=2) for one in (FIRST, LATER)]
         assert told(run(FIRST, LATER, *again)).starts == 2

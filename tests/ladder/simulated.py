@@ -59,7 +59,7 @@ class Workers:
         self.findings = Findings()
         self.findings.startups = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
-        self.waited = self.stalled = self.late = 0.0
+        self.waited = self.stalled = self.late = self.sampling = 0.0
         self.taken = self.launches = 0
         self._own = own
         self._switches = [(0.0, own or "baseline")]

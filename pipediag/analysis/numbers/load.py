@@ -45,7 +45,8 @@ def held_up_ms(window: Window) -> float:
     account, cores = window.account, foreign_cores(window)
     if account is None or cores is None or cores < OTHERS or "late_ms" not in window.evidence:
         return 0.0
-    return max(0.0, account.waits_ms - window.evidence["late_ms"] - account.next_cpu_ms)
+    own = max(account.next_cpu_ms, window.evidence.get("sampler_ms", 0.0))  # the sampler computes, or waits itself
+    return max(0.0, account.waits_ms - window.evidence["late_ms"] - own)
 
 
 def own_cpu_ms(slow: Window, fast: Window) -> float:

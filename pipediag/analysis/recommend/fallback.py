@@ -142,6 +142,16 @@ def _ipc(session: Session, stage: Stage) -> tuple[str, str, str]:
     )
 
 
+def _sampler(session: Session, stage: Stage) -> tuple[str, str, str]:
+    place = session.loader.sampler if session.loader is not None else None
+    name = place.name if place is not None else "the sampler"
+    return (
+        f"Make {name} cheaper",
+        "indices of many batches chosen at once, with whole arrays; no worker runs the sampler",
+        "another way of choosing may give other batches",
+    )
+
+
 def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
     copies = f'.to("{session.device_type}", non_blocking=True) in the loop'
     pinned = session.loader is not None and session.loader.pin_memory
@@ -156,6 +166,8 @@ def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 
 def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
+    if session.startups and all(2 * one.sampler > one.seconds for one in session.startups):
+        return _sampler(session, stage)
     return (
         "Start workers less often, or make their start and first batch cheaper",
         f"longer epochs, fewer imports and less work in worker_init_fn, fewer workers {in_the_loader(session.loader)}",
@@ -198,6 +210,7 @@ _IN_GENERAL = {
     "transform": _transform,
     "collate": _collate,
     "ipc": _ipc,
+    "sampler": _sampler,
     "transfer": _transfer,
     "contention": _contention,
     STARTUP: _startup,
