@@ -8,6 +8,7 @@ from ..session import RUNGS, STAGE_OF_RUNG, Session
 from .numbers.ladder import LadderView
 from .numbers.load import others, stolen
 from .sentences import counted, number, percent
+from .thresholds import GATE
 
 #: Windows that each side of a comparison needs: one says nothing about its neighbours.
 ENOUGH = 2
@@ -43,6 +44,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
             yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(shares))}"
         if ladder.disturbed("baseline", ceiling) > DISTURBED:
             yield _busy(session, ladder)
+    if (share := ladder.waits_beside) > GATE:
+        yield f"the loop waits {percent(share)} of a step for another loader, too"
     if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
         yield "the kernel does not count how long threads wait for a core"
 

@@ -39,7 +39,7 @@ from .other_loaders import OtherLoaders
 from .plan import Plan
 from .probes.sample_inspection import threads
 from .ranks.follow import Following
-from .ranks.joining import Joining, rank_facts
+from .ranks.joining import Joining, place_in_job, rank_facts
 from .ranks.lockstep import STRANGE_MESSAGE, Follower, Leader
 from .step_recorder import StepRecorder
 
@@ -47,6 +47,8 @@ Send = Callable[[str, dict[str, Any]], None]
 
 #: Share of the budget after which a script without any optimizer step is treated as an inference loop.
 _INFERENCE_AFTER = 0.5
+#: Training steps after which loaders that are drawn from in the same steps are compared.
+_COMPARED = 6
 #: Number of calls that raise the stop again before a script that ignores it is exited.
 _DEAF = 200
 
@@ -253,9 +255,22 @@ class Measurement:
             return not beside
         if self.plan.loader is not None and track.ordinal != self.plan.loader:
             return False
-        if self.plan.inference:
-            return track.draws >= EVIDENCE
-        return self._credits(track) >= EVIDENCE
+        return self._uses(track) >= EVIDENCE and self._waits_longest(track)
+
+    def _waits_longest(self, track: Track) -> bool:
+        """Return whether the loop waits for no other loader longer, of those that it draws from in the same steps.
+
+        The ranks of a job take the first of them, to agree on it.
+        """
+        others = [self._tracks[ordinal - 1] for ordinal in self.training.drawn_since(track.ordinal)]
+        rivals = [one for one in others if self._uses(one) >= max(EVIDENCE, self._uses(track) - 1)]
+        if not rivals or self.plan.loader is not None or place_in_job()[1] > 1:
+            return True
+        return self._uses(track) >= _COMPARED and track.waited >= max(one.waited for one in rivals)
+
+    def _uses(self, track: Track) -> int:
+        """Return the number of training steps with batches of a loader; of an inference loop, its batches."""
+        return track.draws if self.plan.inference else self._credits(track)
 
     def _credits(self, track: Track) -> int:
         return self.training.credits.get(track.ordinal, 0)

@@ -64,6 +64,11 @@ class Training:
     def _is_loops(self, thread: int | None) -> bool:
         return thread in (self._stepper, main_thread().ident)
 
+    def drawn_since(self, loader: int) -> list[int]:
+        """Return the loaders that the script has drawn from since it last drew from this one."""
+        latest = self._latest.get(loader, 0)
+        return [other for other, drawn in self._latest.items() if drawn > latest]
+
     def beside(self, loader: int, other: int) -> bool:
         """Return whether the script goes on drawing from the other loader, which this one then does not replace."""
         return self._latest.get(other, 0) > self._first.get(loader, 0)

@@ -15,6 +15,7 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 ``late_ms``        the part of ``next_ms`` in which the workers were still making the batch; the rest is its hand-off
 ``sampler_ms``     the part of ``next_ms`` in which the sampler chose the indices of a later batch, in the loop's thread
 ``stalled_ms``     the part of ``next_ms`` in which later batches were ready but one slow batch held them up
+``beside_ms``      milliseconds per step in ``next()`` of other loaders that the training draws from in its steps
 ``stock``          queued batches at the end minus queued batches at the beginning
 ``process_cpu``    cores used by the training process itself
 ``cores_used``     cores used by the training process and its workers together

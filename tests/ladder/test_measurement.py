@@ -205,6 +205,31 @@ def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int, rebuilt:
     assert set(RUNGS) <= {*script.session.measured()}
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+def test_of_loaders_side_by_side_the_one_that_costs_most_is_measured(slow: int) -> None:
+    """Such as that of unlabelled batches, which every step takes beside the labelled ones."""
+    script = Script()
+
+    class Slow(Numbers):
+        def __getitem__(self, index: int) -> Tensor:
+            self._clock.seconds += 0.05
+            return super().__getitem__(index)
+
+    loaders = [DataLoader((Slow if n == slow else Numbers)(script.clock), 4) for n in range(2)]
+
+    def epoch() -> None:
+        for one, other in zip(*loaders, strict=True):
+            script.model(one + other).sum().backward()
+            script.optimizer.step()
+            script.clock.seconds += 0.02
+
+    script.measured(epoch)
+    assert script.session.loader is not None
+    assert script.session.loader.dataset == "Slow"
+    beside = [window.evidence["beside_ms"] for window in script.session.windows if window.rung == "baseline"]
+    assert beside and beside == pytest.approx([40.0] * len(beside))
+
+
 class Failing:
     """Fails from its n-th call on, as a program whose descriptors or memory are used up."""
 

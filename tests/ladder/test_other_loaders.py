@@ -70,6 +70,7 @@ class TestRecorder:
         for step in range(8, 20):
             told.uses(track, step, 1.0)
         assert told.sent == [OtherStart("eval.py:7", 7, 2.0, 0.0, 2)] and told.others.spent.seconds == 2.0
+        assert told.others.beside == 12.0
 
     def test_two_loaders_in_one_step(self) -> None:
         told = Recorder()

@@ -289,6 +289,12 @@ class LadderView:
         noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
 
+    @property
+    def waits_beside(self) -> float:
+        """Share of a baseline step in which the loop waits for other loaders that every step draws from."""
+        beside = self.evidence("baseline").get("beside_ms", 0.0)
+        return beside / self.ms("baseline").value if beside else 0.0
+
     def making(self, rung: str) -> float | None:
         """Return a worker's mean milliseconds for a batch under ``rung``, or None if unknown."""
         seen = self._seen(rung, "worker_ms")
