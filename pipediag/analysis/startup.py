@@ -97,9 +97,9 @@ def typical(seconds: list[float]) -> Interval:
 def startup_ms(ladder: LadderView) -> Interval | None:
     """Return the cost of an epoch's start in milliseconds a step, spread over the epoch; None if unknown."""
     loader, start = ladder.session.loader, epoch_start(ladder)
-    if start is None or loader is None or not loader.length:
+    if start is None or loader is None or not loader.epoch:
         return None
-    return start.seconds.times(1000.0 / loader.length)
+    return start.seconds.times(1000.0 / loader.epoch)
 
 
 def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
@@ -117,7 +117,7 @@ def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
         return ""
     return (
         f"an epoch's start was seen once only: {number(start.seconds.high)} s, at most {percent(share)} of an epoch of "
-        f"{counted(loader.length or 0, 'batch', 'batches')}"
+        f"{counted(loader.epoch or 0, 'batch', 'batches')}"
     )
 
 
@@ -126,7 +126,7 @@ def sentence(ladder: LadderView) -> str:
     loader, start, each = ladder.session.loader, epoch_start(ladder), startup_ms(ladder)
     assert loader is not None and start is not None and each is not None, "it is known to cost something"
     text = (
-        f"Every epoch begins with a wait: spread over the epoch's {loader.length} batches, starting the loader adds "
+        f"Every epoch begins with a wait: spread over the epoch's {loader.epoch} batches, starting the loader adds "
         f"{number(each.value)} ms to each step of {number(ladder.ms('baseline').value)} ms. "
     )
     one = start.usual
@@ -148,7 +148,7 @@ def sentence(ladder: LadderView) -> str:
 def wants_start(session: Session) -> float:
     """Return the share of an epoch that its start may take, if another start is worth seeing; else 0."""
     ladder, loader = LadderView(session), session.loader
-    if loader is None or not loader.num_workers or not loader.length or not ladder.has("baseline"):
+    if loader is None or not loader.num_workers or not loader.epoch or not ladder.has("baseline"):
         return 0.0
     (firsts, later), start = _starts(session), epoch_start(ladder)
     if start is not None:
@@ -158,7 +158,7 @@ def wants_start(session: Session) -> float:
     else:
         return 0.0
     known = start is not None and start.starts >= _ENOUGH
-    share = exactly(1000.0 * most / loader.length).beside(ladder.ms("baseline").value).value
+    share = exactly(1000.0 * most / loader.epoch).beside(ladder.ms("baseline").value).value
     return share if share > GATE and not known and len(later) < _MOST else 0.0
 
 

@@ -7,6 +7,7 @@ asks for the next. A window is thus a plain timed loop, although the user's code
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -100,6 +101,9 @@ class Driven(ABC):
         self.feed.loader = loader
         self._epochs.begin(epoch_length(loader))
         self.feed.endless = self._epochs.length is not None
+        facts, left = self._session.loader, self._epochs.horizon
+        if facts is not None and self._epochs.length is not None and left != facts.left_after:
+            self._setting.send("loader", asdict(replace(facts, left_after=left)))
 
     @abstractmethod
     def _run(self) -> Turn[None]:

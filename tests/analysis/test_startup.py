@@ -111,6 +111,14 @@ class TestFirstBatch:
         """The seconds of a start with a first batch of 1 s, in a loop that waits ``waited`` of 100 ms for 4 workers."""
         return cost(run(FIRST, LATER, LATER, evidence=waits(waited)))
 
+    def test_spread_over_the_batches_that_the_loop_takes(self) -> None:
+        """It leaves each epoch of 100 batches after 20."""
+        session = run(FIRST, LATER, LATER)
+        assert session.loader is not None
+        session.loader.left_after = 20
+        each = startup_ms(LadderView(session))
+        assert each is not None and each.value == pytest.approx(250.0)
+
     def test_what_the_loop_waits_anyway_is_no_part_of_it(self) -> None:
         assert self.start(0.0) == pytest.approx(5.0)
         assert self.start(50.0) == pytest.approx(5.0 - 4 * 0.05)

@@ -46,7 +46,9 @@ def test_no_loop_is_free_that_waits_for_another_loader(beside: float, verdict: s
 
 def test_nor_is_the_cost_of_its_data_certain_then() -> None:
     found = judged(make(climbing(raw=60.0), evidence=waits(60.0, beside_ms=20.0))).verdict
-    assert found.bottleneck == "transform" and found.uncertain == "the loop waits 18 % of a step for another loader, too"
+    assert (
+        found.bottleneck == "transform" and found.uncertain == "the loop waits 18 % of a step for another loader, too"
+    )
 
 
 @pytest.mark.parametrize("rung", RUNGS[1:])

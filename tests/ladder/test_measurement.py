@@ -124,6 +124,25 @@ def test_a_loader_that_is_made_anew_for_every_epoch_is_one() -> None:
     assert set(RUNGS) <= {*script.session.measured()}
 
 
+def test_a_loop_that_leaves_its_epochs_early_is_known() -> None:
+    script = Script()
+    training = DataLoader(Numbers(script.clock), 4)
+    assert len(training) == 50
+
+    def epoch() -> None:
+        for step, batch in enumerate(training):
+            script.model(batch).sum().backward()
+            script.optimizer.step()
+            script.clock.seconds += 0.02
+            if step == 14:
+                return
+
+    script.measured(epoch)
+    assert script.session.loader is not None
+    assert (script.session.loader.left_after, script.session.loader.epoch) == (15, 15)
+    assert set(RUNGS) <= {*script.session.measured()}
+
+
 def test_a_loader_that_joins_the_training_later_gets_its_own_samples() -> None:
     script = Script()
     seen: list[float] = []

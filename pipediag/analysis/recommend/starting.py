@@ -20,7 +20,7 @@ def persistent_workers(view: View) -> Recommendation | None:
         return None
     one = start.usual
     evidence = [
-        f"every epoch of {counted(loader.length or 0, 'batch', 'batches')} begins with {number(one.seconds)} s until "
+        f"every epoch of {counted(loader.epoch or 0, 'batch', 'batches')} begins with {number(one.seconds)} s until "
         f"the first batch: {number(each.value)} ms per step, in addition to {number(base)} ms for the step itself",
         f"the workers take {number(one.ready)} s of that to get ready",
     ]
