@@ -125,11 +125,16 @@ def sentence(ladder: LadderView) -> str:
     """Return what an epoch's start costs, of which it consists, and what would help."""
     loader, start, each = ladder.session.loader, epoch_start(ladder), startup_ms(ladder)
     assert loader is not None and start is not None and each is not None, "it is known to cost something"
+    base, one = number(ladder.ms("baseline").value), start.usual
+    if loader.left_after == 1:
+        return (
+            f"The loop makes a new iterator of the loader for every batch, as next(iter(loader)) does: that adds "
+            f"{number(each.value)} ms to each step of {base} ms. One iterator for many batches pays it only once."
+        )
     text = (
         f"Every epoch begins with a wait: spread over the epoch's {loader.epoch} batches, starting the loader adds "
-        f"{number(each.value)} ms to each step of {number(ladder.ms('baseline').value)} ms. "
+        f"{number(each.value)} ms to each step of {base} ms. "
     )
-    one = start.usual
     if 2 * one.sampler > one.seconds:
         chosen = f"Of {one.seconds:.2g} s, the sampler takes {one.sampler:.2g} s to choose the first batches. "
         return text + chosen + "A cheaper start of the sampler would help, or longer epochs."

@@ -49,7 +49,8 @@ class Driven(ABC):
         self._session = setting.session
         self._lockstep = lockstep
         self._deadline = Deadline(setting.clock, seconds)
-        self._epochs = Epochs(epoch_length(loop.feed.loader), loop.handed, setting.plan.horizon)
+        length, joined = epoch_length(loop.feed.loader), not lockstep.in_job  # ranks count epochs and steps together
+        self._epochs = Epochs(length, loop.handed, setting.plan.horizon, joined)
         self._loop_side = LoopSide(loop, self._epochs, self._deadline, lockstep)
         self._device = self._loop_side.device
         self._windows = Windows(self._loop_side, self._recorded)

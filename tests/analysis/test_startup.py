@@ -228,6 +228,19 @@ class TestVerdict:
         assert (verdict.bottleneck, verdict.certain) == ("none", True)
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_new_iterator_for_every_batch(persistent: bool) -> None:
+    """The loader has 100 batches; the workers start, or prefetch, for each."""
+    again = replace(LATER, renewed=persistent)
+    session = make(climbing(), noise=0.0, length=100, startups=[FIRST, again, again, again], persistent=persistent)
+    assert session.loader is not None
+    session.loader.left_after = 1
+    found = diagnose_session(session)
+    assert found.verdict.bottleneck == "startup" and "for every batch" in found.verdict.sentence
+    first = found.recommendations[0]
+    assert (first.id, first.stage) == ("one-iterator", "startup") and first.gain is not None and first.gain.value > 50
+
+
 def test_shares_with_costs_between_the_steps() -> None:
     """A step of 100 ms, 20 of them for data, and 60 (40 to 90) more between the steps: 80 of 160."""
     share = Interval(0.2, 0.1, 0.4)

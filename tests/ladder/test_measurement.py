@@ -143,6 +143,21 @@ def test_a_loop_that_leaves_its_epochs_early_is_known() -> None:
     assert set(RUNGS) <= {*script.session.measured()}
 
 
+def test_a_loop_that_makes_an_iterator_for_every_batch_is_measured() -> None:
+    script = Script()
+    training = DataLoader(Numbers(script.clock), 4)
+
+    def epoch() -> None:
+        script.model(next(iter(training))).sum().backward()
+        script.optimizer.step()
+        script.clock.seconds += 0.02
+
+    script.measured(epoch)
+    assert script.session.loader is not None and script.session.loader.epoch == 1
+    windows = {window.rung: window.ms_per_step for window in script.session.windows}
+    assert windows == pytest.approx({"device": 20.0, "sample": 20.0, "baseline": 60.0})
+
+
 def test_a_loader_that_joins_the_training_later_gets_its_own_samples() -> None:
     script = Script()
     seen: list[float] = []

@@ -47,6 +47,7 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     tried.settings,
     workers.more_workers,
     workers.prefetch,
+    starting.one_iterator,
     starting.persistent_workers,
     starting.starting_others,
     workers.threads,

@@ -12,11 +12,41 @@ from .view import View
 _TIMED = "computed from these times, not tried: no steady window includes the time between {}"
 
 
+def one_iterator(view: View) -> Recommendation | None:
+    """Recommend one iterator for many batches, if the loop makes a new one for every batch."""
+    loader, base = view.loader, view.whatif.base
+    start, each = epoch_start(view.ladder), startup_ms(view.ladder)
+    if loader.left_after != 1 or start is None or each is None or not start.starts:
+        return None
+    where = f" at {loader.where}" if loader.where else ""
+    return view.made(
+        "one-iterator",
+        "Take batches from one iterator",
+        "startup",
+        _gain(base, each, 0.0),
+        [
+            f"the loop makes a new iterator for every batch: {number(each.value)} ms until it gives the first one, in "
+            f"addition to {number(base)} ms for the step itself",
+            _TIMED.format("iterators"),
+        ],
+        f"batches = iter(loader) before the loop and next(batches) in it, in place of next(iter(loader)){where}",
+        "each batch then comes from the rest of the epoch, not from all samples; StopIteration begins the next epoch",
+        startup_ms=each.value,
+    )
+
+
 def persistent_workers(view: View) -> Recommendation | None:
     """Recommend keeping the workers between epochs, if more than the first launch of a process was seen."""
     loader, base = view.loader, view.whatif.base
     start, each = epoch_start(view.ladder), startup_ms(view.ladder)
-    if loader.persistent_workers or start is None or not start.launching or each is None or not start.starts:
+    if (
+        loader.persistent_workers
+        or loader.left_after == 1
+        or start is None
+        or not start.launching
+        or each is None
+        or not start.starts
+    ):
         return None
     one = start.usual
     evidence = [
