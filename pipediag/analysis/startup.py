@@ -44,6 +44,11 @@ class EpochStart:
     starts: int
 
     @property
+    def by_sampler(self) -> bool:
+        """True if most of the start is the sampler's choice of the first batches, in the training process."""
+        return 2 * self.usual.sampler > self.usual.seconds
+
+    @property
     def launching(self) -> float:
         """The part of the seconds that workers kept from the previous epoch would not take; 0 if unknown."""
         if not self.usual.ready:
@@ -135,7 +140,7 @@ def sentence(ladder: LadderView) -> str:
         f"Every epoch begins with a wait: spread over the epoch's {loader.epoch} batches, starting the loader adds "
         f"{number(each.value)} ms to each step of {base} ms. "
     )
-    if 2 * one.sampler > one.seconds:
+    if start.by_sampler:
         chosen = f"Of {one.seconds:.2g} s, the sampler takes {one.sampler:.2g} s to choose the first batches. "
         return text + chosen + "A cheaper start of the sampler would help, or longer epochs."
     if loader.persistent_workers:

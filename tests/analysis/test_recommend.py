@@ -854,6 +854,13 @@ class TestOnce:
         one = advice(self.session(True, memory=4.0))["once"]
         assert one.title.endswith(", and store them") and "memory-mapped" in one.how
 
+    def test_an_evaluation_makes_them_once_anyway(self) -> None:
+        session = self.session(True)
+        assert {"once", "cache"} <= {*advice(session)}
+        for window in session.windows:
+            window.optimizer_steps = 0
+        assert not {"once", "cache"} & {*advice(session)}
+
     @pytest.mark.parametrize("same", [False, None])
     def test_not_if_they_differ_or_it_is_not_known(self, same: bool | None) -> None:
         assert "once" not in advice(self.session(same))

@@ -14,7 +14,7 @@ from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.startup import EpochStart, epoch_start, startup_ms, wants_start
 from pipediag.analysis.summary import summarise
-from pipediag.session import Session, Startup
+from pipediag.session import Place, Session, Startup
 
 from ..made import FLAT, climbing, make, waits
 
@@ -51,6 +51,19 @@ class TestCost:
         assert start.seconds.value == pytest.approx(4.0) and start.launching == pytest.approx(1.0)
         found = diagnose_session(run(FIRST, sorts, sorts, sorts))
         assert found.verdict.bottleneck == "startup" and "the sampler takes 3 s to choose" in found.verdict.sentence
+
+    def test_where_the_sampler_takes_most_of_it(self) -> None:
+        sorts = replace(LATER, sampler=3.0, shutdown=0.0)
+        session = run(FIRST, sorts, sorts, sorts)
+        assert session.loader is not None
+        session.loader.sampler = Place("ByLength", "train.py:7")
+        found = diagnose_session(session)
+        assert [(one.culprit, one.links) for one in found.amortised] == [
+            (session.loader.sampler, ["the sampler ByLength"])
+        ]
+        first = found.recommendations[0]
+        assert (first.id, first.title) == ("sampler-start", "Let ByLength begin faster")
+        assert first.how.startswith("train.py:7: ")
 
     def test_nor_that_of_another_pass(self) -> None:
         again = [replace(one, attempt=2) for one in (FIRST, LATER)]

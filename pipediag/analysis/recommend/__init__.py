@@ -48,6 +48,7 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     workers.more_workers,
     workers.prefetch,
     starting.one_iterator,
+    starting.cheaper_sampler,
     starting.persistent_workers,
     starting.starting_others,
     workers.threads,

@@ -166,8 +166,6 @@ def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
 
 
 def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
-    if session.startups and all(2 * one.sampler > one.seconds for one in session.startups):
-        return _sampler(session, stage)
     return (
         "Start workers less often, or make their start and first batch cheaper",
         f"longer epochs, fewer imports and less work in worker_init_fn, fewer workers {in_the_loader(session.loader)}",
