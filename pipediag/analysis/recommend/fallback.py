@@ -173,6 +173,14 @@ def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
     )
 
 
+def _other_loaders(session: Session, stage: Stage) -> tuple[str, str, str]:
+    return (
+        "Use the other loader less often, or make its batches cheaper",
+        "fewer batches of it, or more steps in between; persistent_workers=True keeps its workers, if it has any",
+        "what it is used for, such as a validation, is known less often",
+    )
+
+
 def ways_to_leave_a_core(session: Session) -> list[str]:
     """Return how fewer workers or threads may take less CPU time from the training process, if no trial refuted it."""
     ways = []
@@ -212,5 +220,5 @@ _IN_GENERAL = {
     "transfer": _transfer,
     "contention": _contention,
     STARTUP: _startup,
-    OTHER_LOADERS: _startup,
+    OTHER_LOADERS: _other_loaders,
 }
