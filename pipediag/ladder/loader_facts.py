@@ -95,7 +95,7 @@ def _sampler_place(loader: DataLoader[Any]) -> Place | None:
     """Return the sampler that chooses: the user's own, or the innermost of torch's; None for an iterable dataset."""
     if is_iterable(loader):
         return None
-    found = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+    found: Any = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     while _is_torchs(found) and isinstance(inner := attribute(found, "sampler"), Iterable):
         found = inner
     name = type(found).__name__

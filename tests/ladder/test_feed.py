@@ -130,7 +130,8 @@ def test_the_time_of_the_sampler_is_kept_from_one_iterator_to_the_next(workers: 
                 clock.seconds += 0.25
                 yield [number]
 
-    loader = DataLoader(Transformed(), batch_sampler=Slow(), num_workers=workers)  # type: ignore[arg-type]
+    slow: Any = Slow()
+    loader = DataLoader(Transformed(), batch_sampler=slow, num_workers=workers)
     feed = Feed(loader, DataLoader._get_iterator, clock)
     assert feed.take() is not None and feed.take() is not None
     assert feed.sampling == 0.5

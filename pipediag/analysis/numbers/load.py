@@ -87,8 +87,7 @@ def without_queueing(window: Window) -> tuple[float, float]:
     if account is None or "next_ms" not in window.evidence:
         return step, waited
     queue = min(account.queue_ms, _MOST_QUEUED * step)
-    in_next = max(0.0, window.evidence["next_ms"] - account.waits_ms - account.next_cpu_ms)
-    return step - queue, max(0.0, waited - min(in_next, queue))
+    return step - queue, min(waited, account.waits_ms + account.next_cpu_ms)
 
 
 def foreign_cores(window: Window) -> float | None:
