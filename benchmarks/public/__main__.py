@@ -69,8 +69,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=common.RESULTS / "public-cpu.json")
     parser.add_argument("--fetch", action="store_true", help="fetch the sources from GitHub and exit")
     parser.add_argument("--list", action="store_true", help="list the scripts with their ports and exit")
+    parser.add_argument("--again", action="store_true", help="let this version analyse the kept sessions, and exit")
     parser.add_argument("--table", action="store_true", help="print the table of --out and exit")
     args = parser.parse_args()
+    if args.again and args.sessions is None:
+        parser.error("--again needs --sessions")
     unknown = [name for name in args.names if name not in names]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}")
@@ -86,10 +89,15 @@ def main() -> None:
             )
         return
 
-    rows: dict[str, dict[str, Any]] = {}
-    if args.out.exists():
-        rows = {row["name"]: row for row in json.loads(args.out.read_text())["rows"]}
-    if not args.table:
+    kept = json.loads(args.out.read_text()) if args.out.exists() else {"rows": []}
+    rows: dict[str, dict[str, Any]] = {row["name"]: row for row in kept["rows"]}
+    if args.again:
+        for name, row in rows.items():
+            session = args.sessions / f"{name}.json"
+            if session.exists():
+                row["again"] = asking.said(session)
+        args.out.write_text(_portable(json.dumps(kept, indent=1) + "\n", args))
+    elif not args.table:
         facts = {**common.circumstances(), "budget": args.budget, "workers": args.workers}
         for script in scripts:
             row = {**rows.get(script.name, {}), "name": script.name, "kind": script.kind}

@@ -30,19 +30,23 @@ def ask(script: Script, at: Place, budget: float, options: tuple[str, ...], keep
         answer: dict[str, Any] = {"code": ran.code, "took": round(ran.seconds, 1)}
         if not report.exists():
             return {**answer, "output": ran.lines}
-        content = json.loads(report.read_text())
         if keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(report, keep)
-        printed = subprocess.run(
-            [sys.executable, "-m", "pipediag", "report", str(report)], env=env, capture_output=True, text=True
-        )
-    screen = printed.stdout.splitlines()
+        return {**answer, **said(report)}
+
+
+def said(session: Path) -> dict[str, Any]:
+    """Return what this version of pipediag says about a session, whichever version has measured it."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        order = [sys.executable, "-m", "pipediag", "report", str(session), "-o", str(report)]
+        screen = subprocess.run(order, capture_output=True, text=True, check=True).stdout.splitlines()
+        content = json.loads(report.read_text())
     verdict = content.get("verdict") or {}
     recommendations = content.get("recommendations") or []
     return {
-        **answer,
-        "verdict": {key: verdict.get(key) for key in ("bottleneck", "level", "starved", "culprit", "band")},
+        "verdict": {key: verdict.get(key) for key in ("bottleneck", "level", "certain", "starved", "culprit", "band")},
         "screen": screen,
         "where": where(screen),
         "advice": [_advice(one) for one in recommendations[:3]],
@@ -51,13 +55,13 @@ def ask(script: Script, at: Place, budget: float, options: tuple[str, ...], keep
 
 
 def where(screen: list[str]) -> list[str]:
-    """Return the lines of the screen between WHERE and the next empty line."""
+    """Return the lines of the screen below WHERE: they are indented, and the next heading is not."""
     begin = next((number for number, line in enumerate(screen) if line.startswith("WHERE")), None)
     if begin is None:
         return []
     found = []
     for line in screen[begin + 1 :]:
-        if not line.strip():
+        if not line.startswith(" "):
             break
         found.append(" ".join(part for part in line.split() if not set(part) <= set("█▉▊▋▌▍▎▏")))
     return found

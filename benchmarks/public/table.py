@@ -8,7 +8,7 @@ from typing import Any
 
 _HEAD = (
     *("script", "kind", "truth: share (turns), line", "verdict, level, starved", "right?"),
-    *("lines on the screen", "first advice", "gained natively"),
+    *("lines on the screen", "first advice", "gained natively", "analysed again"),
 )
 #: Below the first, nothing is lost; at the second or more something is. Between them either answer is right.
 NOTHING, SOMETHING = 0.05, 0.10
@@ -95,6 +95,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         "<br>".join(answer.get("where", [])),
         _advice(answer),
         _gained(row.get("advice") or {}),
+        _verdict(row["again"]) if "again" in row else "",
     ]
 
 
@@ -120,7 +121,7 @@ def _verdict(answer: dict[str, Any]) -> str:
     text = f"{verdict['bottleneck']} ({verdict['level']})"
     if starved:
         text += f", {starved['value']:.0%} ({starved['low']:.0%} to {starved['high']:.0%})"
-    return text
+    return text if verdict.get("certain", True) else f"{text}, not certain"
 
 
 def _advice(answer: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from .numbers.load import others, stolen
 from .sentences import counted, number, percent
 from .thresholds import GATE
 
-#: Windows that each side of a comparison needs: one says nothing about its neighbours.
+#: Windows that each side of a comparison needs, and times at which they were measured: one says nothing about others.
 ENOUGH = 2
 #: Pairs of windows agree if the shares that they give lie within this range, and if other processes lengthened the step
 #: of one of them by less than this share.
@@ -35,6 +35,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
             yield "measured once only"
     elif len(paired) < ENOUGH:
         yield "measured once only"
+    elif min(ladder.times("baseline"), ladder.times(ceiling)) < ENOUGH:
+        yield "measured at one time only"
     windows = [window for pair in paired for window in pair]
     if stolen(windows, session.cores):
         yield "this virtual machine's host took CPU time away"

@@ -240,7 +240,8 @@ def contention(ladder: LadderView, lost: Interval) -> str:
     return (
         f"The workers are not late, but they compete with the {loop_of(ladder.session)} process for the CPU: while "
         f"they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. "
-        f"Fewer workers or fewer threads, not more, may help, and less work for them.{_threads(ladder.session)}"
+        f"Fewer workers or fewer threads, not more, may help, and so may less work for the workers."
+        f"{_threads(ladder.session)}"
     )
 
 

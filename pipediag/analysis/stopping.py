@@ -84,6 +84,8 @@ def _headline(ladder: LadderView) -> set[str]:
         return pair
     if ladder.disturbed("baseline", ladder.ceiling) > DISTURBED and ladder.windows("baseline") <= _ENOUGH:
         return pair
+    if min(map(ladder.windows, pair)) >= _HEADLINE > min(map(ladder.times, pair)):
+        return pair  # another window alone would follow the last one back to back
     return {rung for rung in pair if ladder.windows(rung) < _HEADLINE}
 
 

@@ -20,6 +20,7 @@ from ..replay.record.scouting import has_only_librarys
 from ..usercode.attributes import has_attribute
 from ..usercode.contents import (
     closed_over,
+    compares_identity,
     globals_of,
     is_library,
     is_library_module,
@@ -29,8 +30,8 @@ from ..usercode.contents import (
     package,
 )
 
-#: What tells a recorded image from a real one.
-_TELLING = frozenset({"type", "__class__", "id", "repr"})
+#: What tells a recorded image from a real one, beside comparing it with the one that it was made of.
+_TELLING = frozenset({"type", "__class__", "id", "dir", "vars", "__dict__"})
 #: Libraries that take a recorded image for a real one, or ask it for pixels, which shows in the batch, or take none.
 _KNOWN = frozenset({"torch", "torchvision", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
 #: Maximum number of functions to read, and of a container's items.
@@ -55,12 +56,17 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
         seen[id(value)] = value
         if isinstance(value, types.FunctionType):
             functions += 1
-            if functions > _MOST or _TELLING.intersection(names_in(value.__code__)):
+            if functions > _MOST or _tells(value.__code__):
                 return False
         elif _is_of_another_library(value):
             return False
         pending += _reached_from(value)
     return True
+
+
+def _tells(code: types.CodeType) -> bool:
+    """Return whether code of the user's may find out that an image is a recorded one."""
+    return not _TELLING.isdisjoint(names_in(code)) or compares_identity(code)
 
 
 def _reached_from(value: Any) -> Iterator[Any]:

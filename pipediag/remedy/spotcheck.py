@@ -12,11 +12,13 @@ import math
 import pickle
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..measure.clock import Clock
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded
+from ..replay.layout import copied
 from ..replay.plan import Plan
 from ..usercode import tree
 from .loader import OffloadedLoader, allowed
@@ -139,7 +141,12 @@ def _pair(batch: Any, evidence: tuple[Real, Recorded]) -> tuple[Real, Recorded]:
 
 
 def _on_cpu(leaf: Any) -> Any:
-    return leaf.cpu() if isinstance(leaf, Tensor) else leaf
+    """Return a copy of a tensor in host memory: the loop may write into its batch before it is compared."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    if not leaf.is_cpu:
+        return leaf.cpu()
+    return copied(leaf.detach()) if leaf.layout == torch.strided else leaf.detach().clone()
 
 
 def _against(certificate: Certificate, what: str) -> str:

@@ -186,7 +186,8 @@ class PackingSide:
         if not self._plan.pieces:
             return self._packed(fetch())
         self._begin()
-        kept, settled, samples, began = randomness.state(), session.settled, _NONE, False
+        begun, settled, samples, began = randomness.state(), session.settled, _NONE, False
+        drawn = begun  # the state before the collate function
         session.why = ""
         try:
             with self._plan.installed(self._up_to_date()):
@@ -194,7 +195,7 @@ class PackingSide:
                     began = True
                     samples = fetch()
                 if session.settled == settled:
-                    kept = randomness.state()
+                    drawn = randomness.state()
                     with unhidden():
                         return self._packed.recorded(samples, self._plan.fuse)
                 reason = f"{NotRecordable.__name__}: {session.why}"
@@ -203,12 +204,16 @@ class PackingSide:
             if untouched and not isinstance(error, NotRecordable):
                 raise  # the dataset's own
             reason = f"{type(error).__name__}: {error}"
+        try:
+            samples = samples if samples is _NONE else tree.map_leaves(samples, _real)
+        except NotRecordable:  # an image's pixels were written into by another one that shares its memory
+            samples = _NONE
         if samples is _NONE:
-            randomness.restore(kept)
+            randomness.restore(begun)
             samples = fetch()
         elif session.settled == settled:  # the collate function has drawn
-            randomness.restore(kept)
-        return Unrecorded(self._real(tree.map_leaves(samples, _real)), reason)
+            randomness.restore(drawn)
+        return Unrecorded(self._real(samples), reason)
 
     def _executed(self, fetch: Callable[[Any], Any], compared: int, batched: bool) -> Sent:
         kept = randomness.state()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dis
+import itertools
 import sys
 import types
 from collections.abc import Iterator
@@ -45,6 +47,14 @@ def names_in(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from names_in(constant)
+
+
+def compares_identity(code: types.CodeType) -> bool:
+    """Return whether a function's code, or an inner one's, asks whether two objects are one, neither a constant."""
+    for before, one in itertools.pairwise(dis.get_instructions(code)):
+        if one.opname == "IS_OP" and not before.opname.startswith("LOAD_CONST"):
+            return True
+    return any(compares_identity(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
 
 
 def reads_in(code: types.CodeType) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from torch.nn import Sequential
+from torch.nn.modules.module import _has_any_global_hook
 
 Link = Callable[..., Any]
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
@@ -18,7 +19,7 @@ def links_of(transform: Any) -> list[Link]:
     """Return the links of a chain of torchvision or torch, with nested chains flattened; else the transform itself."""
     if is_compose(transform):
         return [link for part in transform.transforms for link in links_of(part)]
-    if type(transform) is Sequential:  # takes modules only, so a chain of anything in it stays whole
+    if _is_sequential(transform):  # takes modules only, so a chain of anything in it stays whole
         return [link for part in transform for link in (links_of(part) if type(part) is Sequential else [part])]
     return [transform]
 
@@ -27,7 +28,7 @@ def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
     """Yield, for the chain and each one nested in it, a function that returns its parts as they are then."""
     if is_compose(transform):
         yield partial(getattr, transform, "transforms")
-    elif type(transform) is Sequential:
+    elif _is_sequential(transform):
         yield transform._modules.values
     else:
         return
@@ -38,7 +39,21 @@ def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
 def is_compose(transform: Any) -> bool:
     """Return whether it is a ``Compose`` of torchvision, or of a class of the user's that calls its links alike."""
     own = next((kind for kind in type(transform).__mro__ if _is_torchvisions(kind)), None)
-    return own is not None and all(getattr(type(transform), name, None) is getattr(own, name, None) for name in _CALLS)
+    if own is None or not is_called_plainly(transform):
+        return False
+    return all(getattr(type(transform), name, None) is getattr(own, name, None) for name in _CALLS)
+
+
+def is_called_plainly(link: Link) -> bool:
+    """Return whether a call of the link runs nothing else: no hook of its own or of all modules, no ``forward`` that
+    replaces its class's."""
+    own = getattr(link, "__dict__", {})
+    hooked = own.get("_forward_hooks") or own.get("_forward_pre_hooks") or "forward" in own
+    return not hooked and not _has_any_global_hook()
+
+
+def _is_sequential(transform: Any) -> bool:
+    return type(transform) is Sequential and is_called_plainly(transform)
 
 
 def _is_torchvisions(kind: type) -> bool:

@@ -19,7 +19,8 @@ _MT19937 = 4 * 625
 def state() -> tuple[Any, ...]:
     """Return the states of the process-wide generators of Python, torch and numpy (if it is imported)."""
     numpy = sys.modules.get("numpy")
-    return random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy is not None else None
+    kept = numpy.random.get_state(legacy=False) if numpy is not None else None
+    return random.getstate(), torch.get_rng_state(), kept
 
 
 def restore(kept: tuple[Any, ...]) -> None:
@@ -52,7 +53,15 @@ def moved(one: tuple[Any, ...], other: tuple[Any, ...]) -> str | None:
     here, there = one[2], other[2]
     if here is None or there is None:
         return None
-    return None if (here[1] == there[1]).all() and here[2:] == there[2:] else "numpy's"
+    return None if _alike(here, there) else "numpy's"
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two states of numpy's are equal: dictionaries of numbers and arrays, whatever the generator."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(one[name], other[name]) for name in one)
+    same = one == other
+    return bool(same if isinstance(same, bool) else same.all())
 
 
 def glance() -> tuple[Any, ...]:
@@ -74,7 +83,7 @@ def glance() -> tuple[Any, ...]:
 def _of_python() -> Any:
     if sys.implementation.name != "cpython":
         return random.getstate()
-    generator = random.random.__self__  # type: ignore[attr-defined]
+    generator: Any = random._inst
     # The object's memory behind its header: getstate() would make 625 numbers of it.
     header, whole = object.__basicsize__, _random.Random.__basicsize__
     return generator.gauss_next, ctypes.string_at(id(generator) + header, whole - header)

@@ -101,6 +101,14 @@ class TestWarmUp:
         first.seconds *= 1.3
         assert "device" in next_round(session)
 
+    def test_not_on_the_cpu(self) -> None:
+        """The machine may be slower for some seconds: to leave out windows for that would leave out slow ones only."""
+        session = session_of(device=[75, 50, 50], baseline=[78, 52, 52])
+        assert LadderView(session).windows("device") == 2
+        session.device["type"] = "cpu"
+        assert LadderView(session).windows("device") == 3
+        assert LadderView(session).share("baseline", "device").value == pytest.approx(1 - 175 / 182, abs=0.002)
+
     def test_the_session_keeps_its_windows(self) -> None:
         session = session_of(device=[99, 50, 50], baseline=[100, 100, 100])
         LadderView(session)
@@ -127,6 +135,12 @@ class TestCeiling:
     def test_the_first_window_that_was_left_out_does_not_count(self) -> None:
         session = session_of(device=[99, 50, 50], host=[52, 52, 52], baseline=[100, 100, 100])
         assert LadderView(session).ceiling == "device"
+
+    def test_neighbours_in_time_are_compared_and_no_other_windows(self) -> None:
+        """The machine was slow while the first baseline window had no neighbour, since that one is left out."""
+        session = session_of(device=[90, 60, 60], baseline=[96, 63, 63])
+        share = LadderView(session).share("baseline", "device")
+        assert share.value == pytest.approx(1 - 60 / 63, abs=0.002)
 
     def test_a_host_that_slows_down_makes_no_step_without_data_longer(self) -> None:
         """Neighbours in time say how much data costs; later windows of one rung alone do not."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipediag.analysis import diagnose_session
 from pipediag.analysis.stopping import next_round
 from pipediag.session import CONTROLS, RUNGS, Session, Window, cut_of, cut_rung, ordered
 
@@ -53,6 +54,20 @@ class TestEnough:
         assert next_round(session) == []
         session.windows = [w for w in session.windows if w.rung != "sample" or w.round < 1]
         assert next_round(session) == ["sample"]
+
+    def test_windows_back_to_back_are_one_time(self) -> None:
+        """A machine that is fast for a second makes both of them fast; the first window was slow, and is left out."""
+        session = make(climbing(raw=30.0), rounds=3)
+        (first, second, third), others = (
+            [w for w in session.windows if (w.rung == "device") is device] for device in (True, False)
+        )
+        first.seconds *= 1.4
+        session.windows = [first, *others[: len(others) // 2], second, third, *others[len(others) // 2 :]]
+        found = diagnose_session(session).verdict
+        assert (found.certain, found.uncertain) == (False, "measured at one time only")
+        assert next_round(session) == ["device", "baseline"]
+        session.windows += [replace(one, round=3) for one in (others[-1], second)]
+        assert diagnose_session(session).verdict.certain and next_round(session) == []
 
     def test_straddling_the_gate(self) -> None:
         """The transforms cost about 2.7 ms, which is 5 % of the step."""

@@ -559,7 +559,7 @@ class TestContention:
     def helps(self, session: Session) -> str:
         verdict = judged(session).verdict
         assert verdict.bottleneck == "contention"
-        return verdict.sentence.partition("should help.")[2].strip()
+        return verdict.sentence.partition("for the workers.")[2].strip()
 
     def test_threads_of_opencv(self) -> None:
         assert self.sentence(torch=1, opencv=16) == (

@@ -175,7 +175,13 @@ def test_lines_are_judged(shown: str, expected: str) -> None:
 
 
 def test_where_of_a_screen() -> None:
-    screen = ["TITLE", "", "WHERE, ms of each step", "  Crop   17.9 ms  57 %  ████▍  train.py:26", "", "WHAT TO DO"]
+    screen = [
+        "TITLE",
+        "WHERE, ms of each step",
+        "  Crop   17.9 ms  57 %  ████▍  train.py:26",
+        "WHAT TO DO",
+        "  1. Crop",
+    ]
     assert where(screen) == ["Crop 17.9 ms 57 % train.py:26"]
     assert where(["TITLE"]) == []
 

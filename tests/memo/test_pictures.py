@@ -243,3 +243,29 @@ def test_a_class_of_the_users_is_left_alone(folder: Path, memo: Memo) -> None:
             picture.load()
             assert picture.info["count"] == 1
     assert memo.hits == 0
+
+
+@pytest.mark.parametrize("step", ["decoder", "load_end"])
+def test_code_of_the_users_that_takes_part_runs_each_time(
+    folder: Path, memo: Memo, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    calls = []
+
+    def load_end(picture: Any, plain: Any = PngImagePlugin.PngImageFile.load_end) -> None:
+        calls.append(step)
+        plain(picture)
+
+    def decoder(mode: str, *args: Any) -> Any:
+        calls.append(step)
+        return Image.core.zip_decoder(mode, *args)  # type: ignore[attr-defined]
+
+    path = saved(folder, "a.png", "RGB", {})
+    with memo.installed():
+        Image.open(path).load()
+        if step == "decoder":
+            monkeypatch.setitem(Image.DECODERS, "zip", decoder)  # type: ignore[arg-type]
+        else:
+            monkeypatch.setattr(PngImagePlugin.PngImageFile, "load_end", load_end)
+        for _ in range(3):
+            Image.open(path).load()
+    assert len(calls) == 3

@@ -118,6 +118,19 @@ def test_batches_draws_and_calls_are_the_plain_ones(workers: int, persistent: bo
     assert ours.calls == theirs.calls
 
 
+def test_a_loop_that_writes_into_its_batches() -> None:
+    """They are compared later, as the workers made them."""
+
+    def halved(loader: DataLoader[Any], begin: Callable[[], Iterator[Any]]) -> list[Tensor]:
+        torch.manual_seed(5)
+        return [images.float().mul_(0.5).sum() + images.zero_().sum() for _ in range(2) for images, _ in begin()]
+
+    followed, loader = Followed(made(Images())), made(Images())
+    ours = halved(followed.loader, lambda: followed.run.iterator(followed.loader))
+    assert ours == halved(loader, lambda: NATIVE(loader))
+    assert followed.moved and followed.run.offloaded.recorded and not followed.said
+
+
 def test_nothing_moves() -> None:
     dataset = Images(v2.AugMix())
     followed = Followed(made(dataset))
@@ -251,6 +264,20 @@ def test_types_that_are_asked_for_behind_the_datasets_own_methods() -> None:
     assert not shown_by_batches(made(ByAnObject()))
     assert not shown_by_batches(made(Images(after=lambda image: plain_only(image))))
     assert not shown_by_batches(made(Images(after=by_another_library)))
+
+
+@pytest.mark.parametrize(
+    ("after", "tells"),
+    [
+        (lambda image: image if image is not None else 0, False),
+        (lambda image: image is True, False),
+        (lambda image: image is SAMPLES, True),
+        (lambda image: [one for one in [image] if one is not image], True),
+        (lambda image: vars(image), True),
+    ],
+)
+def test_comparing_images_by_identity_tells_recorded_ones(after: Any, tells: bool) -> None:
+    assert shown_by_batches(made(Images(after=after))) is not tells
 
 
 def test_what_is_tried_beforehand() -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,7 +97,8 @@ class Shuffled(Sampler[int]):
 def _state(*objects: Any) -> Any:
     python, of_torch, of_numpy = randomness.state()
     own = [one.state() for one in objects]
-    return own, python, of_torch.tolist(), of_numpy[1].tolist(), of_numpy[2:]
+    with np.printoptions(threshold=sys.maxsize):
+        return own, python, of_torch.tolist(), str(of_numpy)
 
 
 @pytest.mark.parametrize(

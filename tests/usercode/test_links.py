@@ -47,3 +47,14 @@ def test_a_subclass_that_calls_its_links_alike_is_a_chain(kind: Any) -> None:
 def test_one_that_calls_them_otherwise_is_a_single_link(kind: Any) -> None:
     one = kind(LINKS)
     assert links_of(one) == [one]
+
+
+@pytest.mark.parametrize("kind", [v2.Compose, lambda links: nn.Sequential(*links)])
+def test_a_chain_with_a_hook_is_a_single_link(kind: Any) -> None:
+    chain = kind(LINKS)
+    handle = chain.register_forward_hook(lambda *args: None)
+    assert links_of(chain) == [chain]
+    handle.remove()
+    assert links_of(chain) == LINKS
+    chain.forward = lambda x: x
+    assert links_of(chain) == [chain]

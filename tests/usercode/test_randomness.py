@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,3 +45,20 @@ def test_a_restored_state_looks_the_same() -> None:
     random.gauss(0, 1), torch.rand(3), np.random.rand(3)
     randomness.restore(kept)
     assert randomness.drawn_from(before, randomness.glance()) is None
+
+
+def test_another_generator_of_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, kept = np.random.get_bit_generator(), random.Random(3)
+    np.random.set_bit_generator(np.random.PCG64(7))
+    monkeypatch.setattr(random, "random", kept.random)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            before, glance = randomness.state(), randomness.glance()
+            assert randomness.moved(before, randomness.state()) is None
+            drawn = np.random.rand(3)
+            assert randomness.moved(before, randomness.state()) == randomness.drawn_from(glance, randomness.glance())
+            randomness.restore(before)
+            assert (np.random.rand(3) == drawn).all()
+    finally:
+        np.random.set_bit_generator(mine)

@@ -160,7 +160,7 @@ SCRIPTS = (
         "train.py",
         _monodepth,
         ("drives",),
-        needs=("skimage", "tensorboardX"),
+        needs=("skimage", "tensorboardX", "six"),
         source_links={"splits": "drives/splits"},
         kind="depth, PIL pyramids",
         patches=(
@@ -258,7 +258,7 @@ SCRIPTS = (
         "train.py",
         _words,
         ("words",),
-        needs=("lmdb", "natsort", "nltk"),
+        needs=("lmdb", "natsort", "nltk", "six"),
         kind="text recognition, two loaders",
         patches=(
             Patch(

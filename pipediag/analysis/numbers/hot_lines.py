@@ -91,7 +91,7 @@ def named(line: HotLine) -> str:
 
 def short(function: str) -> str:
     """Return a library's function as one writes it: its package, its class if it has one, and its name."""
-    package, *inside = function.split(".")  # a frame of a package may have no name of its own
+    package, *inside = function.split(".")  # older sessions have functions of no package
     kept = [part for part in inside[-2:-1] if part[:1].isupper()] + inside[-1:]
     return ".".join([package, *kept])
 

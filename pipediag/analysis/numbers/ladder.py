@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ...session import (
@@ -93,10 +95,12 @@ class LadderView:
     def _leave_out_warm_up(self) -> None:
         """Drop the first baseline windows if their workers were far slower than later.
 
-        Also drop the first windows fed from a cache if they were slower, since their steps do not depend on the host's
-        load. First-touched pages, cold files and clock ramp-up make the start of a training untypical.
+        Also drop the first windows fed from a cache if another device than the CPU was slower in them: such steps do
+        not depend on the host's load. On the CPU they do, and a loop that was slower by chance would be left out, but
+        none that was faster. First-touched pages, cold files and clock ramp-up make the start of a training untypical.
         """
-        for rung, apart in (("baseline", _WARM_UP), ("device", _COLD), ("host", _COLD)):
+        cold = () if self.session.device_type == "cpu" else (("device", _COLD), ("host", _COLD))
+        for rung, apart in (("baseline", _WARM_UP), *cold):
             windows = self._windows.get(rung, {})
             took = {
                 round_: window.evidence.get("worker_ms", 0.0) if rung == "baseline" else window.ms_per_step
@@ -191,19 +195,26 @@ class LadderView:
         """Return the number of windows of a rung; observed steps do not count."""
         return len(self.windows_used(rung))
 
+    def times(self, rung: str) -> int:
+        """Return at how many separate times a rung was measured; observed steps do not count.
+
+        Windows back to back are one time: what makes the machine faster or slower for some seconds does it to both.
+        """
+        used = {id(window) for window in self.windows_used(rung)}
+        stretches = itertools.groupby(self.session.windows, key=lambda window: window.rung)
+        return sum(any(id(window) in used for window in windows) for _, windows in stretches)
+
     def values(self, rung: str) -> list[float]:
         """Return the milliseconds per step of each window of ``rung``."""
         return [self._step_ms(window) for window in self._windows.get(rung, {}).values()]
 
     def ms(self, rung: str) -> Interval:
-        """Return milliseconds per step under ``rung``, over all its steps: longer windows weigh more."""
+        """Return milliseconds per step under ``rung``, over all its steps."""
         values = self.values(rung)
         noise = self._noise(rung)
         if len(values) == 1:
             return around(values[0], noise)
-        level = mean_rate(values, noise)
-        steps = [window.steps for window in self._windows[rung].values()]
-        mean = sum(ms * n for ms, n in zip(values, steps, strict=True)) / sum(steps)
+        level, mean = mean_rate(values, noise), self._mean_ms(self._windows[rung].values())
         return Interval(mean, level.low * mean / level.value, level.high * mean / level.value)
 
     def cost(self, slow: str, fast: str) -> Interval:
@@ -226,11 +237,25 @@ class LadderView:
     def _ratio(self, slow: str, fast: str) -> Interval:
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
-        mine, pairs, moved = self.ms(slow).value, self.steps_of_pairs(slow, fast), self._moved(slow, fast)
-        value = mine / (self.ms(fast).value + moved)
+        pairs, moved = self.steps_of_pairs(slow, fast), self._moved(slow, fast)
+        mine, value = self.ms(slow).value, self._ratio_of_means(slow, fast, moved)
         found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
         found = found.times(value / found.value) if found.low <= value <= found.high else found
         return found.widened(abs(moved) / 2 / mine)
+
+    def _ratio_of_means(self, slow: str, fast: str, moved: float) -> float:
+        """Return the ratio of the mean steps of the neighbours in time; of all windows if there are no neighbours.
+
+        A window without a neighbour may be of a time at which the machine was faster or slower.
+        """
+        pairs = self.paired(slow, fast)
+        if not pairs:
+            return self.ms(slow).value / (self.ms(fast).value + moved)
+        return self._mean_ms([one for one, _ in pairs]) / (self._mean_ms([other for _, other in pairs]) + moved)
+
+    def _mean_ms(self, windows: Collection[Window]) -> float:
+        """Return the mean of a step over several windows: longer ones weigh more."""
+        return math.fsum(self._step_ms(one) * one.steps for one in windows) / sum(one.steps for one in windows)
 
     def paired(self, slow: str, fast: str) -> list[tuple[Window, Window]]:
         """Return the windows of two rungs that are neighbours in time; observed steps have no neighbours."""

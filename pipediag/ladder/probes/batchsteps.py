@@ -6,7 +6,7 @@ from typing import Any
 
 from ..loop_side import LoopSide, Turn
 
-#: Steps on each batch; the first is untimed.
+#: Rounds over the batches; the first is untimed.
 _REPEATS = 3
 #: Minimum number of batches to compare.
 _LEAST = 4
@@ -19,18 +19,16 @@ def batch_steps(loop_side: LoopSide, pace: float, seconds: float) -> Turn[list[d
     """
     cache, device, clock = loop_side.cache("device"), loop_side.device, loop_side.clock
     count = min(len(cache), int(seconds / (_REPEATS * max(pace, 1e-6))))
-    found: list[dict[str, Any]] = []
     if count < _LEAST:
-        return found
-    for number in range(count):
-        times: list[float] = []
-        for repeat in range(_REPEATS):
+        return []
+    times: list[list[float]] = [[] for _ in range(count)]
+    # Steps on one batch do not follow each other: a machine that changes its speed would make batches differ.
+    for repeat in range(_REPEATS):
+        for number in range(count):
             device.synchronize()
             began = clock.now()
             back = yield from loop_side.hand(cache.at(number))
             device.synchronize()
             if back and repeat:
-                times.append(1000.0 * (clock.now() - began))
-        if times:
-            found.append({"nbytes": cache.nbytes(number), "ms": times})
-    return found
+                times[number].append(1000.0 * (clock.now() - began))
+    return [{"nbytes": cache.nbytes(number), "ms": ms} for number, ms in enumerate(times) if ms]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ...patches import is_native
 from .. import lent
 from ..arena import Entry, Space
 from ..keys import NoKey, digest, file_state
@@ -32,6 +33,8 @@ _LARGE = 1 << 16
 #: Attributes that are set by what a hit does itself.
 _SET_ANYWAY = {"_im", "im", "fp", "tile", "map", "readonly", "_readonly", "info", "palette"}
 _CONTAINERS = {dict, list}
+#: Methods that ``load`` calls, if a class has them.
+_STEPS = ("load_prepare", "load_read", "load_seek", "load_end")
 
 
 def _stand_in(memo: Remembering, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,7 +116,7 @@ def _key(picture: Any) -> bytes:
     (tile,) = picture.tile
     if tile[0] != _DECODERS.get((kind.__module__, kind.__qualname__)) or "load" in held:
         raise NoKey
-    if held.get("_im", held.get("im")) is not None or held.get("is_animated"):
+    if held.get("_im", held.get("im")) is not None or held.get("is_animated") or not _is_pillows(kind, tile[0]):
         raise NoKey
     module, logger, versions = _pillow()
     if logger.isEnabledFor(logging.DEBUG):  # some chunks are logged
@@ -125,6 +128,14 @@ def _key(picture: Any) -> bytes:
         (versions, picture.info.get("interlace"), _closes(picture)),
         file_state(picture.fp),
     )
+
+
+def _is_pillows(kind: type, decoder: str) -> bool:
+    """Return whether no code of the user's takes part in the decoding."""
+    image = sys.modules["PIL.Image"]
+    steps = [getattr(kind, name, None) for name in _STEPS]
+    own = all(is_native(step, kind) for step in steps if step is not None) and is_native(image._getdecoder, image)
+    return own and decoder not in image.DECODERS
 
 
 @functools.cache

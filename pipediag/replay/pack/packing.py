@@ -59,11 +59,17 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     tapes: list[Tape] = []
     members: list[range] = []
     memory = Memory()
+    known: dict[int, Leaf] = {}  # by the id of the image: a batch may hold it twice
 
     def other(value: Any) -> Any:
         if not is_recording(value):
             _check_holds_no_image(value)
             return value
+        if id(value) not in known:
+            known[id(value)] = recorded(value)
+        return known[id(value)]
+
+    def recorded(value: Any) -> Leaf:
         begin = len(tapes)
         tapes.extend(image.tape for image in _images(value))
         for tape in tapes[begin:]:

@@ -31,6 +31,7 @@ class Memory:
     def __init__(self) -> None:
         self._end = 0
         self._parts: list[tuple[Section | Plain, Any]] = []
+        self._known: dict[int, Plain] = {}  # by the id of its values: a batch may hold a tensor twice
         self._left_out = 0  # bytes of the gap
 
     def section(self, values: Any, shape: Shape, dtype: torch.dtype) -> Section:
@@ -47,8 +48,10 @@ class Memory:
         return self._left_out, places
 
     def plain(self, values: Any, shape: Shape, dtype: torch.dtype, stride: tuple[int, ...] | None = None) -> Plain:
-        plain = Plain(self._next(shape, dtype), stride)
-        self._parts.append((plain, values))
+        plain = self._known.get(id(values))
+        if plain is None:
+            plain = self._known[id(values)] = Plain(self._next(shape, dtype), stride)
+            self._parts.append((plain, values))
         return plain
 
     def _next(self, shape: Shape, dtype: torch.dtype) -> Section:

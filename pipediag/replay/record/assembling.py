@@ -7,6 +7,7 @@ stack of its images. Other code may not read such a tensor, whose memory does no
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from .images import RecordingStack, is_recording
 from .stacking import collated, is_plain
 
 _LATER = "the collate function reads the batch after it has copied images into it"
+_KEPT = "the collate function keeps the batch that it copies images into"
 
 #: Methods that read no element: they return a view, a property, or the tensor itself.
 _HARMLESS = frozenset(
@@ -36,13 +38,21 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
     """Return the batch that ``collate`` makes of samples with recording images.
 
     Raises:
-        NotRecordable: some rows of a tensor got images and others none, or the tensor was read.
+        NotRecordable: some rows of a tensor got images and others none, or the tensor was read, or it lives on.
     """
-    if collate in (default_collate, collated):
+    if collate is default_collate or collate is collated:  # the user's may define equality
         return collate(samples)
     with _Rows() as rows:
         batch = collate(samples)
-    return tree.map_leaves(batch, rows.stack_for) if rows.tensors else batch
+    if not rows.tensors:
+        return batch
+    tensors = [weakref.ref(tensor) for tensor, _ in rows.tensors.values()]
+    stacked = tree.map_leaves(batch, rows.stack_for)
+    del batch
+    rows.tensors.clear()
+    if any(tensor() is not None for tensor in tensors):
+        raise NotRecordable(_KEPT)
+    return stacked
 
 
 class _Rows(TorchFunctionMode):  # type: ignore[misc]

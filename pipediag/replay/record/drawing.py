@@ -23,6 +23,7 @@ from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
 from ...usercode.attributes import attribute
+from ...usercode.links import is_called_plainly
 from ..ops.encoders import ENCODERS
 from .images import TENSORS, is_recording
 from .tape import session
@@ -71,9 +72,8 @@ def _parts(chain: Any) -> list[Any]:
 
 def _is_called_plainly(link: Any) -> bool:
     """Return whether calling the link only calls its class's ``forward``."""
-    if not isinstance(link, nn.Module) or type(link).__call__ is not nn.Module.__call__:
-        return False
-    return not (link._forward_hooks or link._forward_pre_hooks or "forward" in vars(link))
+    own = isinstance(link, nn.Module) and type(link).__call__ is nn.Module.__call__
+    return own and is_called_plainly(link)
 
 
 def is_torchs(*methods: Any) -> bool:

@@ -29,7 +29,7 @@ from ..ops.encoders import ENCODERS, SEVERAL
 from ..ops.op import NotRecordable, State, state_of
 from ..ops.picture_ops import BANDS
 from .pictures import RecordingPicture
-from .tape import Call, Tape, session
+from .tape import VIEWS, Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -129,6 +129,7 @@ class _Unreadable:
     def settled(self) -> Tensor:
         """Return the real image, which this one stands for from now on even if it is written into."""
         image = real(self)
+        self.tape.lend(image)
         state = self.tape.state._replace(strided=not image.is_contiguous())
         self.tape = Tape(image, state)
         self.tape.settled = True
@@ -146,8 +147,14 @@ class _Unreadable:
             return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
         return record(self, "to_dtype", F.to_dtype, (dtype,), {})
 
-    def __repr__(self, **_: Any) -> str:
-        return f"{type(self).__name__}({list(self.tape.state.shape)}, {self.tape.state.dtype})"
+    def __repr__(self, **kwargs: Any) -> str:
+        if not session.active:
+            return repr(self.pixels())
+        error = NotRecordable("an image is printed")
+        if isinstance(self, RecordingStack):
+            raise error
+        session.settles(error)
+        return str(self.settled().__repr__(**kwargs))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not session.active:
@@ -314,7 +321,7 @@ def stand_in(value: Any) -> Any:
     if isinstance(value, PIL.Image.Image):
         if value.mode not in BANDS:
             return None
-        value = value.without_file if isinstance(value, UndecodedFile) else _seen(value, value.copy)
+        value = value.without_file if isinstance(value, UndecodedFile) else _seen(value, partial(_copy_of, value))
         shape = (BANDS[value.mode], value.height, value.width)
         session.stood += 1
         return RecordingPicture.of(Tape(value, State(shape, torch.uint8)))
@@ -335,6 +342,12 @@ _STANDING_FOR: dict[type, type[_Unreadable]] = {
     UndecodedTensor: RecordingTensor,
     UndecodedImage: RecordingImage,
 }
+
+
+def _copy_of(picture: PIL.Image.Image) -> PIL.Image.Image:
+    made = picture.copy()
+    made.format = picture.format
+    return made
 
 
 def _seen(value: Any, copied: Callable[[], Any]) -> Any:
@@ -359,7 +372,7 @@ def record(
     try:
         return _recorded(image, name, fn, args, kwargs, fixed)
     except NotRecordable as error:
-        if isinstance(image, RecordingStack):
+        if isinstance(image, RecordingStack) or not image.tape.is_current:
             raise
         session.settles(error)
     return fn(image.settled(), *args, **kwargs)
@@ -382,13 +395,12 @@ def _recorded(
     last = args[IN_PLACE[name] :] if name in IN_PLACE else ()
     if not (kwargs.get("inplace", False) or any(last)):
         return image.of(after)
-    if isinstance(tape.source, Tensor) and all(op.name in _VIEWS for op in tape.ops):
+    if isinstance(tape.source, Tensor) and all(op.name in VIEWS for op in tape.ops):
         raise NotRecordable("the dataset's own image is written into")
+    tape.note_writing()
     image.tape = after
     return image
 
 
-#: Ops whose result may share memory with their input.
-_VIEWS = frozenset({"crop"})
 #: Functions that may write into the image, and the number of arguments before their ``inplace``.
 IN_PLACE = {"normalize": 2, "erase": 5}

@@ -30,8 +30,7 @@ class RecordingPicture(PIL.Image.Image):
     def of(tape: Tape) -> RecordingPicture:
         picture = RecordingPicture.__new__(RecordingPicture)
         mode = MODES[tape.state.channels]
-        info = dict(getattr(tape.source, "info", {}))
-        picture.__dict__.update(tape=tape, _mode=mode, info=info, _size=tape.state.size[::-1], readonly=0)
+        picture.__dict__.update(tape=tape, _mode=mode, _size=tape.state.size[::-1], readonly=0)
         picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
         return picture
 
@@ -43,6 +42,8 @@ class RecordingPicture(PIL.Image.Image):
                 return getattr(self.tape.pixels(), name)
         if name in _ITS_OWN:
             return object.__getattribute__(self, name)
+        if name in _NOTES and self.tape.is_original and hasattr(self.tape.source, name):
+            return getattr(self.tape.source, name)
         if name in _RECORDED:
             return functools.partial(_RECORDED[name], self)
         if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.source, "__dict__", {}):
@@ -50,6 +51,20 @@ class RecordingPicture(PIL.Image.Image):
         what = "a numpy array" if name.startswith("__array") else repr(name)
         session.settles(NotRecordable(f"{what} of a picture would need its pixels"))
         return getattr(self.settled(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the real picture: Pillow's methods copy some to their results, and no others."""
+        if session.active:
+            session.settles(NotRecordable(f"{name!r} of a picture is set"))
+        setattr(self.settled(), name, value)
+
+    def close(self) -> None:
+        """Do nothing: there are no pixels to let go of."""
+
+    def __repr__(self) -> str:
+        if session.active:
+            session.settles(NotRecordable("a picture is printed"))
+        return repr(self.settled())
 
     def settled(self) -> Any:
         """Return the real picture, which this one stands for from now on even if it is written into."""
@@ -93,9 +108,11 @@ _RECORDED = {name: recorded(encode, getattr(PIL.Image.Image, name)) for name, en
 
 #: Attributes that need no pixels.
 _KNOWN = frozenset(
-    {"tape", "settled", "stands_for", "_mode", "mode", "_size", "size", "width", "height", "info", "palette"}
-    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "format", "getbands"}
+    {"tape", "settled", "stands_for", "_mode", "mode", "_size", "size", "width", "height", "palette"}
+    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "getbands"}
 )
+#: Attributes that a picture has from its file, or its maker. What a function leaves of them is known to Pillow only.
+_NOTES = frozenset({"info", "format", "filename"})
 #: Methods whose own code, or Pillow's, ends at recorded methods.
 _ITS_OWN = frozenset({"point", "filter", "rotate"})
 

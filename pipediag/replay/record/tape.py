@@ -41,6 +41,25 @@ class Call(NamedTuple):
         return result if self.part is None else result[self.part]
 
 
+#: Ops whose result may share memory with their input.
+VIEWS = frozenset({"crop"})
+
+
+class _Memory:
+    """Memory that several images would share: an image and views of it.
+
+    Attributes:
+        writings: number of recorded calls that write into it.
+        lent: the real images that code got for one of them, and their versions then.
+    """
+
+    __slots__ = ("lent", "writings")
+
+    def __init__(self) -> None:
+        self.writings = 0
+        self.lent: list[tuple[Tensor, int]] = []
+
+
 class Tape:
     """Record of a recording image: its source, the calls on it so far, and its state after them.
 
@@ -53,7 +72,8 @@ class Tape:
             call writes on a copy.
     """
 
-    __slots__ = ("_calls", "_first", "_ops", "_sites", "_version", "open", "settled", "source", "source_size", "state")
+    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_version", "_writings", "open", "settled", "source",
+                 "source_size", "state")  # fmt: skip
 
     def __init__(self, source: Any, state: State) -> None:
         self.source = source
@@ -61,13 +81,19 @@ class Tape:
         self.state = state
         self.open = self.settled = False
         self._version = 0  # of the source before the first call, if it is settled
+        self._memory: _Memory | None = None  # None if no other image shares it
+        self._writings = 0  # into the memory, when the image was made
         self._first: Tape | None = None
         self._ops: list[Op] = []
         self._sites: list[int] = []  # one for each op
         self._calls: list[tuple[Callable[[Any], Call], Any, int, int]] = []
 
     def copy(self) -> Tape:
+        self._require_current()
+        if self._memory is None:
+            self._memory, self._writings = _Memory(), 0
         again = Tape.__new__(Tape)
+        again._memory, again._writings = self._memory, self._writings
         again.source, again.source_size, again.state, again.open = self.source, self.source_size, self.state, False
         again.settled, again._version = self.settled, self._version
         again._first = self._first or self
@@ -105,9 +131,15 @@ class Tape:
         for op in ops:
             self._ops.append(op)
             self._sites.append(session.site)
+            self._memory = self._memory if op.name in VIEWS else None
             state, shape, dtype = self.state, op.shape, op.kind.dtype
             if shape != state.shape or dtype is not state.dtype:
                 self.state = state_of((shape, dtype, state.mask, state.strided, True))
+
+    @property
+    def is_original(self) -> bool:
+        """True if no call was made on the source."""
+        return not self._calls
 
     def track(self) -> Track:
         return tuple(self._ops), tuple(self._sites)
@@ -120,15 +152,43 @@ class Tape:
     def calls(self) -> list[Call]:
         return [call(drawn)._replace(ops=ops, site=site) for call, drawn, ops, site in self._calls]
 
+    @property
+    def is_current(self) -> bool:
+        """False if another image was written into that shares memory with this one: only real ones show that."""
+        memory = self._memory
+        if memory is None:
+            return True
+        return memory.writings == self._writings and all(_version(image) == version for image, version in memory.lent)
+
+    def _require_current(self) -> None:
+        if not self.is_current:
+            raise NotRecordable("an image is written into, and another one that shares its memory is used")
+
+    def note_writing(self) -> None:
+        """Note that a call, on a tape that follows this one, writes into the image's memory."""
+        if self._memory is not None:
+            self._memory.writings += 1
+
+    def lend(self, image: Tensor) -> None:
+        """Note that code gets the real image, and may write into it."""
+        if self._memory is not None:
+            self._memory.lent.append((image, _version(image)))
+
     def pixels(self) -> Any:
-        """Return the real image: run all calls on the source."""
+        """Return the real image: run all calls on the source.
+
+        Raises:
+            NotRecordable: its memory was written into by another image.
+        """
+        self._require_current()
         image = self.source
         for call in self.calls:
             image = call(image)
         return image
 
     def check(self) -> None:
-        """Raise NotRecordable if code that has the pixels wrote into them after the first call."""
+        """Raise NotRecordable if code that has the pixels wrote into them after the first call, or by another image."""
+        self._require_current()
         if self.settled and self._calls and getattr(self.source, "_version", 0) != self._version:
             raise NotRecordable("an image is written into after a call on it")
 
@@ -136,6 +196,10 @@ class Tape:
     def first(self) -> Tape:
         """The original of which this tape is a copy; the tape itself if it is no copy."""
         return self._first or self
+
+
+def _version(image: Tensor) -> int:
+    return 0 if image.is_inference() else image._version  # those of inference mode have none
 
 
 class _Session(threading.local):

@@ -9,6 +9,7 @@ user code makes or changes by itself has no twin.
 from __future__ import annotations
 
 import itertools
+import random
 import types
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torchvision.transforms import functional as older
@@ -33,6 +35,9 @@ from .recorder import Recorder, stood_in
 from .tape import session
 
 _Function = Callable[..., Any]
+#: Functions that torchvision's transforms draw with.
+_TORCHS_DRAWS = ("rand", "randint", "randperm", "randn_like", "multinomial", "empty")
+_PYTHONS_DRAWS = ("random", "choices", "shuffle")
 
 
 class Twins(TorchFunctionMode):  # type: ignore[misc]
@@ -258,8 +263,18 @@ class Following(Recorder):
 
 def is_librarys(link: Any) -> bool:
     """Return whether a call of the link runs torch's and torchvision's code only, and none of the user's."""
+    if _has_any_global_hook() or not _draws_by_itself():
+        return False
     called = (*functionals(), *(getattr(older, name, None) for name in OLDER))
     return is_torchs(*filter(None, called)) and _is_data(link)
+
+
+def _draws_by_itself() -> bool:
+    """Return whether what torchvision draws with is torch's and Python's own: no code of the user's in their place."""
+    mine = (vars(torch).get(name) for name in _TORCHS_DRAWS)
+    return all(type(draw) is types.BuiltinFunctionType for draw in mine) and all(
+        getattr(getattr(random, name), "__self__", None) is random._inst for name in _PYTHONS_DRAWS
+    )
 
 
 def _is_data(value: Any) -> bool:

@@ -36,7 +36,8 @@ def replay(
 ) -> Any:
     """Return the batch on ``device``: recorded images replayed, everything else copied. It runs on the current stream.
 
-    The batch's tensors share no memory with each other or with ``packed``, whose slot is returned to its ring.
+    The batch's tensors share no memory with each other or with ``packed``, whose slot is returned to its ring. Where
+    the batch holds one tensor twice, it does so again.
 
     Args:
         packed: as it arrived, or with its memory on the device already (:meth:`Packed.on_device`).
@@ -49,18 +50,22 @@ def replay(
     """
     there = packed.on_device(device)
     ready = results_of(there, there.memory, own) if results is None else results
+    known: dict[int, Tensor] = {}  # by the id of the placeholder
 
     def leaf(value: Any) -> Any:
-        if isinstance(value, Plain):
-            return _by_itself(value, there.memory)
-        if isinstance(value, Leaf):
-            made = ready[value.number].reshape(value.shape)
-            for how, amount in value.mixes:
-                made = getattr(mixing, how)(made, amount)
-            if value.stride is not None:
-                made = laid_out(made, value.stride)
-            return made if value.wrap is None else value.wrap(made)
-        return tree.move(value, device, non_blocking=True)
+        if not isinstance(value, (Plain, Leaf)):
+            return tree.move(value, device, non_blocking=True)
+        if id(value) not in known:
+            known[id(value)] = _by_itself(value, there.memory) if isinstance(value, Plain) else image(value)
+        return known[id(value)]
+
+    def image(value: Leaf) -> Tensor:
+        made = ready[value.number].reshape(value.shape)
+        for how, amount in value.mixes:
+            made = getattr(mixing, how)(made, amount)
+        if value.stride is not None:
+            made = laid_out(made, value.stride)
+        return made if value.wrap is None else value.wrap(made)
 
     batch = tree.map_leaves(there.batch, leaf)
     there.release()  # on the CPU it still holds its slot

@@ -96,6 +96,15 @@ def test_strides_stay_the_same() -> None:
         assert ours.stride() == theirs.stride()
 
 
+def test_a_tensor_that_the_batch_holds_twice() -> None:
+    labels, images = torch.arange(4), recorded(v2.RandomHorizontalFlip(1.0), [pixels(k) for k in range(4)])
+    with recording():
+        packed = pack({"x": images, "same": images, "y": labels, "others": [labels, labels.clone()]})
+    made = replay(pickle.loads(pickle.dumps(packed)), CPU)
+    assert made["x"] is made["same"] and made["y"] is made["others"][0] is not made["others"][1]
+    assert torch.equal(made["x"], real(v2.RandomHorizontalFlip(1.0), [pixels(k) for k in range(4)]))
+
+
 def test_other_values_stay_as_they_are() -> None:
     odd = [
         torch.eye(3).to_sparse(),

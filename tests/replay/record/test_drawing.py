@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
@@ -320,6 +321,17 @@ def test_a_hook_that_is_registered_later() -> None:
     assert names(recorder) == ["invert", "horizontal_flip"]
     handle.remove()
     assert names(recorder) == ["invert"]
+
+
+def test_a_hook_of_all_modules() -> None:
+    recorder = recorded_before(v2.RandomInvert(1.0))
+    called: list[str] = []
+    handle = register_module_forward_hook(lambda module, args, made: called.append(type(module).__name__))
+    try:
+        assert names(recorder) == ["invert"]
+    finally:
+        handle.remove()
+    assert called == ["RandomInvert"]
 
 
 def test_a_chain_inside_a_chain_that_is_changed() -> None:

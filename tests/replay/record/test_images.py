@@ -25,7 +25,8 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import is_recording, stand_in
+from pipediag.replay.record.images import is_recording, real, stand_in
+from pipediag.replay.record.tape import session
 
 from ...remedy.sameness import HEIGHT, WIDTH, floats, image, mask, picture, pixels
 
@@ -103,8 +104,70 @@ def test_pictures(mode: str) -> None:
     assert mine.convert(mode).size == mine.copy().size == real.size
 
 
-def test_the_repr_of_an_image() -> None:
-    assert repr(stand_in(image(0))) == str(stand_in(image(0))) == f"RecordingImage([3, {HEIGHT}, {WIDTH}], torch.uint8)"
+@pytest.mark.parametrize("make", [pixels, image, picture])
+def test_an_image_is_printed_with_its_pixels(make: Callable[[int], Any]) -> None:
+    real, mine = make(0), stand_in(make(0))
+    with pytest.raises(NotRecordable):
+        str(mine)
+    with session.going_on():
+        assert str(mine).partition(" at 0x")[0] == str(real).partition(" at 0x")[0]
+
+
+def test_the_notes_of_a_picture() -> None:
+    real = picture(0)
+    real.info["dpi"], real.format = (72, 72), "PNG"
+    for copies in (False, True):
+        with recording(copies=copies), session.going_on():
+            mine = stand_in(real)
+            assert (mine.info, mine.format) == (real.info, "PNG")
+            settled = session.settled
+            flipped, padded = mine.transpose(PIL.Image.Transpose.ROTATE_90), PIL.ImageOps.expand(mine, 1)
+            assert session.settled == settled
+            assert (flipped.info, flipped.format) == (real.info, None)
+            assert (padded.info, padded.format) == (PIL.ImageOps.expand(real, 1).info, None)
+
+
+def test_what_user_code_notes_on_a_picture() -> None:
+    with session.going_on():
+        mine = stand_in(picture(0)).transpose(PIL.Image.Transpose.ROTATE_90)
+        assert getattr(mine, "note", 0) == 0
+        mine.note = 3
+        mine.info["note"] = 4
+        assert (mine.note, mine.copy().info["note"], getattr(mine.copy(), "note", 0)) == (3, 4, 0)
+
+
+ALIASES: list[tuple[str, Callable[[Any], Any]]] = [
+    ("contiguous", lambda x: x.contiguous()),
+    ("to", lambda x: x.to(torch.uint8)),
+    ("crop", lambda x: F.crop(x, 1, 2, 9, 9)),
+    ("older crop", lambda x: F1.crop(x, 1, 2, 9, 9)),
+    ("five_crop", lambda x: F.five_crop(x, [9, 8])[3]),
+    ("centre", v2.CenterCrop(9)),
+]
+
+
+@pytest.mark.parametrize("alias", [alias for _, alias in ALIASES], ids=[name for name, _ in ALIASES])
+@pytest.mark.parametrize("write", [lambda x: x[:, 1:3, 1:3].fill_(7), lambda x: x.__setitem__((slice(None),) * 3, 7)])
+def test_an_image_is_not_used_after_a_view_of_it_is_written_into(alias: Any, write: Callable[[Any], Any]) -> None:
+    with session.going_on():
+        mine = F.horizontal_flip(stand_in(pixels(0)))
+        view = alias(mine)
+        write(view)
+        with pytest.raises(NotRecordable, match="shares its memory"):
+            F.invert(mine)
+        with pytest.raises(NotRecordable, match="shares its memory"):
+            mine.tape.check()
+        assert torch.equal(real(F.invert(view)), F.invert(real(view)))
+
+
+def test_a_written_image_may_be_used() -> None:
+    with session.going_on():
+        mine = F.horizontal_flip(stand_in(pixels(0)))
+        settled, cut = session.settled, F.crop(mine, 1, 2, 9, 9)
+        cut[:, 1:3, 1:3] = 7
+        want = F.crop(F.horizontal_flip(pixels(0)), 1, 2, 9, 9)
+        want[:, 1:3, 1:3] = 7
+        assert session.settled == settled and torch.equal(real(cut), want)
 
 
 @pytest.mark.parametrize(

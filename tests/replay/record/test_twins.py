@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import ImageEnhance, ImageOps
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision import transforms as v1
 from torchvision import tv_tensors
@@ -285,6 +286,23 @@ def test_what_is_a_librarys() -> None:
     hooked = v2.RandomCrop(3)
     hooked.register_forward_hook(lambda *args: None)
     assert not is_librarys(hooked)
+
+
+@pytest.mark.parametrize("module, name", [(torch, "rand"), (torch, "randint"), (random, "random"), (random, "shuffle")])
+def test_draws_of_the_users_are_not_a_librarys(module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded beside their execution, they would draw twice."""
+    plain = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args, **kwargs: plain(*args, **kwargs))
+    assert not is_librarys(v2.RandomHorizontalFlip())
+
+
+def test_a_hook_of_all_modules_is_not_a_librarys() -> None:
+    handle = register_module_forward_pre_hook(lambda module, args: None)
+    try:
+        assert not is_librarys(v2.RandomHorizontalFlip())
+    finally:
+        handle.remove()
+    assert is_librarys(v2.RandomHorizontalFlip())
 
 
 def test_a_loader_without_batches() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import pipediag
-from pipediag.replay.certify import certifying
+from pipediag.replay.certify import calls
 from pipediag.replay.custom import proof
 from pipediag.replay.run.threads import as_in_a_worker
 
@@ -69,8 +69,8 @@ def test_comparisons_run_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
 
         monkeypatch.setattr(owner, name, called)
 
-    watched(certifying._Comparison, "_called")
+    watched(calls.Calls, "on_cpu")
     watched(proof, "check_agreement")
     offloaded = pipediag.offload(DataLoader(Images(), batch_size=4, num_workers=1), "cpu")
     assert [len(piece.moves) for piece in offloaded.plan.pieces] == [3], offloaded.plan
-    assert set(seen) == {("_called", 1), ("check_agreement", 1)} and torch.get_num_threads() == 3
+    assert set(seen) == {("on_cpu", 1), ("check_agreement", 1)} and torch.get_num_threads() == 3
