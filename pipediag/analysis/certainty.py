@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..session import RUNGS, STAGE_OF_RUNG, Session
+from ..session.events import KEPT_BATCHES
 from .numbers.ladder import LadderView
 from .numbers.load import others, stolen
 from .sentences import counted, number, percent
@@ -29,6 +30,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
     if not ceiling:
         yield f"seen in {counted(session.steps_seen, 'step')} only"
         return
+    if any(one.code == KEPT_BATCHES for one in session.warnings):
+        yield "the script goes on without its loader after an epoch"
     paired = ladder.paired("baseline", ceiling)
     if ladder.serial:
         if ladder.windows("baseline") < ENOUGH:

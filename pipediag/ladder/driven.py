@@ -73,6 +73,11 @@ class Driven(ABC):
         return self._epochs.handed, self._epochs.length
 
     @property
+    def between_epochs(self) -> bool:
+        """True from the end of an epoch until the loop begins the next one."""
+        return self._epochs.over
+
+    @property
     def plain(self) -> Delivery | None:
         """The batch that the loop has just received, if it came as in training."""
         return self._loop_side.plain

@@ -51,6 +51,11 @@ class Epochs:
         return self.length is not None and self.handed >= self.length
 
     @property
+    def over(self) -> bool:
+        """True from the end of an epoch until the next one begins."""
+        return self._ended or self.complete
+
+    @property
     def last_chance(self) -> bool:
         """True if the loop's current ``next()`` call is the last one of this epoch that will be seen."""
         at_horizon = self.horizon is not None and max(1, self.horizon - 1) <= self.handed <= self.horizon

@@ -29,6 +29,7 @@ class Training:
     def __init__(self) -> None:
         self.steps = 0
         self.backwards = 0  # counted only while models are watched
+        self.unfed = 0  # optimizer steps since the last one with a batch
         self.device: torch.device | None = None
         self.credits: dict[int, int] = {}
         self.draws: dict[int, int] = {}  # batches yielded by each loader
@@ -112,6 +113,7 @@ class Training:
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
         self._stepper = get_ident()
+        self.unfed = 0 if self._drawn else self.unfed + 1
         for loader in self._drawn:
             self.credits[loader] = self.credits.get(loader, 0) + 1
         self._drawn.clear()

@@ -51,6 +51,14 @@ def test_nor_is_the_cost_of_its_data_certain_then() -> None:
     )
 
 
+def test_figures_of_one_epoch_are_not_certain() -> None:
+    session = make(climbing(raw=60.0))
+    assert judged(session).verdict.certain
+    session.warn("kept-batches", "as with itertools.cycle")
+    found = judged(session).verdict
+    assert not found.certain and found.uncertain == "the script goes on without its loader after an epoch"
+
+
 @pytest.mark.parametrize("rung", RUNGS[1:])
 def test_the_stage_whose_inclusion_costs_the_time(rung: str) -> None:
     verdict = judged(make(climbing(**{rung: 30.0}))).verdict

@@ -158,6 +158,31 @@ def test_a_loop_that_makes_an_iterator_for_every_batch_is_measured() -> None:
     assert windows == pytest.approx({"device": 20.0, "sample": 20.0, "baseline": 60.0})
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_loop_that_keeps_the_batches_of_its_first_epoch(kept: bool) -> None:
+    """As ``itertools.cycle`` does."""
+    script = Script()
+    training = DataLoader(Numbers(script.clock), 4)
+
+    def step(batch: Tensor) -> None:
+        script.model(batch).sum().backward()
+        script.optimizer.step()
+        script.clock.seconds += 0.02
+
+    def epoch() -> None:
+        batches = []
+        for batch in training:
+            step(batch)
+            batches.append(batch)
+        for batch in batches * 3 if kept else batches:
+            step(batch)
+
+    script.measured(epoch)
+    warnings = [one for one in script.session.warnings if one.code == "kept-batches"]
+    assert bool(warnings) is kept
+    assert all("100 optimizer steps" in one.message for one in warnings)
+
+
 def test_a_loader_that_joins_the_training_later_gets_its_own_samples() -> None:
     script = Script()
     seen: list[float] = []
