@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..session import Place
+from ..session import Place, Session
 from . import startup
 from .diagnosis import Stage
 from .numbers.intervals import Interval, total
@@ -27,13 +27,20 @@ def amortised(ladder: LadderView) -> list[Stage]:
     if not ladder.has("baseline"):
         return []
     step, session = ladder.ms("baseline").value, ladder.session
-    start = startup.startup_ms(ladder)
-    found = [Stage(STARTUP, start, 0.0, culprit(session, STARTUP))] if start is not None else []
+    each, start = startup.startup_ms(ladder), startup.epoch_start(ladder)
+    found = [_start(session, each, start)] if each is not None and start is not None else []
     found += [Stage(OTHER_LOADERS, one.per_step, 0.0, Place("DataLoader", one.where)) for one in other_loaders(ladder)]
     found = [replace(stage, ms=stage.ms.blurred(RUN_TO_RUN * stage.ms.value)) for stage in found]
     found = [stage for stage in found if stage.ms.low > 0 and stage.ms.beside(step).value >= GATE]
     whole = step + sum(stage.ms.value for stage in found)
     return ranked([replace(stage, share=stage.ms.value / whole) for stage in found])
+
+
+def _start(session: Session, each: Interval, start: startup.EpochStart) -> Stage:
+    """Return an epoch's start as a stage; if most of it is the sampler's, at the sampler."""
+    place = culprit(session, "sampler") if start.by_sampler else None
+    named = [f"the sampler {place.name}"] if place is not None else []
+    return Stage(STARTUP, each, 0.0, place or culprit(session, STARTUP), links=named)
 
 
 def described(ladder: LadderView, cost: Stage) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..session import RUNGS, STAGE_OF_RUNG, Session
+from ..session.events import KEPT_BATCHES
 from .numbers.ladder import LadderView
 from .numbers.load import others, stolen
 from .sentences import counted, number, percent
+from .thresholds import GATE
 
 #: Windows that each side of a comparison needs, and times at which they were measured: one says nothing about others.
 ENOUGH = 2
@@ -28,6 +30,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
     if not ceiling:
         yield f"seen in {counted(session.steps_seen, 'step')} only"
         return
+    if any(one.code == KEPT_BATCHES for one in session.warnings):
+        yield "the script goes on without its loader after an epoch"
     paired = ladder.paired("baseline", ceiling)
     if ladder.serial:
         if ladder.windows("baseline") < ENOUGH:
@@ -45,6 +49,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
             yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(shares))}"
         if ladder.disturbed("baseline", ceiling) > DISTURBED:
             yield _busy(session, ladder)
+    if (share := ladder.waits_beside) > GATE:
+        yield f"the loop waits {percent(share)} of a step for another loader, too"
     if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
         yield "the kernel does not count how long threads wait for a core"
 
@@ -61,7 +67,7 @@ def rungs_beside(stage: str) -> tuple[str, ...]:
     The workers' stages are part of the baseline, so the rung without the stage is enough.
     """
     adding = next((rung for rung, of in STAGE_OF_RUNG.items() if of == stage), "")
-    if not adding:  # contention: the same work with running and with idle workers
+    if not adding:  # contention, the sampler: the same work with and without
         return ("worker", "host", "device")
     without = RUNGS[max(0, RUNGS.index(adding) - 1)]
     return (without, adding) if adding in ("host", "worker") else (without,)

@@ -8,7 +8,7 @@ import statistics
 from ..session import CONTROLS, Session, Warning_, fed_apart
 from .diagnosis import Stage
 from .numbers.chain import parts_of_sample
-from .numbers.cores import busy_cores, full
+from .numbers.cores import busy_cores, filled_by_others, full
 from .numbers.ladder import LadderView
 from .numbers.load import others, worth_telling
 from .ranks.shared_cores import too_many
@@ -130,8 +130,11 @@ def _paused(ladder: LadderView) -> Warning_ | None:
 
 
 def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
-    """Warn of a full machine: the stage that exceeds the limit may not be the cause."""
-    if not ladder.has("baseline") or not full(ladder, "baseline"):
+    """Warn of a full machine: the stage that exceeds the limit may not be the cause.
+
+    A machine that others fill has a warning of its own.
+    """
+    if not ladder.has("baseline") or not full(ladder, "baseline") or filled_by_others(ladder, "baseline"):
         return None
     cores = ladder.session.cores
     told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use while the script runs as it is"

@@ -16,11 +16,15 @@ from .thresholds import CO_BOTTLENECK, GATE, RESOLUTION
 from .waterfall import ranked
 
 #: Description of each stage's work.
-WHAT_IT_IS = {kind.stage: kind.work for kind in LADDER}
+WHAT_IT_IS = {
+    **{kind.stage: kind.work for kind in LADDER},
+    "sampler": "choosing the samples of a batch (the sampler runs in the training process)",
+}
 #: Each stage in few words: its name for readers.
 STAGES = {
     **{kind.stage: kind.short or kind.stage for kind in LADDER},
     "contention": "workers taking CPU time",
+    "sampler": "the sampler",
     "startup": "starting the workers",
     "other loaders": "starting another loader",
 }
@@ -225,10 +229,10 @@ def not_starved(ladder: LadderView, share: Interval) -> str:
 
 def undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     most = f" Most of it would be {shown(top.stage)}." if top is not None else ""
-    return (
-        f"It is not yet certain whether the loop starves: data costs {percent_of('each step', share)}."
-        f"{most} A longer --budget narrows the interval."
-    )
+    found = f"It is not yet certain whether the loop starves: data costs {percent_of('each step', share)}.{most}"
+    if ladder.waits_beside > GATE:
+        return f"{found} The loop waits for another loader, too: --loader N analyses the N-th that it iterates."
+    return f"{found} A longer --budget narrows the interval."
 
 
 def contention(ladder: LadderView, lost: Interval) -> str:

@@ -44,9 +44,17 @@ class EpochStart:
     starts: int
 
     @property
+    def by_sampler(self) -> bool:
+        """True if most of the start is the sampler's choice of the first batches, in the training process."""
+        return 2 * self.usual.sampler > self.usual.seconds
+
+    @property
     def launching(self) -> float:
         """The part of the seconds that workers kept from the previous epoch would not take; 0 if unknown."""
-        return min(self.seconds.value, self.usual.ready + self.shutdown) if self.usual.ready else 0.0
+        if not self.usual.ready:
+            return 0.0
+        # Kept workers wait for the sampler as new ones do.
+        return min(max(0.0, self.seconds.value - self.usual.sampler), self.usual.ready + self.shutdown)
 
 
 def epoch_start(ladder: LadderView) -> EpochStart | None:
@@ -94,9 +102,9 @@ def typical(seconds: list[float]) -> Interval:
 def startup_ms(ladder: LadderView) -> Interval | None:
     """Return the cost of an epoch's start in milliseconds a step, spread over the epoch; None if unknown."""
     loader, start = ladder.session.loader, epoch_start(ladder)
-    if start is None or loader is None or not loader.length:
+    if start is None or loader is None or not loader.epoch:
         return None
-    return start.seconds.times(1000.0 / loader.length)
+    return start.seconds.times(1000.0 / loader.epoch)
 
 
 def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
@@ -114,7 +122,7 @@ def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
         return ""
     return (
         f"an epoch's start was seen once only: {number(start.seconds.high)} s, at most {percent(share)} of an epoch of "
-        f"{counted(loader.length or 0, 'batch', 'batches')}"
+        f"{counted(loader.epoch or 0, 'batch', 'batches')}"
     )
 
 
@@ -122,13 +130,21 @@ def sentence(ladder: LadderView) -> str:
     """Return what an epoch's start costs, of which it consists, and what would help."""
     loader, start, each = ladder.session.loader, epoch_start(ladder), startup_ms(ladder)
     assert loader is not None and start is not None and each is not None, "it is known to cost something"
+    base, one = number(ladder.ms("baseline").value), start.usual
+    if loader.left_after == 1:
+        return (
+            f"The loop makes a new iterator of the loader for every batch, as next(iter(loader)) does: that adds "
+            f"{number(each.value)} ms to each step of {base} ms. One iterator for many batches pays it only once."
+        )
     text = (
-        f"Every epoch begins with a wait: spread over the epoch's {loader.length} batches, starting the loader adds "
-        f"{number(each.value)} ms to each step of {number(ladder.ms('baseline').value)} ms. "
+        f"Every epoch begins with a wait: spread over the epoch's {loader.epoch} batches, starting the loader adds "
+        f"{number(each.value)} ms to each step of {base} ms. "
     )
+    if start.by_sampler:
+        chosen = f"Of {one.seconds:.2g} s, the sampler takes {one.sampler:.2g} s to choose the first batches. "
+        return text + chosen + "A cheaper start of the sampler would help, or longer epochs."
     if loader.persistent_workers:
         return text + "The workers persist already; longer epochs, or a cheaper first batch, would help."
-    one = start.usual
     if one.ready:
         ends = f"ending the last workers takes {start.shutdown:.2g} s, launching new ones "
         launches = ends if start.shutdown else "launching the workers takes "
@@ -142,7 +158,7 @@ def sentence(ladder: LadderView) -> str:
 def wants_start(session: Session) -> float:
     """Return the share of an epoch that its start may take, if another start is worth seeing; else 0."""
     ladder, loader = LadderView(session), session.loader
-    if loader is None or not loader.num_workers or not loader.length or not ladder.has("baseline"):
+    if loader is None or not loader.num_workers or not loader.epoch or not ladder.has("baseline"):
         return 0.0
     (firsts, later), start = _starts(session), epoch_start(ladder)
     if start is not None:
@@ -152,7 +168,7 @@ def wants_start(session: Session) -> float:
     else:
         return 0.0
     known = start is not None and start.starts >= _ENOUGH
-    share = exactly(1000.0 * most / loader.length).beside(ladder.ms("baseline").value).value
+    share = exactly(1000.0 * most / loader.epoch).beside(ladder.ms("baseline").value).value
     return share if share > GATE and not known and len(later) < _MOST else 0.0
 
 

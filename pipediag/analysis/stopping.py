@@ -60,7 +60,7 @@ def next_round(session: Session) -> list[str]:
         wanted |= {"baseline", own[-1]}
     pieces = waterfall(ladder)
     top = judge(ladder, pieces).bottleneck
-    if top in STAGE_OF_RUNG.values() or top == "contention":
+    if top in STAGE_OF_RUNG.values() or top in ("contention", "sampler"):
         wanted |= {rung for rung in rungs_beside(top) if ladder.has(rung) and ladder.windows(rung) < _HEADLINE}
     if top in OF_THE_WORKERS:
         wanted |= {rung for rung, *_ in disagreements(ladder) if ladder.windows(rung) < _ENOUGH}

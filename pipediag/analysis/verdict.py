@@ -74,8 +74,13 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 
 
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
-    """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait."""
+    """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait.
+
+    A loop that waits for other loaders in its steps starves as far as is known.
+    """
     waited, known = ladder.waited("baseline"), decided(starved)
+    if known is not True and ladder.waits_beside > GATE:
+        return None
     if known is None and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
     return known
@@ -130,7 +135,7 @@ def _agrees(ladder: LadderView, top: Stage) -> bool:
     if top.ms.low <= 0 or any(ladder.has(rung) and ladder.windows(rung) < ENOUGH for rung in rungs_beside(top.stage)):
         return False
     if top.stage not in OF_THE_WORKERS:
-        return bool(top.rung) or top.covers == ["contention"]  # rungs measured it
+        return bool(top.rung) or top.covers in (["contention"], ["sampler"])  # rungs measured it, or a clock
     return (ladder.has("sample") or ladder.has("raw")) and not disagreements(ladder)
 
 

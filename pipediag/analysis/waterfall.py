@@ -53,13 +53,16 @@ def waterfall(ladder: LadderView) -> list[Stage]:
     at, before = found.compute, "device" if ladder.has("device") else ""
     for rung in OWN_SIDE[1:]:
         if ladder.has(rung) and before:
-            more = found.handed + found.locked if rung == "worker" else 0.0
-            here = min(found.ready, max(at, ladder.beside(rung).value + more))
-            cost = ladder.cost(rung, before).shifted(more)
-            arms = Interval(here - at, min(here - at, max(0.0, cost.low)), max(here - at, cost.high))
+            more, sampler = (found.handed + found.locked, found.sampler) if rung == "worker" else (0.0, 0.0)
+            least = at + sampler
+            here = min(found.ready - found.sampler + sampler, max(least, ladder.beside(rung).value + more))
+            cost = ladder.cost(rung, before).shifted(more - sampler)
+            arms = Interval(here - least, min(here - least, max(0.0, cost.low)), max(here - least, cost.high))
             pieces.append(_stage(ladder, ladder.stage(rung), arms, rung, ladder.covered(rung)))
             at = here
         before = rung if ladder.has(rung) else before
+    if found.sampler:
+        pieces.append(_sampler(ladder, found))
     pieces += _lost(ladder, found)
     pieces += _of_the_workers(ladder, found)
     left = found.step.value - sum(piece.ms.value for piece in pieces)
@@ -90,6 +93,13 @@ def _stage(
     share = ms.value / ladder.ms("baseline").value
     added_by = rung if ladder.has(rung) else ""
     return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], added_by, links or [])
+
+
+def _sampler(ladder: LadderView, found: Sides) -> Stage:
+    """Return the time of the sampler; it was timed, not derived from rungs."""
+    place = culprit(ladder.session, "sampler")
+    named = [f"the sampler {place.name}"] if place is not None else []
+    return _stage(ladder, "sampler", exactly(found.sampler), links=named)
 
 
 def _lost(ladder: LadderView, found: Sides) -> list[Stage]:
@@ -282,6 +292,7 @@ def culprit(session: Session, stage: str) -> Place | None:
         **dict.fromkeys(("startup", "transfer", "ipc", "contention"), Place("DataLoader", loader.where)),
         **dict.fromkeys(("load", "storage"), loader.dataset_code),
         "collate": loader.collate,
+        "sampler": loader.sampler,
         "transform": loader.transform,
     }
     return places.get(stage)

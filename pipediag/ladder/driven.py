@@ -7,6 +7,7 @@ asks for the next. A window is thus a plain timed loop, although the user's code
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -48,7 +49,8 @@ class Driven(ABC):
         self._session = setting.session
         self._lockstep = lockstep
         self._deadline = Deadline(setting.clock, seconds)
-        self._epochs = Epochs(epoch_length(loop.feed.loader), loop.handed, setting.plan.horizon)
+        length, joined = epoch_length(loop.feed.loader), not lockstep.in_job  # ranks count epochs and steps together
+        self._epochs = Epochs(length, loop.handed, setting.plan.horizon, joined)
         self._loop_side = LoopSide(loop, self._epochs, self._deadline, lockstep)
         self._device = self._loop_side.device
         self._windows = Windows(self._loop_side, self._recorded)
@@ -69,6 +71,11 @@ class Driven(ABC):
     def progress(self) -> tuple[int, int | None]:
         """Number of batches that the loop has got in this epoch, and of all batches of an epoch, if that is known."""
         return self._epochs.handed, self._epochs.length
+
+    @property
+    def between_epochs(self) -> bool:
+        """True from the end of an epoch until the loop begins the next one."""
+        return self._epochs.over
 
     @property
     def plain(self) -> Delivery | None:
@@ -100,6 +107,9 @@ class Driven(ABC):
         self.feed.loader = loader
         self._epochs.begin(epoch_length(loader))
         self.feed.endless = self._epochs.length is not None
+        facts, left = self._session.loader, self._epochs.horizon
+        if facts is not None and self._epochs.length is not None and left != facts.left_after:
+            self._setting.send("loader", asdict(replace(facts, left_after=left)))
 
     @abstractmethod
     def _run(self) -> Turn[None]:

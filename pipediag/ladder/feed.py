@@ -43,6 +43,10 @@ class Source(Protocol):
         """The part of ``waited`` in which the workers were still making the batch; the rest is for handing it over."""
 
     @property
+    def sampling(self) -> float:
+        """Seconds that the sampler has taken to give indices, in the loop's thread; part of ``waited`` if it draws."""
+
+    @property
     def worker_pids(self) -> list[int]: ...
 
     @property
@@ -96,6 +100,8 @@ class Feed:
         self._batch_queues: list[Any] = []
         self._shared: list[Any] = []
         self._sampler: EndlessSampler | None = None
+        self._sampled = 0.0  # by earlier samplers
+        self._sampled_before = 0.0  # the start
         self._endless = False
         self._paused_at: float | None = None
 
@@ -137,10 +143,12 @@ class Feed:
             "worker_init_fn": InitWorker(worker_side, loader.worker_init_fn),
             "timeout": loader.timeout and max(loader.timeout, self._timeout),
         }
+        self._sampled = self._sampled_before = self.sampling
         self._sampler = None
         if not iterable:
             name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-            attributes[name] = self._sampler = EndlessSampler(getattr(loader, name), self._endless)
+            self._sampler = EndlessSampler(getattr(loader, name), self._endless, self._clock.now)
+            attributes[name] = self._sampler
         with _swapped(loader, attributes):
             self._iterator = self._native(loader)
         self._launched = self._clock.now()
@@ -152,7 +160,7 @@ class Feed:
         if self._iterator is None:
             self.open()
         self._resume()
-        asked = self._clock.now()
+        asked, sampled = self._clock.now(), self.sampling
         try:
             delivery: Delivery = next(self._iterator)
         except StopIteration:
@@ -163,9 +171,10 @@ class Feed:
         self.waited += arrived - asked
         self.late += max(0.0, min(arrived, delivery.made) - asked)
         if arrived - asked > _NOTICEABLE:
-            self.stalled += max(0.0, arrived - max(asked, self._overtaken_at()))
+            came = arrived - (self.sampling - sampled)  # the next indices are chosen once the batch is there
+            self.stalled += max(0.0, came - max(asked, self._overtaken_at()))
         if self._started is not None:
-            self._note_startup(self._started, asked, arrived, delivery)
+            self._note_startup(self._started, asked, arrived, delivery, sampled - self._sampled_before)
         self.findings.take(delivery)
         return delivery
 
@@ -180,13 +189,17 @@ class Feed:
         half = (len(tasks) + 1) // 2
         return early[half - 1] if half and len(early) >= half else math.inf
 
-    def _note_startup(self, started: float, asked: float, arrived: float, delivery: Delivery) -> None:
-        """Record the seconds from ``iter()`` until the first batch was ready, even if the loop asks for it later."""
+    def _note_startup(self, started: float, asked: float, arrived: float, delivery: Delivery, sampler: float) -> None:
+        """Record the seconds from ``iter()`` until the first batch was ready, even if the loop asks for it later.
+
+        ``sampler`` seconds of them went into choosing the batches that are requested at the start.
+        """
         if self.workers:
             seconds = min(arrived, max(started, delivery.made)) - started
         else:  # nothing is made before it is asked for
             seconds = arrived - asked + (self._launched or started) - started
         startup = Startup(seconds, renewed=self._launched is None, shutdown=self.findings.shutdown)
+        startup.sampler = min(seconds, sampler)
         self.findings.shutdown = 0.0
         if self._launched is not None:
             startup.launch = self._launched - started
@@ -201,6 +214,7 @@ class Feed:
             if self._sampler is not None:
                 self._sampler.ended = False
             self._started, self._launched = self._clock.now(), None
+            self._sampled_before = self.sampling
             self._iterator._reset(self.loader)
         else:
             self.open()
@@ -217,6 +231,10 @@ class Feed:
         copies = [tree.in_shared_memory(batch) for batch in self._shared]
         for number, queue in enumerate(self._batch_queues):
             queue.put(copies[number % len(copies)])
+
+    @property
+    def sampling(self) -> float:
+        return self._sampled + (self._sampler.spent if self._sampler is not None else 0.0)
 
     @property
     def workers(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
         dataset_code=dataset_code,
         transform=_transform_place(loader.dataset, dataset_code),
         collate=place_of(loader.collate_fn),
+        sampler=_sampler_place(loader),
         uncached=_why_uncached(loader),
     )
 
@@ -88,6 +89,21 @@ def _transform_place(dataset: Any, dataset_code: Place) -> Place | None:
     else:
         place = place_of(value)
     return replace(dataset_code, name=place.name) if place.library else place
+
+
+def _sampler_place(loader: DataLoader[Any]) -> Place | None:
+    """Return the sampler that chooses: the user's own, or the innermost of torch's; None for an iterable dataset."""
+    if is_iterable(loader):
+        return None
+    found: Any = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+    while _is_torchs(found) and isinstance(inner := attribute(found, "sampler"), Iterable):
+        found = inner
+    name = type(found).__name__
+    return Place(name) if _is_torchs(found) else placed(name, attribute(type(found), "__iter__"))
+
+
+def _is_torchs(obj: Any) -> bool:
+    return type(obj).__module__.partition(".")[0] == "torch"
 
 
 def _sampled_size(loader: DataLoader[Any]) -> int | None:

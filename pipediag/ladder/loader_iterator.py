@@ -40,6 +40,7 @@ class Track:
         self.dataset = loader.dataset
         self.loader = weakref.ref(loader)  # the latest one
         self.draws = 0
+        self.waited = 0.0  # seconds in next(), without the first batch of each iterator
         self.writes_in_place = False
         self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
@@ -132,11 +133,14 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
     def _observed_turn(self) -> Any:
         if self.ended:
             return END
+        waited = self._feed.waited
         try:
             with self._measurement.beside(self.track):
                 delivery = self._feed.take()
         except Exception as error:
             return Failure(error)
+        if self._handed:
+            self.track.waited += self._feed.waited - waited
         if delivery is None:
             self.track.observer.breaks()
             self._measurement.training.ended(self.track.ordinal)

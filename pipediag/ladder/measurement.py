@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from ..errors import AnalysisOver, SessionFileError, analysis_over
@@ -23,8 +24,9 @@ from ..loop.training import EVIDENCE, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
+from ..patches import hooked
 from ..session import NOT_YET, Session
-from ..session.events import UNMEASURABLE, LoaderUse, Story
+from ..session.events import KEPT_BATCHES, UNMEASURABLE, LoaderUse, Story
 from ..usercode import randomness
 from ..usercode.places import caller
 from .caches import WRITES_IN_PLACE
@@ -39,7 +41,7 @@ from .other_loaders import OtherLoaders
 from .plan import Plan
 from .probes.sample_inspection import threads
 from .ranks.follow import Following
-from .ranks.joining import Joining, rank_facts
+from .ranks.joining import Joining, place_in_job, rank_facts
 from .ranks.lockstep import STRANGE_MESSAGE, Follower, Leader
 from .step_recorder import StepRecorder
 
@@ -47,6 +49,16 @@ Send = Callable[[str, dict[str, Any]], None]
 
 #: Share of the budget after which a script without any optimizer step is treated as an inference loop.
 _INFERENCE_AFTER = 0.5
+#: Training steps after which loaders that are drawn from in the same steps are compared.
+_COMPARED = 6
+#: Optimizer steps without any batch after which a loop is taken to train on batches that it has kept.
+_KEPT = 100
+_KEEPS_BATCHES = {
+    "code": KEPT_BATCHES,
+    "message": f"after the loader's epoch the script made {_KEPT} optimizer steps without any new batch, as with "
+    "itertools.cycle(loader), which keeps the batches of the first epoch: the figures are those of that epoch",
+    "help": "for new batches in every epoch, iterate the loader again: while True: for batch in loader: ...",
+}
 #: Number of calls that raise the stop again before a script that ignores it is exited.
 _DEAF = 200
 
@@ -103,6 +115,7 @@ class Measurement:
         """Hook everything within the context; restore it afterwards, workers included."""
         with ExitStack() as stack:
             stack.enter_context(self.training.watching())
+            stack.enter_context(hooked(register_optimizer_step_post_hook(self._stepped)))
             if self.plan.inference:
                 stack.enter_context(self.training.watching_models())
             try:
@@ -211,6 +224,12 @@ class Measurement:
         if self._target is None and now - self._first_draw > share * self.plan.budget:
             self.finish("no-training-loader")
 
+    def _stepped(self, *_: Any) -> None:
+        """Say so if the loop has gone on for long after the end of its loader's epoch."""
+        climb = self._target.climb if self._target is not None else None
+        if self.training.unfed == _KEPT and climb is not None and climb.between_epochs:
+            self.send("warning", _KEEPS_BATCHES)
+
     def promote(self, track: Track, feed: Feed, handed: int) -> Driven | None:
         """Begin the climb if this loader proves to be the training loader, and rank 0 of its job has begun too."""
         if self.gave_up or not self._is_target(track):
@@ -253,9 +272,22 @@ class Measurement:
             return not beside
         if self.plan.loader is not None and track.ordinal != self.plan.loader:
             return False
-        if self.plan.inference:
-            return track.draws >= EVIDENCE
-        return self._credits(track) >= EVIDENCE
+        return self._uses(track) >= EVIDENCE and self._waits_longest(track)
+
+    def _waits_longest(self, track: Track) -> bool:
+        """Return whether the loop waits for no other loader longer, of those that it draws from in the same steps.
+
+        The ranks of a job take the first of them, to agree on it.
+        """
+        others = [self._tracks[ordinal - 1] for ordinal in self.training.drawn_since(track.ordinal)]
+        rivals = [one for one in others if self._uses(one) >= max(EVIDENCE, self._uses(track) - 1)]
+        if not rivals or self.plan.loader is not None or place_in_job()[1] > 1:
+            return True
+        return self._uses(track) >= _COMPARED and track.waited >= max(one.waited for one in rivals)
+
+    def _uses(self, track: Track) -> int:
+        """Return the number of training steps with batches of a loader; of an inference loop, its batches."""
+        return track.draws if self.plan.inference else self._credits(track)
 
     def _credits(self, track: Track) -> int:
         return self.training.credits.get(track.ordinal, 0)

@@ -49,6 +49,7 @@ class OpenWindow:
         self._busy = self._read = 0.0  # seconds of the thread's work when they were read last, and when that was
         self.left_out = self._left_out_in_next = 0.0
         self._others, self._on_others = setting.others, setting.others.spent
+        self._beside, self._beside_before = 0.0, 0.0  # seconds of the stretches, and before the open one
         self._recorder = StepRecorder.within(setting.session, rung, setting.plan.attempt)
         self._queue = None if rung in CACHED else source
         self._costs: list[BatchCost] = []
@@ -56,6 +57,7 @@ class OpenWindow:
         self._source = source
         self._lay_ready = self._stock = 0
         self._waited, self._stalled, self._late = source.waited, source.stalled, source.late
+        self._sampling = source.sampling
         self._evidence = Evidence(source.worker_pids, gpu)
 
     # One stretch
@@ -65,7 +67,7 @@ class OpenWindow:
         self._account.start()
         self._watch.start()
         self._lay_ready = self._source.ready
-        self._on_others = self._others.spent
+        self._on_others, self._beside_before = self._others.spent, self._others.beside
         self._asked = self._read = self._steps.asks()
         self._busy = self._worked()
         self._recorder.asks(self._asked, self._queue)
@@ -124,6 +126,7 @@ class OpenWindow:
         self._account.stop()
         self._recorder.ends(self._clock.now())
         self._stock += self._source.ready - self._lay_ready
+        self._beside += self._others.beside - self._beside_before
         self._spans += self._steps.take()
         self._steps.breaks()
 
@@ -195,6 +198,8 @@ class OpenWindow:
             figures["next_ms"] = round(1000 * max(0.0, self._source.waited - self._waited - in_next) / steps, 4)
             figures["late_ms"] = round(1000 * max(0.0, self._source.late - self._late - in_next) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
+            figures["beside_ms"] = round(1000 * self._beside / steps, 4)
+            figures["sampler_ms"] = round(1000 * (self._source.sampling - self._sampling) / steps, 4)
         return figures
 
     def account(self) -> Account | None:

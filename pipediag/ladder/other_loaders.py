@@ -36,10 +36,12 @@ class OtherLoaders:
     Attributes:
         spent: what the loop's thread has spent so far in ``iter()`` and ``next()`` of loaders between the steps, from
             their starts on.
+        beside: seconds in ``next()`` of loaders that go on with the training, such as one for unlabelled batches.
     """
 
     def __init__(self, clock: Clock, attempt: int, send: Callable[[OtherStart], None]) -> None:
         self.spent = Spent(0.0, Times(0.0, 0.0))
+        self.beside = 0.0
         self._clock = clock
         self._counters = Counters()
         self._attempt = attempt
@@ -56,10 +58,14 @@ class OtherLoaders:
         self.trains(step)
         if starts and track not in self._open:
             self._open[track] = self._start(track, step), len(track.findings.startups)
+        began = self._clock.now()
         if track not in self._open:
-            yield
+            try:
+                yield
+            finally:
+                self.beside += self._clock.now() - began
             return
-        began, before = self._clock.now(), self._counters.here()
+        before = self._counters.here()
         try:
             yield
         finally:

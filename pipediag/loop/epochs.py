@@ -8,20 +8,24 @@ class Epochs:
 
     ``length`` is ``len(loader)``, or None if unknown. ``horizon`` is the number of batches after which the loop has
     left an epoch early, or None: the end of its last step cannot be seen.
+
+    A loop that makes a new iterator for every batch would have epochs of one step whose end is never seen. With
+    ``joined``, its iterators are one epoch.
     """
 
-    def __init__(self, length: int | None, handed: int = 0, horizon: int | None = None) -> None:
+    def __init__(self, length: int | None, handed: int = 0, horizon: int | None = None, joined: bool = False) -> None:
         self.length = length
         self.handed = handed
         self.serial = 0
         self.horizon = horizon
+        self._joined = joined
         self._ended = False
 
     def begin(self, length: int | None) -> None:
         """Begin an epoch after ``iter()``; where the loop left the last one sets the horizon."""
         self.horizon = self.seen_horizon
         self.length = length
-        self.serial += 1
+        self.serial += not (self._joined and self.horizon == 1)
         self.handed = 0
         self._ended = False
 
@@ -45,6 +49,11 @@ class Epochs:
     def complete(self) -> bool:
         """True if the epoch has had all its batches and must be ended."""
         return self.length is not None and self.handed >= self.length
+
+    @property
+    def over(self) -> bool:
+        """True from the end of an epoch until the next one begins."""
+        return self._ended or self.complete
 
     @property
     def last_chance(self) -> bool:

@@ -29,6 +29,7 @@ class Training:
     def __init__(self) -> None:
         self.steps = 0
         self.backwards = 0  # counted only while models are watched
+        self.unfed = 0  # optimizer steps since the last one with a batch
         self.device: torch.device | None = None
         self.credits: dict[int, int] = {}
         self.draws: dict[int, int] = {}  # batches yielded by each loader
@@ -63,6 +64,11 @@ class Training:
 
     def _is_loops(self, thread: int | None) -> bool:
         return thread in (self._stepper, main_thread().ident)
+
+    def drawn_since(self, loader: int) -> list[int]:
+        """Return the loaders that the script has drawn from since it last drew from this one."""
+        latest = self._latest.get(loader, 0)
+        return [other for other, drawn in self._latest.items() if drawn > latest]
 
     def beside(self, loader: int, other: int) -> bool:
         """Return whether the script goes on drawing from the other loader, which this one then does not replace."""
@@ -107,6 +113,7 @@ class Training:
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
         self._stepper = get_ident()
+        self.unfed = 0 if self._drawn else self.unfed + 1
         for loader in self._drawn:
             self.credits[loader] = self.credits.get(loader, 0) + 1
         self._drawn.clear()

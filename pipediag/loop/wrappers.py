@@ -7,6 +7,7 @@ again.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -131,12 +132,15 @@ class EndlessSampler:
 
     Measuring hands out as many batches as the epoch has, but draws more from the workers: those of a short epoch would
     run out of tasks after a few batches. Once ``ended`` is set, the data ends with the batches requested so far.
+    ``spent`` is the time by ``now`` that the user's sampler has taken, in seconds.
     """
 
-    def __init__(self, sampler: Any, endless: bool = False) -> None:
+    def __init__(self, sampler: Any, endless: bool = False, now: Callable[[], float] = time.perf_counter) -> None:
         self.sampler = sampler
         self.endless = endless
         self.ended = False
+        self.spent = 0.0
+        self.now = now
 
     def __iter__(self) -> Iterator[Any]:
         return _Endless(self)
@@ -161,6 +165,13 @@ class _Endless:
     def __next__(self) -> Any:
         if self._owner.ended:
             raise StopIteration
+        began = self._owner.now()
+        try:
+            return self._next()
+        finally:
+            self._owner.spent += self._owner.now() - began
+
+    def _next(self) -> Any:
         try:
             return next(self._indices)
         except StopIteration:

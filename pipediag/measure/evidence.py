@@ -4,7 +4,7 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 
 ``worker_ms``      wall milliseconds a worker took to make one batch, without ``own_ms``
 ``own_ms``         milliseconds per batch that pipediag itself took in a worker; no other figure contains them
-``worker_cpu``     share of that time on a CPU (0 to 1; above 1 if the worker runs threads)
+``worker_cpu``     share of that time on a CPU, its own or that of programs that it ran (above 1 if several run)
 ``worker_blocked`` share of it spent waiting: for storage, the network, a lock, a sleep
 ``worker_queued``  share of it spent runnable without a core to run on (Linux)
 ``collate_ms``     milliseconds of ``worker_ms`` spent in the collate function
@@ -13,7 +13,9 @@ Keys of :attr:`pipediag.session.Window.evidence`:
                    :mod:`.steps`); otherwise the loop's time in ``next()``
 ``next_ms``        milliseconds per step that the loop spent in ``next()``, whether the device was busy or not
 ``late_ms``        the part of ``next_ms`` in which the workers were still making the batch; the rest is its hand-off
+``sampler_ms``     the part of ``next_ms`` in which the sampler chose the indices of a later batch, in the loop's thread
 ``stalled_ms``     the part of ``next_ms`` in which later batches were ready but one slow batch held them up
+``beside_ms``      milliseconds per step in ``next()`` of other loaders that the training draws from in its steps
 ``stock``          queued batches at the end minus queued batches at the beginning
 ``process_cpu``    cores used by the training process itself
 ``cores_used``     cores used by the training process and its workers together
@@ -25,6 +27,7 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -61,9 +64,10 @@ class Evidence:
 
     def _read(self) -> tuple[float, ...]:
         own = time.process_time()
-        workers = sum(_cpu_seconds(w) for w in self._workers if w.pid != os.getpid())
+        # This process's own children are the workers, or without them the programs that make its batches.
+        made = sum(_cpu_seconds(w) if w.pid != os.getpid() else _of_programs() for w in self._workers)
         disk = sum(map(_disk_bytes, self._workers))
-        return time.perf_counter(), own, own + workers, sum(map(_busy, _cpu_times())), disk
+        return time.perf_counter(), own, own + made, sum(map(_busy, _cpu_times())), disk
 
     def finish(self, steps: int) -> dict[str, float]:
         """Return the figures of the window that ends now."""
@@ -122,11 +126,17 @@ def _busy(times: Any) -> float:
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
+    """Return the CPU time of a process and of the programs that it has run to their end."""
     try:
         times = process.cpu_times()
     except psutil.Error:
         return 0.0
-    return float(times.user + times.system)
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _of_programs() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _process(pid: int) -> psutil.Process | None:

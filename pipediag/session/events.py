@@ -151,6 +151,8 @@ class Finished(Story):
 
 #: Code of the warning that says why a script that trained was not measured.
 UNMEASURABLE = "unmeasurable"
+#: Code of the warning that the script trains on without its loader.
+KEPT_BATCHES = "kept-batches"
 
 
 def unmeasurable(session: Session) -> str:

@@ -27,6 +27,8 @@ class Loader:
     ``iterated`` is the user's line that runs at that moment, in the latter case the call of the library; a saved plan
     knows the loader by it and by ``order``, its number among the loaders that are iterated there.
 
+    ``left_after`` is the number of batches after which the loop leaves an epoch early, None if it was not seen to.
+
     ``uncached`` says why ``run`` keeps nothing of what it reads, as far as that is known before it tries.
     """
 
@@ -39,6 +41,7 @@ class Loader:
     start_method: str = ""
     iterable: bool = False
     length: int | None = None  # batches in an epoch, or None if the loader does not know
+    left_after: int | None = None
     where: str = ""
     iterated: str = ""
     order: int = 0
@@ -46,7 +49,13 @@ class Loader:
     dataset_code: Place | None = None
     transform: Place | None = None
     collate: Place | None = None
+    sampler: Place | None = None
     uncached: str = ""
+
+    @property
+    def epoch(self) -> int | None:
+        """Number of batches that the loop takes in an epoch; None if that is not known."""
+        return self.left_after or self.length
 
 
 @dataclass

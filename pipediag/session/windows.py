@@ -120,7 +120,8 @@ class Startup:
 
     ``launch`` is the time until all worker processes were started. ``ready`` is the time until the last worker had
     imported its modules and run its init function; the rest of ``seconds`` is the first batch. ``renewed`` is true if
-    the workers of the previous epoch were kept; if not, ``shutdown`` is the time to end them.
+    the workers of the previous epoch were kept; if not, ``shutdown`` is the time to end them. ``sampler`` is the part
+    of ``seconds`` in which the sampler chose the first batches, in the loop's thread.
     """
 
     seconds: float
@@ -129,6 +130,7 @@ class Startup:
     ready: float = 0.0
     renewed: bool = False
     shutdown: float = 0.0
+    sampler: float = 0.0
 
 
 @dataclass

@@ -20,7 +20,7 @@ from .places import short
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 _CALLED = re.compile(r"[A-Za-z_][\w.\0\1]*(?=\0)")
 #: The end of the name of a comprehension or a lambda inside a function, and the beginning of that of a local function.
-_IN_FUNCTION = re.compile(r"(\.<locals>)?\.?<(?!locals)\w+>$|^.*<locals>\.(?!<)")
+_IN_FUNCTION = re.compile(r"((\.<locals>)?\.?<(?!locals)\w+>)+$|^.*<locals>\.(?!<)")
 #: Maximum number of characters of a name.
 _LONG = 40
 
@@ -51,8 +51,13 @@ def line_at(code: CodeType, instruction: int) -> Line:
         name = ""  # a variable, such as that of a loop over functions
     if end is not None and expression.endswith("]"):
         name = expression
-    function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name)) or code.co_name
-    return Line(f"{short(code.co_filename)}:{first}", text, _shortened(name or text), function)
+    return Line(f"{short(code.co_filename)}:{first}", text, _shortened(name or text), _function_around(code))
+
+
+def _function_around(code: CodeType) -> str:
+    """Return the name of the function that code belongs to: a lambda or a comprehension has none of its own."""
+    named = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name))
+    return named or ("a lambda" if code.co_name == "<lambda>" else code.co_name)
 
 
 def function_of(code: CodeType) -> str:

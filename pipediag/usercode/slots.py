@@ -71,6 +71,9 @@ def inner_slots(fn: Any) -> list[Slot]:
     """Return the slots inside a transform that hold further transforms, such as the items of a Compose."""
     if isinstance(fn, types.MethodType) and not isinstance(fn.__self__, (type, types.ModuleType, Dataset)):
         return [*_in_attributes(fn.__self__, set(), 1), *function_slots(fn)]
+    if isinstance(fn, list):  # a class of chains that inherits from it
+        items = [_of_list(f"[{i}]", fn, i) for i, item in enumerate(fn) if _is_transform("", item)]
+        return [*items, *function_slots(fn)]
     if isinstance(fn, torch.nn.Module):
         # Its own code is forward(); its children are separate from its other attributes.
         children = [_entry(name, fn._modules, name) for name, child in fn._modules.items() if child is not None]
@@ -172,14 +175,8 @@ def _item(obj: Any, name: str, index: int) -> Slot:
 
     def install(value: Any) -> Callable[[], None]:
         items = obj.__dict__[name]
-        before = items[index]
         if isinstance(items, list):
-            items[index] = value
-
-            def put_back() -> None:
-                items[:] = [before if item is value else item for item in items]  # it may have moved
-
-            return put_back
+            return _of_list("", items, index).install(value)
         changed = [*items[:index], value, *items[index + 1 :]]
         ours = type(items)(*changed) if has_attribute(items, "_fields") else type(items)(changed)
         obj.__dict__[name] = ours
@@ -191,6 +188,18 @@ def _item(obj: Any, name: str, index: int) -> Slot:
         return undo
 
     return Slot(f"{name}[{index}]", lambda: obj.__dict__[name][index], install)
+
+
+def _of_list(shown: str, items: list[Any], index: int) -> Slot:
+    def install(value: Any) -> Callable[[], None]:
+        before, items[index] = items[index], value
+
+        def undo() -> None:
+            items[:] = [before if item is value else item for item in items]  # it may have moved
+
+        return undo
+
+    return Slot(shown, lambda: items[index], install)
 
 
 def _entry(shown: str, mapping: dict[Any, Any], key: Any) -> Slot:

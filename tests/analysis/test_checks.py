@@ -119,6 +119,12 @@ class TestFullCpu:
         full = {rung: {"cores_busy": 3.9} for rung in RUNGS}
         assert codes(make(climbing(), evidence=full, environment={"cores": 4})) == ["full-cpu"]
 
+    @pytest.mark.parametrize(("used", "told"), [(0.5, []), (1.8, []), (3.0, ["tipping-over"])])
+    def test_not_where_others_fill_it(self, used: float, told: list[str]) -> None:
+        seen = {rung: {"cores_busy": 3.8, "cores_used": used} for rung in RUNGS}
+        found = codes(make(climbing(raw=30.0), evidence=seen, environment={"cores": 4}))
+        assert found == ["foreign-load", *told]
+
     def test_what_the_workers_do_with_their_time(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 6.0, load=3.0))
         assert warning is not None

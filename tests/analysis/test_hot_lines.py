@@ -105,6 +105,17 @@ class TestCalls:
         source = text if " = " in text else f"x = {text}(y)"
         assert named(HotLine("data.py:1", source, 0.9, text, calls=calls)) == name
 
+    @pytest.mark.parametrize(
+        ("text", "calls", "name"),
+        [
+            ("subprocess.run", ["subprocess.Popen.communicate", "selectors.PollSelector.select"], "subprocess.run"),
+            ("self.queue.get", ["queue.Queue.get", "threading.Condition.wait"], "self.queue.get"),
+            ("list", ["concurrent.futures.Future.result", "threading.Condition.wait"], "list"),
+        ],
+    )
+    def test_what_only_waits_is_no_name(self, text: str, calls: list[str], name: str) -> None:
+        assert named(HotLine("data.py:1", f"x = {text}(y)", 0.9, text, calls=dict.fromkeys(calls, 0.9))) == name
+
     def test_on_the_screens_lines(self) -> None:
         one = HotLine(
             "data.py:1", "", 0.9, "self.data[i]", "D.get", "load", calls={"a.b.get": 0.9, "soundfile.read": 0.8}

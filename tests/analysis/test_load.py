@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.numbers.load import alike, foreign_cores, foreign_ms, held_up_ms, mean_account, others, wait_ms
 from pipediag.session import Account, Window
@@ -64,6 +66,24 @@ class TestWaits:
         assert held_up_ms(busy) == 8.0 and wait_ms(busy) == 5.0
         alone = window(account=account, **seen, cores_busy=0.6, cores_used=0.5)
         assert held_up_ms(alone) == 0.0 and wait_ms(alone) == 13.0
+
+    def test_nor_is_one_held_up_while_the_sampler_waits(self) -> None:
+        account = Account(cpu_ms=40.0, waits_ms=12.0, next_cpu_ms=1.0)
+        seen = {"late_ms": 3.0, "wait_ms": 13.0, "next_ms": 13.0, "cores_busy": 2.0, "cores_used": 0.5}
+        assert held_up_ms(window(account=account, **seen, sampler_ms=9.0)) == 0.0
+
+    def test_without_workers_other_processes_lengthen_both_sides(self) -> None:
+        """Of 30 ms that the thread works in a step, 12 are for the batch, however long it waits for a core."""
+        for queue in (0.0, 30.0, 120.0):
+            account = Account(cpu_ms=30.0, queue_ms=queue, next_cpu_ms=12.0)
+            evidence = {"wait_ms": 12.0 + 0.4 * queue, "next_ms": 12.0 + 0.4 * queue}
+            rungs = {"device": 18.0 + 0.6 * queue, "baseline": 30.0 + queue}
+            accounts = {"device": Account(cpu_ms=18.0, queue_ms=0.6 * queue), "baseline": account}
+            session = make(
+                rungs, noise=0.0, workers=0, device="cpu", evidence={"baseline": evidence}, accounts=accounts
+            )
+            waited = LadderView(session).waited("baseline")
+            assert waited is not None and waited.value == pytest.approx(0.4)
 
     def test_waking_up_without_a_core(self) -> None:
         """Of 20 ms in next(), 12 are the thread's own wait for a core, of which the workers explain 2."""

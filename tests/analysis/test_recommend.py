@@ -301,6 +301,18 @@ class TestCheaper:
         assert one.predicted is not None and one.savings is None
         assert one.predicted.value == pytest.approx(120 / 51)  # without B the loop limits
 
+    def test_a_function_that_calls_a_library_is_no_loop_in_python(self) -> None:
+        session = self.session(0.1, 7.0)
+        assert session.inside is not None
+        calls = {"shapely.ops.unary_union": 0.6}
+        line = HotLine("aug.py:24", "x = ops.unary_union(x)", 0.6, "ops.unary_union", "B", "transform", calls=calls)
+        session.inside.lines = [line]
+        assert "call it less often, or on less data" in advice(session)["rewrite"].how
+        session.inside.lines = [replace(line, calls={"scipy.ndimage._interpolation.rotate": 0.6})]
+        assert "OpenCV's function of the same kind" in advice(session)["rewrite"].how
+        session.inside.lines = [replace(line, calls={}, text="for y in x:", name="for y in x:")]
+        assert "whole arrays in place of Python loops" in advice(session)["rewrite"].how
+
     def test_not_where_it_is_cheap(self) -> None:
         assert "rewrite" not in advice(self.session(0.02, 0.05))
 
@@ -853,6 +865,13 @@ class TestOnce:
     def test_more_than_memory_holds(self) -> None:
         one = advice(self.session(True, memory=4.0))["once"]
         assert one.title.endswith(", and store them") and "memory-mapped" in one.how
+
+    def test_an_evaluation_makes_them_once_anyway(self) -> None:
+        session = self.session(True)
+        assert {"once", "cache"} <= {*advice(session)}
+        for window in session.windows:
+            window.optimizer_steps = 0
+        assert not {"once", "cache"} & {*advice(session)}
 
     @pytest.mark.parametrize("same", [False, None])
     def test_not_if_they_differ_or_it_is_not_known(self, same: bool | None) -> None:

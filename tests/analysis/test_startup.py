@@ -14,7 +14,7 @@ from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.startup import EpochStart, epoch_start, startup_ms, wants_start
 from pipediag.analysis.summary import summarise
-from pipediag.session import Session, Startup
+from pipediag.session import Place, Session, Startup
 
 from ..made import FLAT, climbing, make, waits
 
@@ -43,6 +43,27 @@ class TestCost:
         assert start.seconds.value == pytest.approx(5.0), "ending the workers is part of it"
         assert (start.starts, start.shutdown, start.usual) == (2, 1.0, LATER)
         assert start.launching == 4.0, "without their first batch"
+
+    def test_kept_workers_wait_for_the_sampler_too(self) -> None:
+        """Sorting a data set for 3 s before each epoch is no launch of workers."""
+        sorts = replace(LATER, sampler=3.0, shutdown=0.0)
+        start = told(run(FIRST, sorts, sorts, sorts))
+        assert start.seconds.value == pytest.approx(4.0) and start.launching == pytest.approx(1.0)
+        found = diagnose_session(run(FIRST, sorts, sorts, sorts))
+        assert found.verdict.bottleneck == "startup" and "the sampler takes 3 s to choose" in found.verdict.sentence
+
+    def test_where_the_sampler_takes_most_of_it(self) -> None:
+        sorts = replace(LATER, sampler=3.0, shutdown=0.0)
+        session = run(FIRST, sorts, sorts, sorts)
+        assert session.loader is not None
+        session.loader.sampler = Place("ByLength", "train.py:7")
+        found = diagnose_session(session)
+        assert [(one.culprit, one.links) for one in found.amortised] == [
+            (session.loader.sampler, ["the sampler ByLength"])
+        ]
+        first = found.recommendations[0]
+        assert (first.id, first.title) == ("sampler-start", "Let ByLength begin faster")
+        assert first.how.startswith("train.py:7: ")
 
     def test_nor_that_of_another_pass(self) -> None:
         again = [replace(one, attempt=2) for one in (FIRST, LATER)]
@@ -102,6 +123,14 @@ class TestFirstBatch:
     def start(self, waited: float) -> float:
         """The seconds of a start with a first batch of 1 s, in a loop that waits ``waited`` of 100 ms for 4 workers."""
         return cost(run(FIRST, LATER, LATER, evidence=waits(waited)))
+
+    def test_spread_over_the_batches_that_the_loop_takes(self) -> None:
+        """It leaves each epoch of 100 batches after 20."""
+        session = run(FIRST, LATER, LATER)
+        assert session.loader is not None
+        session.loader.left_after = 20
+        each = startup_ms(LadderView(session))
+        assert each is not None and each.value == pytest.approx(250.0)
 
     def test_what_the_loop_waits_anyway_is_no_part_of_it(self) -> None:
         assert self.start(0.0) == pytest.approx(5.0)
@@ -210,6 +239,19 @@ class TestVerdict:
         again = Startup(0.01, renewed=True)
         verdict = self.judged(FIRST, again, again, persistent=True).verdict
         assert (verdict.bottleneck, verdict.certain) == ("none", True)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_new_iterator_for_every_batch(persistent: bool) -> None:
+    """The loader has 100 batches; the workers start, or prefetch, for each."""
+    again = replace(LATER, renewed=persistent)
+    session = make(climbing(), noise=0.0, length=100, startups=[FIRST, again, again, again], persistent=persistent)
+    assert session.loader is not None
+    session.loader.left_after = 1
+    found = diagnose_session(session)
+    assert found.verdict.bottleneck == "startup" and "for every batch" in found.verdict.sentence
+    first = found.recommendations[0]
+    assert (first.id, first.stage) == ("one-iterator", "startup") and first.gain is not None and first.gain.value > 50
 
 
 def test_shares_with_costs_between_the_steps() -> None:

@@ -25,6 +25,7 @@ from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
 
 CLASSES = {
     "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
+    "sampler",
 }  # fmt: skip
 
 
@@ -33,6 +34,29 @@ def judged(session: Session) -> Diagnosis:
     assert diagnosis.verdict.bottleneck in CLASSES
     json.dumps(diagnosis.to_dict(), allow_nan=False)
     return diagnosis
+
+
+@pytest.mark.parametrize(("beside", "verdict"), [(0.0, "none"), (2.0, "none"), (20.0, "inconclusive")])
+def test_no_loop_is_free_that_waits_for_another_loader(beside: float, verdict: str) -> None:
+    """What it waits there is part of its own step under each rung."""
+    found = judged(make(climbing(), evidence=waits(0.1, beside_ms=beside))).verdict
+    assert (found.bottleneck, found.certain) == (verdict, verdict == "none")
+    assert ("another loader" in found.sentence + found.uncertain) == (verdict == "inconclusive")
+
+
+def test_nor_is_the_cost_of_its_data_certain_then() -> None:
+    found = judged(make(climbing(raw=60.0), evidence=waits(60.0, beside_ms=20.0))).verdict
+    assert (
+        found.bottleneck == "transform" and found.uncertain == "the loop waits 18 % of a step for another loader, too"
+    )
+
+
+def test_figures_of_one_epoch_are_not_certain() -> None:
+    session = make(climbing(raw=60.0))
+    assert judged(session).verdict.certain
+    session.warn("kept-batches", "as with itertools.cycle")
+    found = judged(session).verdict
+    assert not found.certain and found.uncertain == "the script goes on without its loader after an epoch"
 
 
 @pytest.mark.parametrize("rung", RUNGS[1:])

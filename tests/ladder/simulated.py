@@ -59,7 +59,7 @@ class Workers:
         self.findings = Findings()
         self.findings.startups = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
-        self.waited = self.stalled = self.late = 0.0
+        self.waited = self.stalled = self.late = self.sampling = 0.0
         self.taken = self.launches = 0
         self._own = own
         self._switches = [(0.0, own or "baseline")]
@@ -176,7 +176,7 @@ class Loop:
         self.stands_still: dict[int, float] = {}  # seconds by step: the process is stopped
         self.validates_between = False  # whether one is drawn between the epochs
         self.draws = 0
-        self.others = SimpleNamespace(spent=Spent(0.0, Times(0.0, 0.0)))
+        self.others = SimpleNamespace(spent=Spent(0.0, Times(0.0, 0.0)), beside=0.0)
         self.starts_others: dict[int, float] = {}  # seconds by step: another loader is started after it
         self.timed: list[bool] = []  # for each step, whether the workers were not to be disturbed
         self.is_drawn_ahead = False  # by a thread of the script

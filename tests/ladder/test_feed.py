@@ -120,6 +120,28 @@ def test_waiting() -> None:
     assert feed.waited == 2.25 and feed.stalled == 0.0
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_time_of_the_sampler_is_kept_from_one_iterator_to_the_next(workers: int) -> None:
+    clock = Clock(100.0)
+
+    class Slow:
+        def __iter__(self) -> Any:
+            for number in range(2):
+                clock.seconds += 0.25
+                yield [number]
+
+    slow: Any = Slow()
+    loader = DataLoader(Transformed(), batch_sampler=slow, num_workers=workers)
+    feed = Feed(loader, DataLoader._get_iterator, clock)
+    assert feed.take() is not None and feed.take() is not None
+    assert feed.sampling == 0.5
+    assert feed.findings.startups[0].sampler == (0.5 if workers else 0.0), "workers get two batches ahead"
+    feed.renew()
+    assert feed.take() is not None
+    assert feed.sampling == (1.0 if workers else 0.75)
+    feed.close()
+
+
 class TestPausing:
     """When the feed pauses and resumes its rung switch."""
 

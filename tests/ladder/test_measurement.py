@@ -124,6 +124,65 @@ def test_a_loader_that_is_made_anew_for_every_epoch_is_one() -> None:
     assert set(RUNGS) <= {*script.session.measured()}
 
 
+def test_a_loop_that_leaves_its_epochs_early_is_known() -> None:
+    script = Script()
+    training = DataLoader(Numbers(script.clock), 4)
+    assert len(training) == 50
+
+    def epoch() -> None:
+        for step, batch in enumerate(training):
+            script.model(batch).sum().backward()
+            script.optimizer.step()
+            script.clock.seconds += 0.02
+            if step == 14:
+                return
+
+    script.measured(epoch)
+    assert script.session.loader is not None
+    assert (script.session.loader.left_after, script.session.loader.epoch) == (15, 15)
+    assert set(RUNGS) <= {*script.session.measured()}
+
+
+def test_a_loop_that_makes_an_iterator_for_every_batch_is_measured() -> None:
+    script = Script()
+    training = DataLoader(Numbers(script.clock), 4)
+
+    def epoch() -> None:
+        script.model(next(iter(training))).sum().backward()
+        script.optimizer.step()
+        script.clock.seconds += 0.02
+
+    script.measured(epoch)
+    assert script.session.loader is not None and script.session.loader.epoch == 1
+    windows = {window.rung: window.ms_per_step for window in script.session.windows}
+    assert windows == pytest.approx({"device": 20.0, "sample": 20.0, "baseline": 60.0})
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_loop_that_keeps_the_batches_of_its_first_epoch(kept: bool) -> None:
+    """As ``itertools.cycle`` does."""
+    script = Script()
+    training = DataLoader(Numbers(script.clock), 4)
+
+    def step(batch: Tensor) -> None:
+        script.model(batch).sum().backward()
+        script.optimizer.step()
+        script.clock.seconds += 0.02
+
+    def epoch() -> None:
+        batches = []
+        for batch in training:
+            step(batch)
+            batches.append(batch)
+        for batch in batches * 3 if kept else batches:
+            step(batch)
+
+    script.measured(epoch)
+    warnings = [one for one in script.session.warnings if one.code == "kept-batches"]
+    assert bool(warnings) is kept
+    assert all("100 optimizer steps" in one.message for one in warnings)
+
+
 def test_a_loader_that_joins_the_training_later_gets_its_own_samples() -> None:
     script = Script()
     seen: list[float] = []
@@ -203,6 +262,31 @@ def test_two_loaders_that_train_side_by_side_are_apart(optimizers: int, rebuilt:
     script.measured(epoch)
     assert max(low) < 100 <= min(high)
     assert set(RUNGS) <= {*script.session.measured()}
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_of_loaders_side_by_side_the_one_that_costs_most_is_measured(slow: int) -> None:
+    """Such as that of unlabelled batches, which every step takes beside the labelled ones."""
+    script = Script()
+
+    class Slow(Numbers):
+        def __getitem__(self, index: int) -> Tensor:
+            self._clock.seconds += 0.05
+            return super().__getitem__(index)
+
+    loaders = [DataLoader((Slow if n == slow else Numbers)(script.clock), 4) for n in range(2)]
+
+    def epoch() -> None:
+        for one, other in zip(*loaders, strict=True):
+            script.model(one + other).sum().backward()
+            script.optimizer.step()
+            script.clock.seconds += 0.02
+
+    script.measured(epoch)
+    assert script.session.loader is not None
+    assert script.session.loader.dataset == "Slow"
+    beside = [window.evidence["beside_ms"] for window in script.session.windows if window.rung == "baseline"]
+    assert beside and beside == pytest.approx([40.0] * len(beside))
 
 
 class Failing:

@@ -70,6 +70,7 @@ class TestRecorder:
         for step in range(8, 20):
             told.uses(track, step, 1.0)
         assert told.sent == [OtherStart("eval.py:7", 7, 2.0, 0.0, 2)] and told.others.spent.seconds == 2.0
+        assert told.others.beside == 12.0
 
     def test_two_loaders_in_one_step(self) -> None:
         told = Recorder()
@@ -169,7 +170,7 @@ class TestScript:
         assert script.ms("device") == {1000 * STEP}, "no window includes it"
         assert script.ms("baseline") == {1000 * (STEP + BATCH * SAMPLE)}
         observed = [one.seconds / one.steps for one in script.session.observed]
-        assert observed == pytest.approx([STEP + BATCH * SAMPLE] * len(observed), rel=0.01)
+        assert min(observed) > STEP and max(observed) <= STEP + BATCH * SAMPLE + 1e-9, "less what pipediag really took"
 
     def test_what_is_done_with_its_batches_is_part_of_the_step(self) -> None:
         """A quarter of a second for each of two batches, in every fifth step."""

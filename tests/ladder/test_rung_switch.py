@@ -203,6 +203,14 @@ class TestAtWork:
         rung_switch.forget()
         assert (rung_switch.at_work, rung_switch.rung, rung_switch.pool_bytes) == (0, "sample", 7)
 
+    def test_nor_does_one_made_for_an_inference_refuse_it(self) -> None:
+        """A loop in inference mode makes it there; the script ends outside."""
+        with torch.inference_mode():
+            rung_switch = RungSwitch(1)
+        rung_switch.begin(0)
+        rung_switch.forget()
+        assert rung_switch.at_work == 0
+
 
 class Counting(Dataset[int]):
     """Counts the samples that each worker begins; each waits for the gate and takes a moment."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 import queue
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from pipediag.ladder.workers.delivery import NO_COST, Delivery
 from pipediag.ladder.workers.own_time import ALLOWANCE, SHARE
 from pipediag.ladder.workers.rung_switch import RungSwitch
 from pipediag.ladder.workers.worker_side import WorkerSide
-from pipediag.ladder.workers.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock
+from pipediag.ladder.workers.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock, with_children
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung
@@ -1305,6 +1306,13 @@ class TestSentToWorkers:
 @pytest.mark.parametrize("rung, stable, fits", [("raw", True, True), ("raw", False, False), ("sample", True, False)])
 def test_fits(rung: str, stable: bool, fits: bool) -> None:
     assert Delivery(None, rung, stable, NO_COST, 0).fits("raw") is fits
+
+
+def test_programs_that_a_worker_runs_use_its_time() -> None:
+    clock = with_children(lambda: 1.0)
+    before = clock()
+    subprocess.run([sys.executable, "-S", "-c", "import time\nwhile time.process_time() < 0.1: pass"], check=True)
+    assert before >= 1.0 and clock() - before >= 0.1
 
 
 def test_queue_clock_goes_forward() -> None:

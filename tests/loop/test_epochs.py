@@ -60,6 +60,20 @@ def test_a_horizon_of_one_leaves_a_chance() -> None:
     assert epochs.last_chance
 
 
+def test_a_new_iterator_for_every_batch() -> None:
+    for joined, serial in ((True, 0), (False, 3)):
+        epochs = Epochs(length=100, joined=joined)
+        for _ in range(3):
+            epochs.hand()
+            epochs.begin(100)
+            assert epochs.horizon == 1 and not epochs.last_chance
+        assert epochs.serial == serial
+    epochs = Epochs(length=1, joined=True)
+    epochs.hand()
+    epochs.begin(1)
+    assert epochs.serial == 1, "its only batch is the whole epoch"
+
+
 def test_length_may_change_between_epochs() -> None:
     epochs = Epochs(length=3)
     epochs.handed = 3

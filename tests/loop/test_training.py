@@ -74,6 +74,13 @@ def test_an_optimizer_that_steps_in_another_thread_makes_no_thread_of_the_loop()
     assert training.steps == 1 and not training.drawn_ahead(1)
 
 
+def test_which_loaders_were_drawn_from_since_one_was() -> None:
+    training = Training()
+    for loader in (1, 2, 3, 1):
+        training.drew(loader)
+    assert [training.drawn_since(loader) for loader in (1, 2, 3, 4)] == [[], [1, 3], [1], [1, 2, 3]]
+
+
 def test_validation_before_a_step_is_credited_once() -> None:
     training, sgd = Training(), optimizer()
     with training.watching():

@@ -26,6 +26,7 @@ from pipediag.loop import wrappers
 from pipediag.loop.wrappers import EndlessSampler, InitWorker, StagedDataset, StagedIterable
 from pipediag.measure.clock import SystemClock
 
+from ..clock import Clock
 from ..things import Transformed, same
 
 
@@ -63,6 +64,20 @@ class TestEndlessSampler:
         sampler = EndlessSampler(BatchSampler(SequentialSampler(range(5)), 2, drop_last=False))
         sampler.endless = True
         assert take(iter(sampler), 4) == [[0, 1], [2, 3], [4], [0, 1]]
+
+    def test_the_time_of_the_users_sampler(self) -> None:
+        clock = Clock()
+
+        def slow() -> Iterator[int]:
+            for number in range(3):
+                clock.seconds += 0.5
+                yield number
+
+        sampler = EndlessSampler(slow(), now=clock.now)
+        iterator = iter(sampler)
+        assert next(iterator) == 0 and sampler.spent == 0.5
+        clock.seconds += 60.0
+        assert list(iterator) == [1, 2] and sampler.spent == 1.5
 
     def test_an_empty_sampler_ends(self) -> None:
         sampler = EndlessSampler([])

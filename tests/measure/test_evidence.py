@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -55,6 +57,15 @@ def test_worker_figures_of_a_worker_with_threads() -> None:
 @pytest.mark.parametrize("costs", [[], [BatchCost()]])
 def test_worker_figures_without_batches(costs: list[BatchCost]) -> None:
     assert worker_figures(costs) == {}
+
+
+def test_programs_that_make_the_batches_are_the_scripts_own() -> None:
+    """Otherwise ffmpeg, run by the dataset, would be the load of others."""
+    evidence = Evidence([], None)
+    used = ["-S", "-c", "import time\nwhile time.process_time() < 0.2: pass"]
+    subprocess.run([sys.executable, *used], check=True)
+    figures = evidence.finish(steps=1)
+    assert figures["cores_used"] > figures["process_cpu"] + 0.05
 
 
 def test_evidence_of_this_process() -> None:

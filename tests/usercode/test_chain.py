@@ -161,6 +161,16 @@ class TestForms:
     def test_home_made(self, parts: Any) -> None:
         opens_into(Transformed(Compose(parts)), "Double", "Shift")
 
+    def test_a_list_that_can_be_called(self) -> None:
+        class Chained(list[Any]):
+            def __call__(self, x: Any) -> Any:
+                for part in self:
+                    x = part(x)
+                return x
+
+        opens_into(Transformed(parts := Chained([Double(), Shift()])), "Double", "Shift")
+        assert [type(part) for part in parts] == [Double, Shift]
+
     def test_attributes(self) -> None:
         class Augment:
             def __init__(self) -> None:

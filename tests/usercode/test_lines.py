@@ -63,6 +63,9 @@ class Sample:
     def in_a_lambda(self) -> Any:
         return (lambda: self.stop())()
 
+    def in_two_lambdas(self) -> Any:
+        return (lambda: (lambda: self.stop())())()
+
     def a_variable(self) -> Any:
         return [f() for f in (self.stop,)]
 
@@ -103,7 +106,9 @@ def test_what_runs_on_a_line(method: str, name: str) -> None:
 
 
 def test_a_lambda_belongs_to_the_function_around_it() -> None:
-    assert running(Sample().in_a_lambda).function in ("Sample.in_a_lambda", "<lambda>")
+    assert running(Sample().in_a_lambda).function in ("Sample.in_a_lambda", "a lambda")
+    assert running(Sample().in_two_lambdas).function in ("Sample.in_two_lambdas", "a lambda")
+    assert running(eval("lambda: Sample().stop()", globals())).function == "a lambda"
 
 
 def test_code_without_source() -> None:

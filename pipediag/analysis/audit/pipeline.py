@@ -15,7 +15,7 @@ from ..trials.halving import arms
 from .item import PASSED, Check, NotMeasured, Result, Undecided, at_most, failed, margin
 
 #: Ids of the recommendations that change only the loader's settings.
-KNOBS = frozenset({*tried.IDS, "persistent-workers"})
+KNOBS = frozenset({*tried.IDS, "persistent-workers", "one-iterator"})
 _CORES = frozenset({"threads", "fewer-workers", "more-cores"})
 
 
@@ -52,7 +52,7 @@ def startup(check: Check) -> Result:
     each = startup_ms(check.ladder)
     check.needs_workers()
     check.needs("baseline")
-    if not loader.length:
+    if not loader.epoch:
         raise NotMeasured("the loader has no length: its startup cannot be spread over an epoch")
     if each is None:
         kept = loader.persistent_workers and bool(paid)
@@ -60,9 +60,9 @@ def startup(check: Check) -> Result:
             "the workers persist, and the script began no second epoch" if kept else "the script began no epoch"
         )
     share = each.beside(check.ladder.ms("baseline").value)
-    figures = f"an epoch's start takes {number(each.value * loader.length / 1000)} s, {number(each.value)} ms a step "
-    figures += f"over an epoch of {loader.length} batches: {percent_of('the time', share)}"
-    advice = check.advice({"persistent-workers"})
+    figures = f"an epoch's start takes {number(each.value * loader.epoch / 1000)} s, {number(each.value)} ms a step "
+    figures += f"over an epoch of {loader.epoch} batches: {percent_of('the time', share)}"
+    advice = check.advice({"persistent-workers", "one-iterator"})
     return at_most(share, check.bound, figures, advice, "longer epochs, or a cheaper first batch")
 
 

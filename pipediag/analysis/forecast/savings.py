@@ -83,7 +83,7 @@ def of_remedy(ladder: LadderView, rung: str) -> Savings | None:
     if came is None or not came.applied or came.speedup is None:
         return None
     step_ms, loader = ladder.ms("baseline").value if ladder.has("baseline") else None, ladder.session.loader
-    return savings(came.speedup, step_ms, loader.length if loader else None, workers=workers_needed(ladder, rung))
+    return savings(came.speedup, step_ms, loader.epoch if loader else None, workers=workers_needed(ladder, rung))
 
 
 def workers_needed(ladder: LadderView, rung: str) -> int | None:

@@ -9,8 +9,8 @@ workers' supply. A loop without workers runs them one after the other:
 This is the bound of a two-stage pipeline, and the reason why the ladder's stages do not add up: the slower side hides
 the work of the other. The ladder measures both sides:
 
-``loop``    the rung ``worker`` (or ``host``, or the fastest measured): compute, transfer, hand-off; plus the time that
-            the loop loses to running workers, if that is certain (:class:`.sides.Sides`)
+``loop``    the rung ``worker`` (or ``host``, or the fastest measured): compute, transfer, hand-off; plus the time of
+            the sampler, and what the loop loses to running workers, if that is certain (:class:`.sides.Sides`)
 ``supply``  the baseline step if the loop waits for batches, since the supply alone decides it then; otherwise the
             loader alone (the rung ``supply``)
 
@@ -328,7 +328,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     loop = ladder.best.value if ladder.serial else ladder.ms(loop_rung).value
     if workers:  # hand-off beyond that of the rung
         besides = min(found.handed + found.locked, max(0.0, base - loop))
-    loop += besides
+    loop += besides + (found.sampler if loop_rung != "worker" else 0.0)
     waiting = base - loop
     lost = _lost(found, waiting) if workers else NOTHING
     waits = _waits(ladder, found, loop, lost.value)
@@ -343,7 +343,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
-        handoff=_handoff(ladder, besides),
+        handoff=_handoff(ladder, besides - found.sampler),
         lost=lost,
         waits=waits,
         workers=workers,

@@ -23,6 +23,12 @@ def full(ladder: LadderView, rung: str) -> bool:
     return busy_cores(ladder, rung) >= FULL * (ladder.session.cores or math.inf)
 
 
+def filled_by_others(ladder: LadderView, rung: str) -> bool:
+    """Return whether other processes use more cores under a rung than the script with its workers; False if unknown."""
+    used = ladder.evidence(rung).get("cores_used")
+    return used is not None and busy_cores(ladder, rung) > 2 * used
+
+
 def busy_cores(ladder: LadderView, rung: str) -> float:
     """Return the cores in use under a rung, of those the process may use; under a quota, only its own use counts."""
     seen, facts = ladder.evidence(rung), ladder.session.environment

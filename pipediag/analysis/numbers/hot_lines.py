@@ -17,6 +17,8 @@ _LISTED, _LINES = 0.05, 5
 _MOSTLY = 0.5
 #: How lines are named that come together beside others of the same function or stage.
 OTHERS = "other lines of"
+#: Modules whose functions wait for what others do: they do not say what a line does.
+_WAITING = frozenset({"threading", "selectors", "queue"})
 _BUILT_IN = frozenset(dir(builtins))
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
@@ -53,8 +55,12 @@ def does(line: HotLine, known: Callable[[str], bool]) -> float:
 
 
 def mostly(line: HotLine) -> list[str]:
-    """Return the libraries' functions that do what a line does, the outer ones first."""
-    return [name for name, share in line.calls.items() if share >= _MOSTLY * line.share]
+    """Return the libraries' functions that do what a line does, the outer ones first, without those that only wait."""
+    return [
+        name
+        for name, share in line.calls.items()
+        if share >= _MOSTLY * line.share and name.partition(".")[0] not in _WAITING
+    ]
 
 
 def is_python(line: HotLine) -> bool:

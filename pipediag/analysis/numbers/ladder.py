@@ -25,7 +25,7 @@ from ...session import (
 from .estimate import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .estimate import share as share_of_sums
 from .intervals import Interval, exactly, largest
-from .load import alike, foreign_ms, mean_account, wait_ms, worth_telling
+from .load import alike, foreign_ms, mean_account, wait_ms, without_queueing, worth_telling
 
 #: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
 #: the device agreed to 0.01 or 0.02 on an H200.
@@ -160,9 +160,12 @@ class LadderView:
 
         Rungs are weaker evidence: they compare windows at different times, and cached batches warm the caches.
         """
+        return self._in_turn and self.waited("baseline") is not None
+
+    @property
+    def _in_turn(self) -> bool:
         loader = self.session.loader
-        in_turn = self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
-        return in_turn and self.waited("baseline") is not None
+        return self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
 
     @property
     def best(self) -> Interval:
@@ -305,14 +308,21 @@ class LadderView:
         seen = self._seen(rung, "wait_ms")
         if not seen:
             return None
-        wholes = [w.ms_per_step * w.steps for w in seen]
-        parts = [min(wait_ms(w), w.ms_per_step) * w.steps for w in seen]
+        times = [without_queueing(w) if self._in_turn else (w.ms_per_step, wait_ms(w)) for w in seen]
+        wholes = [step * w.steps for (step, _), w in zip(times, seen, strict=True)]
+        parts = [min(waits, step) * w.steps for (step, waits), w in zip(times, seen, strict=True)]
         value = sum(parts) / sum(wholes)
         # The loop's own part of the step has little noise: the step varies with its share of waiting.
         round_ = max(_FEW, self.session.workers)
         few = max(1.0, round_ * len(seen) / sum(w.steps for w in seen))
         noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
+
+    @property
+    def waits_beside(self) -> float:
+        """Share of a baseline step in which the loop waits for other loaders that every step draws from."""
+        beside = self.evidence("baseline").get("beside_ms", 0.0)
+        return beside / self.ms("baseline").value if beside else 0.0
 
     def making(self, rung: str) -> float | None:
         """Return a worker's mean milliseconds for a batch under ``rung``, or None if unknown."""

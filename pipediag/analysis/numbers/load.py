@@ -16,6 +16,8 @@ from ...session import Account, Session, Window
 FOREIGN, OTHERS = 0.1, 0.4
 #: Share of the cores that a virtual machine's host may take away before the CPU times of windows do not compare.
 STOLEN = 0.05
+#: Largest share of a step that is taken for waiting for a core.
+_MOST_QUEUED = 0.95
 
 
 def foreign_ms(slow: Window, fast: Window) -> float | None:
@@ -45,7 +47,8 @@ def held_up_ms(window: Window) -> float:
     account, cores = window.account, foreign_cores(window)
     if account is None or cores is None or cores < OTHERS or "late_ms" not in window.evidence:
         return 0.0
-    return max(0.0, account.waits_ms - window.evidence["late_ms"] - account.next_cpu_ms)
+    own = max(account.next_cpu_ms, window.evidence.get("sampler_ms", 0.0))  # the sampler computes, or waits itself
+    return max(0.0, account.waits_ms - window.evidence["late_ms"] - own)
 
 
 def own_cpu_ms(slow: Window, fast: Window) -> float:
@@ -73,6 +76,18 @@ def wait_ms(window: Window) -> float:
     queued = window.evidence["next_ms"] - account.waits_ms - account.next_cpu_ms
     foreign = queued - workers_cpu_ms(window) - account.threads_cpu_ms
     return max(0.0, waited - max(0.0, min(foreign, account.queue_ms)) - held_up_ms(window))
+
+
+def without_queueing(window: Window) -> tuple[float, float]:
+    """Return the milliseconds of a step, and of its waiting for a batch, in which the thread did not wait for a core.
+
+    In a loop without workers only other processes make it wait, in ``next()`` as in the rest of the step.
+    """
+    step, waited, account = window.ms_per_step, window.evidence.get("wait_ms", 0.0), window.account
+    if account is None or "next_ms" not in window.evidence:
+        return step, waited
+    queue = min(account.queue_ms, _MOST_QUEUED * step)
+    return step - queue, min(waited, account.waits_ms + account.next_cpu_ms)
 
 
 def foreign_cores(window: Window) -> float | None:

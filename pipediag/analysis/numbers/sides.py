@@ -32,11 +32,12 @@ class Sides:
         step: the whole step.
         compute: the step without input cost (:attr:`.LadderView.best`), at most ``ready``; if no cache was measured,
             the step without waiting.
-        ready: the step with batches ready for the training process, hand-off included.
-        waits: waiting for the workers, beyond the hand-off.
+        ready: the step with batches ready for the training process, hand-off and sampler included.
+        waits: waiting for the workers, beyond the hand-off and the sampler.
         lost: additional time that the training process needs per step while workers run: contention.
         handed: additional waiting for batches that are already made, compared with the rung ``worker``.
         locked: additional blocking of the training process by the thread that pins batches, compared with the rungs.
+        sampler: part of ``ready`` in which the training process chooses the indices of a batch; 0 if it hardly does.
     """
 
     step: Interval
@@ -46,6 +47,7 @@ class Sides:
     lost: Interval
     handed: float = 0.0
     locked: float = 0.0
+    sampler: float = 0.0
 
 
 def sides(ladder: LadderView) -> Sides:
@@ -53,13 +55,15 @@ def sides(ladder: LadderView) -> Sides:
     step = ladder.ms("baseline")
     own = [rung for rung in reversed(OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
+    sampler = _sampler(ladder, share)
     if not own:  # no rung excludes the workers' work
         fastest = ladder.ms(ladder.rungs[0]).value
         if share is not None:
-            ready, waits = step.value * (1 - share.value), share.times(step.value)
+            waits = share.times(step.value).shifted(-sampler).not_negative()
+            ready = step.value - waits.value
         else:
             ready, waits = min(step.value, fastest), ladder.cost("baseline", ladder.rungs[0]).not_negative()
-        return Sides(step, min(ready, fastest), ready, waits, exactly(0.0))
+        return Sides(step, min(ready - sampler, fastest), ready, waits, exactly(0.0), sampler=sampler)
     slowest = max(own, key=lambda rung: ladder.beside(rung).value)
     measured = ladder.beside(slowest).value
     loader = ladder.session.loader
@@ -67,18 +71,21 @@ def sides(ladder: LadderView) -> Sides:
         beyond = ladder.cost("baseline", slowest).not_negative()
         part = beyond if share is None else share.times(step.value)
         waits = part if ladder.serial else max(beyond, part, key=lambda cost: cost.value)
+        waits = waits.shifted(-sampler).not_negative()
         ready = step.value - waits.value
-        return Sides(step, min(ready, ladder.best.value), ready, waits, exactly(0.0))
+        return Sides(step, min(ready - sampler, ladder.best.value), ready, waits, exactly(0.0), sampler=sampler)
     sends, made, late = ladder.waited(own[0]), ladder.making("baseline"), 0.0
-    waits = share.times(step.value)
-    if sends is not None:
+    waits, unmeasured = share.times(step.value), 0.0
+    if sends is not None:  # under this rung the sampler works as in training
         waits = waits.minus(sends.times(ladder.beside(own[0]).value)).not_negative()
+    else:
+        waits, unmeasured = waits.shifted(-sampler).not_negative(), sampler
     if made is not None and "worker" in own:
         # Workers begin a batch before the loop asks for it, so a wait beyond the time to make it is for its delivery.
         late = max(0.0, waits.value - made)
         waits = least(waits, exactly(made))
     # The training process cannot need more than the step took, even if a rung measured on a busier machine says so.
-    ready = min(measured + late, step.value - waits.value)
+    ready = min(measured + unmeasured + late, step.value - waits.value)
     longer, locked = step.value - waits.value - ready, 0.0
     if (grown := ladder.grown(slowest)) is not None:
         locked = min(longer, grown.blocked) if pins(ladder.session) else 0.0
@@ -89,8 +96,14 @@ def sides(ladder: LadderView) -> Sides:
     if ladder.has("supply"):
         lost = least(lost, ladder.cost("baseline", "supply").not_negative())
         waits = waits.shifted(longer - lost.value).blurred(longer - lost.value)
-    compute = min(ready, ladder.best.value)
-    return Sides(step, compute, ready + locked, waits, lost, late, locked)
+    compute = min(max(0.0, ready - sampler), ladder.best.value)
+    return Sides(step, compute, ready + locked, waits, lost, late, locked, sampler)
+
+
+def _sampler(ladder: LadderView, waited: Interval | None) -> float:
+    """Return the milliseconds of a step in which the loop waits for its sampler; 0 if they hardly matter."""
+    spent, step = ladder.evidence("baseline").get("sampler_ms", 0.0), ladder.ms("baseline").value
+    return min(spent, waited.value * step) if waited is not None and spent > RESOLUTION * step else 0.0
 
 
 def pins(session: Session) -> bool:

@@ -47,6 +47,8 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     tried.settings,
     workers.more_workers,
     workers.prefetch,
+    starting.one_iterator,
+    starting.cheaper_sampler,
     starting.persistent_workers,
     starting.starting_others,
     workers.threads,

@@ -142,6 +142,16 @@ def _ipc(session: Session, stage: Stage) -> tuple[str, str, str]:
     )
 
 
+def _sampler(session: Session, stage: Stage) -> tuple[str, str, str]:
+    place = session.loader.sampler if session.loader is not None else None
+    name = place.name if place is not None else "the sampler"
+    return (
+        f"Make {name} cheaper",
+        "indices of many batches chosen at once, with whole arrays; no worker runs the sampler",
+        "another way of choosing may give other batches",
+    )
+
+
 def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
     copies = f'.to("{session.device_type}", non_blocking=True) in the loop'
     pinned = session.loader is not None and session.loader.pin_memory
@@ -160,6 +170,14 @@ def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
         "Start workers less often, or make their start and first batch cheaper",
         f"longer epochs, fewer imports and less work in worker_init_fn, fewer workers {in_the_loader(session.loader)}",
         "longer epochs are validated less often",
+    )
+
+
+def _other_loaders(session: Session, stage: Stage) -> tuple[str, str, str]:
+    return (
+        "Use the other loader less often, or make its batches cheaper",
+        "fewer batches of it, or more steps in between; persistent_workers=True keeps its workers, if it has any",
+        "what it is used for, such as a validation, is known less often",
     )
 
 
@@ -198,8 +216,9 @@ _IN_GENERAL = {
     "transform": _transform,
     "collate": _collate,
     "ipc": _ipc,
+    "sampler": _sampler,
     "transfer": _transfer,
     "contention": _contention,
     STARTUP: _startup,
-    OTHER_LOADERS: _startup,
+    OTHER_LOADERS: _other_loaders,
 }

@@ -126,9 +126,11 @@ def decode(view: View) -> Recommendation | None:
 
 
 def once(view: View) -> Recommendation | None:
-    """Recommend making each sample once, if it is the same whenever it is made."""
+    """Recommend making each sample once, if it is the same whenever it is made. An evaluation takes it once anyway."""
     work, loader, sizes = view.work, view.loader, view.inside.sizes
-    if work is None or not view.inside.same_twice or loader.iterable or not (loader.length and loader.batch_size):
+    if work is None or view.session.evaluates or loader.iterable:
+        return None
+    if not (view.inside.same_twice and loader.length and loader.batch_size):
         return None
     saved = work.samples - READ_BACK_MS * loader.batch_size
     if not sizes or saved <= 0:
@@ -159,11 +161,14 @@ def once(view: View) -> Recommendation | None:
 def cache(view: View) -> Recommendation | None:
     """Recommend keeping what library calls read and decode.
 
-    Not if a trial kept nothing. How much of the loading is such calls is not known without one.
+    Not if a trial kept nothing, nor for an evaluation, which reads its data once. How much of the loading is such calls
+    is not known without a trial.
     """
     work, session, loader = view.work, view.session, view.loader
     tried = outcome(session, LOADED_ONCE)
-    if work is None or loader.uncached or view.inside.unsplit or not session.links:
+    if work is None or session.evaluates or not session.links:
+        return None
+    if loader.uncached or view.inside.unsplit:
         return None
     if tried is not None and (tried.why_not or tried.speedup is None or tried.speedup.low <= 1):
         return None

@@ -7,20 +7,74 @@ from ..numbers.intervals import Interval
 from ..other_loaders import OtherLoader, other_loaders
 from ..sentences import counted, number
 from ..startup import epoch_start, startup_ms
-from .view import View
+from .view import View, at_line
 
 _TIMED = "computed from these times, not tried: no steady window includes the time between {}"
+
+
+def one_iterator(view: View) -> Recommendation | None:
+    """Recommend one iterator for many batches, if the loop makes a new one for every batch."""
+    loader, base = view.loader, view.whatif.base
+    start, each = epoch_start(view.ladder), startup_ms(view.ladder)
+    if loader.left_after != 1 or start is None or each is None or not start.starts:
+        return None
+    where = f" at {loader.where}" if loader.where else ""
+    return view.made(
+        "one-iterator",
+        "Take batches from one iterator",
+        "startup",
+        _gain(base, each, 0.0),
+        [
+            f"the loop makes a new iterator for every batch: {number(each.value)} ms until it gives the first one, in "
+            f"addition to {number(base)} ms for the step itself",
+            _TIMED.format("iterators"),
+        ],
+        f"batches = iter(loader) before the loop and next(batches) in it, in place of next(iter(loader)){where}",
+        "each batch then comes from the rest of the epoch, not from all samples; StopIteration begins the next epoch",
+        startup_ms=each.value,
+    )
+
+
+def cheaper_sampler(view: View) -> Recommendation | None:
+    """Recommend a sampler that begins faster, if most of an epoch's start is its choice of the first batches."""
+    start, each, place = epoch_start(view.ladder), startup_ms(view.ladder), view.loader.sampler
+    if start is None or each is None or place is None or not start.starts or not start.by_sampler:
+        return None
+    one = start.usual
+    return view.made(
+        "sampler-start",
+        f"Let {place.name} begin faster",
+        "startup",
+        _gain(view.whatif.base, each, each.value * (1 - one.sampler / one.seconds)),
+        [
+            f"an epoch begins with {number(one.seconds)} s until the first batch, of which the sampler takes "
+            f"{number(one.sampler)} s to choose the first batches",
+            _TIMED.format("epochs"),
+        ],
+        f"{at_line(place)}the order of all samples made with whole arrays, or once for all epochs; no worker runs the "
+        "sampler",
+        "another way of choosing may give other batches",
+        startup_ms=each.value,
+        at_most=True,
+    )
 
 
 def persistent_workers(view: View) -> Recommendation | None:
     """Recommend keeping the workers between epochs, if more than the first launch of a process was seen."""
     loader, base = view.loader, view.whatif.base
     start, each = epoch_start(view.ladder), startup_ms(view.ladder)
-    if loader.persistent_workers or start is None or not start.launching or each is None or not start.starts:
+    if (
+        loader.persistent_workers
+        or loader.left_after == 1
+        or start is None
+        or not start.launching
+        or each is None
+        or not start.starts
+    ):
         return None
     one = start.usual
     evidence = [
-        f"every epoch of {counted(loader.length or 0, 'batch', 'batches')} begins with {number(one.seconds)} s until "
+        f"every epoch of {counted(loader.epoch or 0, 'batch', 'batches')} begins with {number(one.seconds)} s until "
         f"the first batch: {number(each.value)} ms per step, in addition to {number(base)} ms for the step itself",
         f"the workers take {number(one.ready)} s of that to get ready",
     ]

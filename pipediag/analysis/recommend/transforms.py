@@ -13,14 +13,15 @@ from ..diagnosis import Recommendation
 from ..forecast.whatif import Change
 from ..numbers.chain import grains_of
 from ..numbers.estimate import LEAST
-from ..numbers.hot_lines import hottest, of_stage
+from ..numbers.hot_lines import hottest, is_python, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.work import Work, saving
 from ..sentences import counted, named, number, percent
-from ..thresholds import WORTH
+from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
 from . import known, stock
 from .calls import LOOPS, SAME_RESULTS, way_for
+from .lines import what_helps
 from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 
 #: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
@@ -260,9 +261,12 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             risk="; ".join(dict.fromkeys(one.pixels for one in ways if one.pixels)) or "other augmentation",
         )
     hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT][:2]
-    own = [line for line in hot if line.function.startswith(f"{link.name}.")]
-    helps = next((found for line in own if (found := way_for(line, view.on_cpu))), None)
-    how = helps.how if helps is not None else LOOPS
+    own = [line for line in hot if line.function == link.name or line.function.startswith(f"{link.name}.")]
+    known = (
+        line for line in own if way_for(line, view.on_cpu) or (line.share >= CO_BOTTLENECK and not is_python(line))
+    )
+    line = next(known, None)
+    _, how, risk = what_helps(line, view.on_cpu) if line is not None else ("", LOOPS, SAME_RESULTS)
     return made(
         "rewrite",
         change=change,
@@ -272,7 +276,7 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
         ],
         how=f"{link.where or link.name}: {how}; written with torchvision's functions it can move to the device with "
         "pipediag.offload",
-        risk=(helps.risk if helps is not None else "") or SAME_RESULTS,
+        risk=risk,
     )
 
 

@@ -134,12 +134,12 @@ def _keeping(view: View, arm: Arm) -> list[str]:
     loader, startup, after = view.loader, arm.settings.startup, rate(view.session, arm.rung)
     if loader.persistent_workers or not arm.settings.num_workers:
         return []
-    if not loader.length or startup is None or after is None:
+    if not loader.epoch or startup is None or after is None:
         return []
-    each = 1000.0 * startup / loader.length
+    each = 1000.0 * startup / loader.epoch
     if each <= GATE * 1000.0 / after.value:
         return []
     return [
         f"its workers take {number(startup)} s until the first batch, {number(each)} ms per step in an epoch of "
-        f"{loader.length} steps, unless they persist (computed: no window includes this time)"
+        f"{loader.epoch} steps, unless they persist (computed: no window includes this time)"
     ]

@@ -101,7 +101,7 @@ class View:
             return made
         model = change if isinstance(change, Change) else Change()
         workers = self.whatif.workers_needed(model) if measured is None else None
-        here, base, length = model.cores is None, self.whatif.base, self.loader.length
+        here, base, length = model.cores is None, self.whatif.base, self.loader.epoch
         saved = savings(made.gain, base, length, startup_ms=startup_ms, workers=workers, same_machine=here)
         return replace(made, savings=saved)
 

@@ -41,7 +41,7 @@ def more_workers(view: View) -> Recommendation | None:
         evidence = f"{who} a batch every {number(model.supply)} ms, each made in {run} ms"
     else:
         evidence = f"the training process makes each batch itself, in {run} ms"
-    epoch, keep = (view.loader.length or 0) * model.base / 1000, ""
+    epoch, keep = (view.loader.epoch or 0) * model.base / 1000, ""
     notes = predicted_only(view, "num-workers")
     if not model.workers and 0 < epoch < _SHORT_EPOCH:
         keep = ", persistent_workers=True"

@@ -29,6 +29,7 @@ _DONE, _MATTERS = 2, 0.15
 _FIRST = (
     "script-failed",
     "later-pass-failed",
+    "kept-batches",
     "hung",
     "training-not-restored",
     "start-seen-once",

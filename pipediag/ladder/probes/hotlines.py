@@ -42,6 +42,8 @@ _IDLE = 0.5
 _LINES, _CALLS, _CALLED = 40, 8, 0.1
 #: Number of frames, from the innermost on, among which the function that makes samples must be.
 _DEPTH = 200
+#: How files of modules in the interpreter begin: what they do, as for isinstance(), is their caller's.
+_FROZEN = "<frozen "
 
 #: A stack from the innermost frame outwards: code and instruction of each.
 _Stack = Sequence[tuple[CodeType, int]]
@@ -178,6 +180,8 @@ class HotLines:
     def look(self, thread: int, seconds: float) -> None:
         """Look at a thread once, for the seconds since the last look: C code may have held the lock all the while."""
         frame, stack = sys._current_frames().get(thread), list[int]()
+        while frame is not None and frame.f_code.co_filename.startswith(_FROZEN):
+            frame = frame.f_back
         if frame is None or self._is_ours(frame.f_code):
             return
         innermost, scope = id(frame.f_code), frame.f_globals

@@ -54,7 +54,7 @@ class RemediedFeed:
     def __init__(self, rung: str, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
         self._rung = rung
         self.waited = self.late = 0.0  # when batches were made is not known here
-        self.stalled = 0.0  # nor is this
+        self.stalled = self.sampling = 0.0  # nor are these
         self.backlog = backlog
         self.worker_pids: list[int] = []
         self._offloaded = offloaded

@@ -98,7 +98,8 @@ class RungSwitch:
 
     def forget(self) -> None:
         """Mark all workers as idle, since they have ended."""
-        self._shared[_FIRST_WORKER:] = 0
+        for worker in range(len(self._cells) - _FIRST_WORKER):
+            self._mark(worker, 0)
 
     # Called by a worker
 

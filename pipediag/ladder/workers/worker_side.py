@@ -29,7 +29,7 @@ from ..probes.sample_probe import TIMED
 from .collate_stubs import CollateStubs
 from .delivery import Delivery
 from .rung_switch import RungSwitch
-from .worker_state import CUT_SHARE, MIN_ITEMS, RAW_SHARE, WorkerState, queue_clock, within
+from .worker_state import CUT_SHARE, MIN_ITEMS, RAW_SHARE, WorkerState, queue_clock, with_children, within
 
 #: Untimed samples at the beginning of a batch.
 _FIRST = 2
@@ -130,7 +130,7 @@ class WorkerSide:
         state = self._states.get(worker)
         if state is None:
             alone = info is not None and getattr(info, "worker_method", "multiprocessing") == "multiprocessing"
-            clock = time.process_time if alone else time.thread_time
+            clock = with_children(time.process_time if alone else time.thread_time)
             state = self._states[worker] = WorkerState(worker, clock, queue_clock(), CollateStubs(self.collate))
         return state
 

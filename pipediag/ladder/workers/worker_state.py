@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -210,6 +211,16 @@ def within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Ite
         yield item
         if number + 1 >= MIN_ITEMS and time.perf_counter() > until:
             return
+
+
+def with_children(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock of CPU time that includes the programs which this process has run to their end, as ffmpeg is."""
+
+    def read() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return clock() + used.ru_utime + used.ru_stime
+
+    return read
 
 
 def queue_clock() -> Callable[[], float]:

@@ -60,6 +60,13 @@ def line_of(text: str) -> int:
     return line
 
 
+def function(source: str, file: str) -> Any:
+    """Return the function ``f`` of a source text, as if it stood in a file."""
+    scope: dict[str, Any] = {}
+    exec(compile(source, file, "exec"), scope)
+    return scope["f"]
+
+
 def looked_at(*samples: tuple[Callable[[], Any], float]) -> HotLines:
     """Look once at each sample while it waits, for so many seconds."""
     lines = HotLines([makes.__code__])
@@ -118,6 +125,24 @@ class TestLines:
         (line,) = looked_at((GATE.wait, 1.0)).figures([])
         assert line.library
         assert line.where.startswith("threading.py:")
+
+    @pytest.mark.parametrize("caller", ["data.py", hotlines.__file__])
+    def test_what_the_interpreters_modules_do_is_their_callers(self, caller: str) -> None:
+        """``isinstance`` runs code of ``<frozen abc>``: below a line of the user's, or of pipediag's."""
+        lock, lines = threading.Lock(), HotLines([makes.__code__])
+        lock.acquire()
+        check = function("def f(lock):\n    lock.acquire()", "<frozen abc>")
+        calls = function("def f(check, lock):\n    check(lock)", caller)
+        thread = threading.Thread(target=lambda: makes(lambda: calls(check, lock)))
+        thread.start()
+        assert thread.ident is not None
+        until = time.monotonic() + 10
+        while sys._current_frames()[thread.ident].f_code is not check.__code__ and time.monotonic() < until:
+            time.sleep(0.001)
+        lines.look(thread.ident, 1.0)
+        lock.release()
+        thread.join()
+        assert [line.where for line in lines.figures([])] == ([] if caller == hotlines.__file__ else ["data.py:2"])
 
     def test_the_collate_functions_own_lines(self) -> None:
         lines = HotLines([makes.__code__], [collates.__code__])
