@@ -103,6 +103,7 @@ PIL = {
     "enhance": "Enhance()",
     "tilt": "Tilt()",
     "paste": "Paste()",
+    "held": "Held()",
     "thumbnail": "Thumbnail()",
     "turn": "Turn()",
     "ops": "Ops()",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import adaptive_max_pool2d
+from torch.nn.functional import adaptive_avg_pool2d, adaptive_max_pool2d
 
 from ...session import Pictured
 
@@ -101,7 +101,7 @@ def _pictured(want: Tensor, made: Tensor, largest: float, side: int) -> Pictured
 
 
 def _small(levels: Tensor, size: tuple[int, int]) -> Image.Image:
-    return _image(levels).resize((size[1], size[0]), Image.Resampling.BOX)
+    return _image(adaptive_avg_pool2d(levels, size))  # not Pillow's, which a script may have replaced
 
 
 def _image(levels: Tensor) -> Image.Image:
