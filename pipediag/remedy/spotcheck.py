@@ -186,7 +186,7 @@ def shown(offloaded: OffloadedLoader, samples: int) -> Iterator[Any]:
     No loop trains on the first ones, which are cut to a few samples. The loader then has its plan, and its certificate
     if anything moves.
     """
-    orders, number, open_ = offloaded.feed.orders, 0, True
+    orders, number, begun, open_ = offloaded.feed.orders, 0, -1, True
     check = SpotCheck(offloaded, SystemClock(), finds=True, samples=samples)
     check.begin()
     orders.few = _TOGETHER
@@ -194,6 +194,9 @@ def shown(offloaded: OffloadedLoader, samples: int) -> Iterator[Any]:
     while open_ or number < orders.cut:
         batch = next(batches, None)
         if batch is None:  # the data ends
+            if number == begun:  # there is none
+                break
+            begun = number
             check.begin()
             batches = iter(offloaded)
             continue

@@ -156,13 +156,13 @@ class Trial:
         make: Callable[[], _Made]
         if first is not None:
             moves = (result := outcome(session, REMEDIED)) is not None and result.applied
-            make = partial(_loaded_once, twin, first, where, moves)
+            make = partial(_loaded_once, loader, twin, first, where, moves)
             options = {} if moves else {"transforms": False}
         elif rung == HANDED_OVER:
             make, options = partial(_handed_over, loader, twin, where, session), {"transforms": False}
         else:
             decodes = rung == DECODED
-            make = partial(_offloaded, twin, where, _samples(session, rung, seconds), decodes)
+            make = partial(_offloaded, loader, twin, where, _samples(session, rung, seconds), decodes)
             options = {"approximate": True} if decodes else {}
         with aside():
             before = _processes()
@@ -173,7 +173,7 @@ class Trial:
             from ...streams.feed import fetches_ahead
 
             self.remedy.edit = edit_for(loader, where, cached=caches, **options)
-            offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
+            offloaded.feed.ahead = fetches_ahead(loader)
             self.feed = RemediedFeed(rung, offloaded, loop_side.feed.backlog + _READY, aside, loop_side.clock)
             if batches is not None:
                 self.feed.goes_on(batches, before)
@@ -221,18 +221,22 @@ def _or_why_not(
     return Remedy(device=str(device), why_not=why), None, None
 
 
-def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool) -> _Made:
-    """Return the loader under what its first batches show to move, and the rest of these batches."""
+def _offloaded(
+    loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, samples: int, decodes: bool
+) -> _Made:
+    """Return ``twin`` under what its first batches show to move, and the rest of these batches."""
     from ...remedy.loader import ITERABLE, OffloadedLoader, allowed
     from ...remedy.spotcheck import shown
     from ...remedy.summary import told
     from ...replay.decode.decoding import why_not
+    from ...streams.feed import fetches_ahead
 
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(twin.dataset, IterableDataset):
         raise _NotTried(ITERABLE)
     if decodes and (why := why_not(device)):
         raise _NotTried(why)
-    offloaded = OffloadedLoader(loader, allowed(device, decodes), device, finds=True)
+    offloaded = OffloadedLoader(twin, allowed(device, decodes), device, finds=True)
+    offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
     with randomness.undisturbed():
         batches = shown(offloaded, samples)
     if decodes and offloaded.plan.undecoded:
@@ -240,7 +244,9 @@ def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, deco
     return told(offloaded), offloaded, batches
 
 
-def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool) -> _Made:
+def _loaded_once(
+    loader: DataLoader[Any], twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool
+) -> _Made:
     """Return the loader with what its first batches read kept.
 
     ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
@@ -265,7 +271,7 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
     if keeping.fits < GATE:
         raise _NotTried(f"only {keeping.fits:.1%} of the samples fit into memory")
     if moves:
-        _, offloaded, batches = _offloaded(cached, device, _AGAIN, decodes=False)
+        _, offloaded, batches = _offloaded(loader, cached, device, _AGAIN, decodes=False)
     else:
         offloaded, batches = offload(cached, device, transforms=False), None
     remedy = (told if moves else told_without_moves)(offloaded, cached=twin)
