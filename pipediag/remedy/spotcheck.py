@@ -54,7 +54,7 @@ class SpotCheck:
         after: seconds before the first check.
         first: batches that earlier loaders in its place have compared so far, under the same plan.
         finds: whether a function whose pixels differ may stay in the workers, and what can move is looked for again.
-        samples: number of samples to compare before anything moves.
+        samples: number of samples to compare before anything moves; None for ``FIRST``.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class SpotCheck:
         after: float = AFTER,
         first: list[tuple[Real, Recorded]] | None = None,
         finds: bool = False,
-        samples: int = FIRST,
+        samples: int | None = None,
     ) -> None:
         self.checked = 0
-        self._samples = samples
+        self._samples = FIRST if samples is None else samples
         self._offloaded = offloaded
         self._orders = offloaded.feed.orders
         self._clock = clock
@@ -76,7 +76,7 @@ class SpotCheck:
         self._since = 0
         self._not_before = clock.now() + after
         self._finds = finds
-        self._needed = samples if offloaded.plan.pieces and offloaded.certificate is None else 0
+        self._needed = self._samples if offloaded.plan.pieces and offloaded.certificate is None else 0
         self.first: list[tuple[Real, Recorded]] = [] if first is None else first
         self._passed: dict[Place, list[tuple[Tensor, Tensor]]] = defaultdict(list)  # what the user's own links do
         self._stay: dict[Place, str] = {}  # why those links stay that could not be proven
