@@ -29,8 +29,6 @@ from .trial import found, reference_at, witnesses
 _TRIED, _PROVEN = 8, 32
 #: Maximum number of batches ready on the device in addition to the one that the loop has.
 _DEPTH = 3
-#: Why nothing moves of a dataset whose samples are not made one by one.
-ITERABLE = "the samples of an iterable dataset have no index, so what could move cannot be found out"
 
 
 class OffloadedLoader(LoaderOnDevice):
@@ -72,7 +70,7 @@ class OffloadedLoader(LoaderOnDevice):
         return self.feed.recorded if isinstance(self.feed, ToDevice) else 0
 
     def follow(self, plan: Plan, finds: bool = False) -> None:
-        """Make the batches under this plan from the next request on."""
+        """Make the batches under this plan, which holds no code of the user's, from the next request on."""
         assert isinstance(self.feed, ToDevice), "it began with a plan"
         self.plan, self.finds, self.certificate = plan, finds, None
         self.feed.follow(plan)
@@ -176,7 +174,7 @@ def _plan(
     """Return the plan for a loader, tried on a few of its samples. The user's own links move if that is proven."""
     plan = allowed(device, approximate, refused)
     if isinstance(loader.dataset, IterableDataset):
-        return replace(plan, reasons=(ITERABLE,))
+        return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))
     stay: dict[Place, str] = {}
     while True:
         try:

@@ -15,7 +15,7 @@ from traceback import walk_tb
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..frames import in_one_line, users_text
@@ -23,6 +23,7 @@ from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
 from ..replay.plan import Plan, moved_links
 from ..streams.feed import fetches_ahead
+from .finding import shown_by_batches
 from .known import Found, Known
 from .loader import OffloadedLoader, allowed, offload
 from .spotcheck import AFTER, EVERY, SpotCheck
@@ -118,7 +119,7 @@ class RemediedRun:
                 self.offloaded.certificate = found.certificate
             elif planned is not None:
                 self.offloaded = OffloadedLoader(twin, planned, device)
-            elif finds and transforms and not isinstance(twin.dataset, IterableDataset):
+            elif finds and transforms and shown_by_batches(twin):
                 self.offloaded = OffloadedLoader(twin, allowed(device, approximate), device, finds=True)
             else:
                 self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)

@@ -1,7 +1,6 @@
 """Compare batches of a running training with their replay: the first ones before anything moves, and some now and then.
 
-If no plan says what can move, the very first batch shows it (:func:`pipediag.replay.record.scouting.scouted`). Links of
-the user's own move if copies of them do on the device what the links did in that batch.
+If no plan says what can move, the very first batch shows it (:func:`pipediag.replay.record.scouting.scouted`).
 
 What is true of the first samples may not be true of all. A worker makes such a batch as without the remedy while it
 records it (:mod:`.executing`). The loop trains on that, and the replay of the recording is compared with it.
@@ -11,33 +10,23 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..measure.clock import Clock, SystemClock
+from ..measure.clock import Clock
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded
-from ..replay.custom import Refused, prove_apart
 from ..replay.layout import copied
-from ..replay.plan import Place, Plan, link_at
-from ..replay.record.scouting import Scouted
+from ..replay.plan import Plan
 from ..usercode import tree
-from ..usercode.places import label
 from .loader import OffloadedLoader, allowed
 
 #: Minimum number of batches between two checks, and number of samples of each whose calls are compared one by one.
 EVERY, SAMPLES = 500, 2
 #: Number of samples to compare before anything moves: at most, and at least if an epoch has fewer.
 FIRST, _FEWEST = 64, 8
-#: Maximum number of samples of a batch that is made to certify only.
-_TOGETHER = 16
-#: Number of calls of a link of the user's own on which it is proven, if the first batches have so many.
-_PROVEN = 8
 #: Maximum share of a run's time for comparing.
 _SHARE = 0.005
 #: Seconds before the first check, which takes some hundred milliseconds.
@@ -54,7 +43,6 @@ class SpotCheck:
         after: seconds before the first check.
         first: batches that earlier loaders in its place have compared so far, under the same plan.
         finds: whether a function whose pixels differ may stay in the workers, and what can move is looked for again.
-        samples: number of samples to compare before anything moves; None for ``FIRST``.
     """
 
     def __init__(
@@ -65,10 +53,8 @@ class SpotCheck:
         after: float = AFTER,
         first: list[tuple[Real, Recorded]] | None = None,
         finds: bool = False,
-        samples: int | None = None,
     ) -> None:
         self.checked = 0
-        self._samples = FIRST if samples is None else samples
         self._offloaded = offloaded
         self._orders = offloaded.feed.orders
         self._clock = clock
@@ -76,10 +62,8 @@ class SpotCheck:
         self._since = 0
         self._not_before = clock.now() + after
         self._finds = finds
-        self._needed = self._samples if offloaded.plan.pieces and offloaded.certificate is None else 0
+        self._needed = FIRST if offloaded.plan.pieces and offloaded.certificate is None else 0
         self.first: list[tuple[Real, Recorded]] = [] if first is None else first
-        self._passed: dict[Place, list[tuple[Tensor, Tensor]]] = defaultdict(list)  # what the user's own links do
-        self._stay: dict[Place, str] = {}  # why those links stay that could not be proven
 
     def begin(self) -> None:
         """Order what a new epoch is to begin with."""
@@ -93,7 +77,7 @@ class SpotCheck:
         """Note that a batch is about to be handed to the loop. Return the evidence against the remedy, if any."""
         packed = self._offloaded.evidence(batch)
         evidence = None if packed is None else pickle.loads(packed)
-        if isinstance(evidence, Scouted):
+        if isinstance(evidence, Plan):
             if self._offloaded.finds:  # else another iterator of this loader has found it already
                 self._found(evidence)
             return ""
@@ -117,45 +101,16 @@ class SpotCheck:
         # Unrecorded samples are no failure: training makes them with pixels too.
         return "" if certificate.unrecorded == certificate.samples else _against(certificate, "a spot check")
 
-    def _found(self, shown: Scouted) -> None:
-        offloaded = self._offloaded
-        again = self._with_own(shown)
-        if again is not None:
-            offloaded.follow(again, finds=True)
-            self._orders.scouted = 1
-            return
-        before, reasons = offloaded.plan, (*shown.plan.reasons, *self._stay.values())
-        plan = replace(shown.plan, own=before.own, moved=before.moved, reasons=reasons)
-        self._passed.clear()
-        offloaded.follow(plan)
-        self._needed = self._samples if plan.pieces else 0
+    def _found(self, plan: Plan) -> None:
+        self._offloaded.follow(plan)
+        self._needed = FIRST if plan.pieces else 0
         self._orders.held = bool(self._needed)
         self._order_first()
-
-    def _with_own(self, shown: Scouted) -> Plan | None:
-        """Return the plan to look with again, because one more link of the user's own may move, or may turn out to."""
-        plan, device, dataset = self._offloaded.plan, self._offloaded.device, self._offloaded.loader.dataset
-        for place, passed in shown.own.items():
-            known = self._passed[place]
-            if place in plan.own or place in self._stay:
-                continue
-            known += passed
-            if len(known) < _PROVEN and len(passed) < _PROVEN // 2:  # batches of few samples
-                return plan
-            link = link_at(dataset, place)
-            try:
-                proof = prove_apart(link, known, device)
-            except Refused as refused:
-                self._stay[place] = f"{label(link)}: {refused}"
-            else:
-                return replace(plan, own={**plan.own, place: proof.shapes}, moved={**plan.moved, place: proof})
-        return None
 
     def _order_first(self) -> None:
         """Order the batches that are missing in the first comparison."""
         missing = max(0, self._needed - self._seen)
-        each = self._offloaded.loader.batch_size or 1
-        self._orders.executed = math.ceil(missing / min(each, self._orders.few or each))
+        self._orders.executed = math.ceil(missing / (self._offloaded.loader.batch_size or 1))
         self._orders.compared = missing
 
     @property
@@ -173,41 +128,11 @@ class SpotCheck:
         self._needed = 0
         if self._finds and not certificate.passed and certificate.failed - plan.refused:
             start = allowed(device, plan.decodes, plan.refused | certificate.failed)
-            self._offloaded.follow(replace(start, own=plan.own, moved=plan.moved), finds=True)
+            self._offloaded.follow(start, finds=True)
             self._orders.scouted, self._orders.executed = 1, 0
             return ""
         self._orders.held = False
         return _against(certificate, "the comparison of its first batches")
-
-
-def shown(offloaded: OffloadedLoader, samples: int) -> Iterator[Any]:
-    """Begin an epoch whose first batches show what moves and certify it; return the others.
-
-    No loop trains on the first ones, which are cut to a few samples. The loader then has its plan, and its certificate
-    if anything moves.
-    """
-    orders, number, begun, open_ = offloaded.feed.orders, 0, -1, True
-    check = SpotCheck(offloaded, SystemClock(), finds=True, samples=samples)
-    check.begin()
-    orders.few = _TOGETHER
-    batches: Iterator[Any] = iter(offloaded)
-    while open_ or number < orders.cut:
-        batch = next(batches, None)
-        if batch is None:  # the data ends
-            if number == begun:  # there is none
-                break
-            begun = number
-            check.begin()
-            batches = iter(offloaded)
-            continue
-        number += 1
-        if open_ and (why := check.saw(batch)):
-            certificate = offloaded.certificate
-            offloaded.follow(Plan(reasons=(*offloaded.plan.reasons, why)))
-            offloaded.certificate = certificate
-        open_ = offloaded.finds or bool(offloaded.plan.pieces and offloaded.certificate is None)
-        orders.few *= open_
-    return batches
 
 
 def _pair(batch: Any, evidence: tuple[Real, Recorded]) -> tuple[Real, Recorded]:

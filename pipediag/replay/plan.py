@@ -25,8 +25,6 @@ from .record.recorder import Recorder, with_pixels
 Path = tuple[int, ...]
 #: A link of a chain: the path of its transform, and the link's index.
 Place = tuple[Path, int]
-#: Name of the op that runs a link of the user's own; its static part is the link's place.
-CUSTOM = "custom"
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Callable[[Link]
 
 
 def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
-    watched, shapes = Watched(link, shapes.proven), shapes.of(link)
+    watched = Watched(link, shapes.proven)
 
     def draw(image: Any) -> Any:
         if not is_recording(image):  # code before it needed pixels
@@ -180,6 +178,6 @@ def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
         if isinstance(image, RecordingPicture):
             raise NotRecordable("it was proven on tensors only")
         shape, dtype = shapes.out(tape.state.shape, tape.state.dtype)
-        return RecordingTensor.of(tape.then([Op(CUSTOM, (place,), (), shape, dtype)], shapes.fn))
+        return RecordingTensor.of(tape.then([Op("custom", (place,), (), shape, dtype)], shapes.fn))
 
     return draw

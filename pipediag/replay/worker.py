@@ -72,7 +72,7 @@ class Executed(_Unmoved):
 class Scouted(AsIs):
     """Batch that the worker made as without the remedy while it looked what can be recorded.
 
-    ``evidence`` is the pickled :class:`.record.scouting.Scouted`.
+    ``evidence`` is the pickled plan.
     """
 
     evidence: bytes
@@ -226,8 +226,8 @@ class PackingSide:
         return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
 
     def _scouted(self, fetch: Callable[[], Any]) -> Sent:
-        batch, shown = scouted(self.dataset, fetch, self._collate, self._plan)
-        return Scouted(batch, pickle.dumps(shown))
+        batch, plan = scouted(self.dataset, fetch, self._collate, self._plan)
+        return Scouted(batch, pickle.dumps(plan))
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
         """Return the recorders, made anew if the dataset has other transforms than for the last batch."""

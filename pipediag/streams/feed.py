@@ -29,8 +29,6 @@ class Orders:
         executed: number of batches, from the next request on, that are executed too, to be compared.
         compared: number of samples of each of these whose calls are compared one by one.
         held: True if the batches after these are made without the remedy, until the comparison is done.
-        few: maximum number of samples of a batch until then, if no loop trains on them; 0 for all.
-        cut: number of batches requested so far with no more than that.
     """
 
     plan: Any = None
@@ -40,8 +38,6 @@ class Orders:
     executed: int = 0
     compared: int = 0
     held: bool = False
-    few: int = 0
-    cut: int = 0
 
 
 class Feed:

@@ -83,7 +83,7 @@ class ToDevice(Feed):
         return iter(self._twin)
 
     def follow(self, plan: Plan) -> None:
-        """Make the batches under this plan from the next request on."""
+        """Make the batches under a plan that holds no code of the user's, from the next request on."""
         self._plan = self.orders.plan = plan
 
     def tune(self) -> None:
@@ -172,9 +172,6 @@ class _Requested:
 
     def __next__(self) -> Any:
         indices = next(self._indices)
-        if self._orders.few:
-            self._orders.cut += 1
-            indices = indices[: self._orders.few] if isinstance(indices, list) else indices
         if self._orders.plainly or self._orders.stale:
             return Plainly(indices)
         request = self._request(indices)

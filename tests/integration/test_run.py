@@ -44,8 +44,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 iter(DataLoader(FakeData(16, (3, 8, 8), 2, ToTensor()), batch_size=2)).next()
 """
 SHORT = ["--batches", "4", "--epochs", "2", "--losses", "--ms", "0.1"]
-#: So many epochs that the first batches show code of the user's own, prove it and certify it.
-FOUND = ["--batches", "4", "--epochs", "8", "--losses", "--ms", "0.1"]
 
 
 def run(sandbox: Sandbox, script: Path | str, *args: str, plan: Path | None = None, cwd: Path | None = None) -> Ran:
@@ -217,11 +215,11 @@ class TestPlan:
 
     def test_is_carried_out(self, sandbox: Sandbox, plan: Path) -> None:
         """With other arguments than it was made with, except the one that a moved transform reads."""
-        arguments = FOUND[: FOUND.index("--ms")]
+        arguments = SHORT[: SHORT.index("--ms")]
         native = natively(sandbox, REMEDIABLE, *arguments)
         ran = run(sandbox, REMEDIABLE, *arguments, plan=plan)
         assert ran.code == 0 and ran.stdout == native.stdout
-        assert len(ran.said) == 1 and "dim" in ran.said[0] and "not measured" not in ran.said[0], ran.said
+        assert len(ran.said) == 1 and "dim" in ran.said[0] and "not measured" not in ran.said[0]
 
     @pytest.mark.parametrize(
         ("order", "gradients"),
@@ -295,10 +293,10 @@ class TestPlan:
         changed = changed.replace("(16, 3, 12, 12)", "(len(labels), 3, 12, 12)").replace("(16,)", "labels.shape")
         copy = sandbox.folder / REMEDIABLE
         copy.write_text(changed)
-        ran = run(sandbox, copy, *FOUND, plan=plan)
+        ran = run(sandbox, copy, *SHORT, plan=plan)
         assert ran.code == 2 and why in ran.said[-1] and "analyze --apply --plan" in ran.said[-1], ran.stderr
         assert not ran.others
-        assert len(ran.stdout.splitlines()) < 4 * 8, "it does not go on without being asked"
+        assert len(ran.stdout.splitlines()) <= 1, "it does not go on without being asked"
 
     def test_is_refused_for_another_script_before_that_starts(self, sandbox: Sandbox, plan: Path) -> None:
         ran = run(sandbox, "leaves_a_mark.py", plan=plan)

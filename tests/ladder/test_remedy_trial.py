@@ -74,13 +74,13 @@ def test_batches_go_on_beyond_the_epoch(workers: int) -> None:
     made = trial(loader)
     feed = feed_of(made)
     seen: list[int] = []
-    for _ in range(8):
+    for _ in range(7):
         delivery = feed.take()
         assert delivery is not None and delivery.fits(REMEDIED)
         images, labels = delivery.batch
-        assert images.dtype is torch.float32 and len(images) == 4
+        assert images.dtype is torch.float32
         seen += labels.tolist()
-    assert any(sorted(seen[at : at + 12]) == sorted(seen[at + 12 : at + 24]) == [*range(12)] for at in (0, 4, 8))
+    assert sorted(seen[:12]) == sorted(seen[12:24]) == list(range(12))
     assert len(feed.worker_pids) == feed.workers == workers and feed.waited > 0 and feed.backlog >= workers
     feed.close()
     feed.close()
@@ -99,7 +99,7 @@ def test_its_workers_are_neither_seen_nor_paused_on_a_cpu() -> None:
 
 def test_without_a_length_the_data_ends() -> None:
     feed = feed_of(trial(make(), endless=False))
-    assert None in [feed.take() for _ in range(4)]
+    assert [feed.take() is not None for _ in range(4)] == [True, True, True, False]
     feed.renew()
     assert feed.take() is not None
 
@@ -178,15 +178,15 @@ def test_no_batch_is_made_if_the_hand_off_cannot_pay(monkeypatch: pytest.MonkeyP
     assert made.feed is None and made.remedy.why_not == "the loop copies no part of its batches to the device"
 
 
-@pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (800.0, 37), (60_000.0, 8)])
+@pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (400.0, 37), (60_000.0, 8)])
 def test_slow_samples_are_certified_on_fewer(monkeypatch: pytest.MonkeyPatch, ms: float, samples: int) -> None:
     asked: list[tuple[int, bool]] = []
 
-    def refuse(offloaded: Any, samples: int) -> Any:
-        asked.append((samples, offloaded.plan.decodes))
+    def refuse(loader: Any, device: Any, samples: int, approximate: bool) -> Any:
+        asked.append((samples, approximate))
         raise RuntimeError("enough")
 
-    monkeypatch.setattr("pipediag.remedy.spotcheck.shown", refuse)
+    monkeypatch.setattr("pipediag.remedy.offload", refuse)
     made = trial(make(), session=Session(inside=Inside(8, Cost(ms, ms))))
     assert asked == [(samples, False)] and made.feed is None
     assert made.remedy.why_not == "trying it failed with RuntimeError: enough"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,17 +12,16 @@ import pytest
 import tabulate
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import spotcheck
+from pipediag.remedy.finding import shown_by_batches
 from pipediag.remedy.known import Known
 from pipediag.remedy.remedied_run import RemediedRun
 from pipediag.replay.certify.certifying import Verdict
 from pipediag.replay.certify.differences import Difference
 from pipediag.replay.plan import Plan
-from pipediag.replay.record.telling import why_telling
 
 NATIVE: Callable[[Any], Any] = DataLoader._get_iterator
 SAMPLES, BATCH = 96, 8
@@ -198,6 +196,11 @@ class TypesAsked(Images):
         return image, label + (type(image) is not Tensor)
 
 
+class Numbers(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from range(8)
+
+
 def by_type(samples: list[Any]) -> Any:
     return torch.stack([image for image, _ in samples if type(image) is Tensor])
 
@@ -256,13 +259,11 @@ def by_another_library(image: Any) -> Any:
 
 
 def test_types_that_are_asked_for_behind_the_datasets_own_methods() -> None:
-    assert "plain_only may tell" in why_telling([Images(after=by_a_helper)])
-    assert why_telling([Images(after=functools.partial(by_a_helper))])
-    assert why_telling([ByAnObject()])
-    assert why_telling([Images(after=lambda image: plain_only(image))])
-    assert "it calls tabulate" in why_telling([Images(after=by_another_library)])
-    assert not why_telling([Images()]) and not why_telling([Subset(Images(), range(9))])
-    assert why_telling([by_type]) and not why_telling([by_type], but=[by_type])
+    assert not shown_by_batches(made(Images(after=by_a_helper)))
+    assert not shown_by_batches(made(Images(after=functools.partial(by_a_helper))))
+    assert not shown_by_batches(made(ByAnObject()))
+    assert not shown_by_batches(made(Images(after=lambda image: plain_only(image))))
+    assert not shown_by_batches(made(Images(after=by_another_library)))
 
 
 @pytest.mark.parametrize(
@@ -276,72 +277,12 @@ def test_types_that_are_asked_for_behind_the_datasets_own_methods() -> None:
     ],
 )
 def test_comparing_images_by_identity_tells_recorded_ones(after: Any, tells: bool) -> None:
-    assert bool(why_telling([Images(after=after)])) is tells
+    assert shown_by_batches(made(Images(after=after))) is not tells
 
 
-@pytest.mark.parametrize(
-    ("dataset", "settings"),
-    [(TypesAsked, {}), (lambda: Subset(TypesAsked(), range(32)), {}), (Images, {"collate_fn": by_type})],
-)
-def test_code_behind_the_transforms_that_asks_for_types_gets_real_images(
-    dataset: Any, settings: dict[str, Any]
-) -> None:
-    followed, theirs = (DataLoader(dataset(), BATCH, shuffle=True, **settings) for _ in range(2))
-    ours = Followed(followed)
-    assert equal(ours.epochs(), plainly(theirs)) and not ours.moved
-    assert "may tell recorded images by their exact type" in ours.told[0].reasons[-1]
-
-
-class Own:
-    """A transform of the user's own that draws."""
-
-    def __call__(self, image: Tensor) -> Tensor:
-        return F.vertical_flip(image) if random.random() < 0.5 else image
-
-
-class Typed(Own):
-    def __call__(self, image: Tensor) -> Tensor:
-        return super().__call__(image) if type(image) is Tensor else image
-
-
-class Counted(Own):
-    """Its pixels depend on its own state."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def __call__(self, image: Tensor) -> Tensor:
-        self.number += 1
-        return super().__call__(F.adjust_brightness(image, 1 + self.number % 2))
-
-
-def dim(image: Tensor) -> Tensor:
-    return image * 0.5
-
-
-def bright_ones_flipped(image: Tensor) -> Tensor:
-    return image.flip(2) if float(image.float().mean()) > 100 else image
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(
-    ("links", "moves", "why"),
-    [
-        ([Own], "RandomHorizontalFlip RandomErasing Own", ""),
-        ([Typed, v2.RandomVerticalFlip], "RandomVerticalFlip", "may tell recorded images by their exact type"),
-        ([Counted, v2.RandomVerticalFlip], "RandomVerticalFlip", "Counted: it keeps state from call to call"),
-        ([lambda: dim, v2.RandomVerticalFlip], "RandomHorizontalFlip RandomErasing dim RandomVerticalFlip", ""),
-        ([lambda: dim, lambda: bright_ones_flipped], "RandomHorizontalFlip RandomErasing dim bright_ones_flipped", ""),
-    ],
-)  # fmt: skip
-def test_transforms_of_the_users_own_run_once(workers: int, links: list[Any], moves: str, why: str) -> None:
-    random.seed(7)
-    ours, theirs = (Images(*(link() for link in links)) for _ in range(2))
-    followed = Followed(made(ours, workers))
-    mine, drawn = followed.epochs(3), random.getstate()
-    random.seed(7)
-    assert equal(mine, plainly(made(theirs, workers), 3))
-    assert ours.calls == theirs.calls and drawn == random.getstate()
-    assert " ".join(followed.moved) == moves, followed.run.offloaded.plan.reasons
-    assert not followed.said and followed.run.offloaded.recorded and not followed.run.offloaded.unrecorded
-    assert not why or any(why in reason for reason in followed.run.offloaded.plan.reasons)
+def test_what_is_tried_beforehand() -> None:
+    assert shown_by_batches(made(Images())) and shown_by_batches(made(Subset(Images(), range(9))))
+    assert not shown_by_batches(made(Images(as_floats)))
+    assert not shown_by_batches(made(TypesAsked())) and not shown_by_batches(made(Subset(TypesAsked(), range(9))))
+    assert not shown_by_batches(DataLoader(Images(), BATCH, collate_fn=by_type))
+    assert not shown_by_batches(DataLoader(Numbers(), BATCH))

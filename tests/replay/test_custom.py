@@ -1017,7 +1017,7 @@ def test_range(values: list[float], expected: float) -> None:
 
 
 def test_shapes_travel() -> None:
-    shapes = pickle.loads(pickle.dumps(Shapes(gamma, ""))).of(gamma)
+    shapes = pickle.loads(pickle.dumps(Shapes(gamma, "")))
     assert shapes.out((3, 4, 5), torch.float32) == ((3, 4, 5), torch.float32)
     moved = prove(gamma, made(), CPU)
     assert pickle.loads(pickle.dumps(moved.shapes)).known == {((3, 8, 10), torch.float32): ((3, 8, 10), torch.float32)}

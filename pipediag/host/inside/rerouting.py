@@ -271,11 +271,11 @@ class Rerouting:
                 kept,
                 site.known,
                 None if self._plan is None else plan_from(self._plan, loader.dataset, device),
-                self._plan is None or not self._plan.pieces,
-                lambda run: self._found(site, run, device, transforms),
+                self._plan is None,
+                lambda run: self._say_moved(site, run, device, transforms),
                 course,
             )
-            if self._plan is not None and not made.offloaded.finds:
+            if self._plan is not None:
                 self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
         except PlanRefused:
             raise
@@ -296,18 +296,6 @@ class Rerouting:
     def _say_once(self, site: _Site, text: str) -> None:
         if site.first(text):
             self._say(text)
-
-    def _found(self, site: _Site, made: RemediedRun, device: torch.device, transforms: bool) -> None:
-        """Tell what the first batches have shown, if that is what the plan says."""
-        try:
-            if self._plan is not None:
-                self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
-        except PlanRefused as refused:
-            if torch.is_grad_enabled():
-                raise self._over(refused) from None
-            made.give_up(str(refused))
-        else:
-            self._say_moved(site, made, device, transforms)
 
     def _say_moved(self, site: _Site, made: RemediedRun, device: torch.device, transforms: bool) -> None:
         plan = made.offloaded.plan

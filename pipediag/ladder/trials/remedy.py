@@ -26,7 +26,6 @@ from ...loop.copies import detached_twin, require_no_state, wrap_sampler
 from ...loop.wrappers import EndlessSampler, FirstItems
 from ...measure.clock import Clock
 from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
-from ...usercode import randomness
 from ..loop_side import LoopSide
 from ..workers.delivery import NO_COST, Delivery
 
@@ -39,7 +38,7 @@ Aside = Callable[[], AbstractContextManager[None]]
 
 #: Samples to certify on: at most, at least, and in a pass after the one that made the certificate.
 _MOST, _LEAST, _AGAIN = 64, 8, 16
-#: Maximum seconds of a worker for making them, and maximum share of the trial's time; ``_LEAST`` are always made.
+#: Maximum seconds for making them, each twice, and maximum share of the trial's time; ``_LEAST`` are always made.
 _CERTIFYING, _CERTIFYING_SHARE = 30.0, 0.25
 #: Maximum number of batches that are ready on the device when the loop comes back to the rung.
 _READY = 4
@@ -86,8 +85,7 @@ class RemediedFeed:
         asked = self._clock.now()
         try:
             if self._iterator is None:
-                self._begin()
-            assert self._iterator is not None
+                self._iterator = self._begun()
             batch = next(self._iterator)
         except StopIteration:
             return None
@@ -111,19 +109,13 @@ class RemediedFeed:
         if close is not None:
             close()
 
-    def goes_on(self, batches: Iterator[Any], before: set[int]) -> None:
-        """Give these batches next. Their workers are the processes of now that were not there ``before``."""
-        self._iterator = batches
-        self.worker_pids = sorted(_processes() - before)
-
-    def _begin(self) -> None:
-        before = _processes()
+    def _begun(self) -> Iterator[Any]:
+        before = {process.pid for process in multiprocessing.active_children()}
         with self._aside():
-            self.goes_on(iter(self._offloaded), before)
-
-
-def _processes() -> set[int]:
-    return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+            iterator = iter(self._offloaded)
+        started = {process.pid for process in multiprocessing.active_children()} - before
+        self.worker_pids = sorted(pid for pid in started if pid is not None)
+        return iterator
 
 
 class Trial:
@@ -156,27 +148,24 @@ class Trial:
         make: Callable[[], _Made]
         if first is not None:
             moves = (result := outcome(session, REMEDIED)) is not None and result.applied
-            make = partial(_loaded_once, loader, twin, first, where, moves)
+            make = partial(_loaded_once, twin, first, where, moves)
             options = {} if moves else {"transforms": False}
         elif rung == HANDED_OVER:
             make, options = partial(_handed_over, loader, twin, where, session), {"transforms": False}
         else:
             decodes = rung == DECODED
-            make = partial(_offloaded, loader, twin, where, _samples(session, rung, seconds), decodes)
+            make = partial(_offloaded, twin, where, _samples(session, rung, seconds), decodes)
             options = {"approximate": True} if decodes else {}
         with aside():
-            before = _processes()
-            self.remedy, offloaded, batches = _or_why_not(loader, where, make)
+            self.remedy, offloaded = _or_why_not(loader, where, make)
         self.remedy.memory_bytes = known.memory_bytes if known else None
         if offloaded is not None and not self.remedy.why_not:
             from ...remedy.edit import edit_for
             from ...streams.feed import fetches_ahead
 
             self.remedy.edit = edit_for(loader, where, cached=caches, **options)
-            offloaded.feed.ahead = fetches_ahead(loader)
+            offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
             self.feed = RemediedFeed(rung, offloaded, loop_side.feed.backlog + _READY, aside, loop_side.clock)
-            if batches is not None:
-                self.feed.goes_on(batches, before)
         device.forget_peak()  # trying the remedy took memory that training does not need
 
     def send(self, send: Callable[[str, dict[str, Any]], None]) -> None:
@@ -196,20 +185,20 @@ def _samples(session: Session, rung: str, seconds: float) -> int:
         return _AGAIN
     most = min(_CERTIFYING, _CERTIFYING_SHARE * seconds)
     each = session.inside.whole.wall_ms / 1000 if session.inside is not None else 0.0
-    return max(_LEAST, min(_MOST, int(most / max(each, 1e-6))))
+    return max(_LEAST, min(_MOST, int(most / max(2 * each, 1e-6))))
 
 
 class _NotTried(Exception):
     """Error: the remedy cannot be tried, for the given reason."""
 
 
-#: A remedy, the loader under it, and its iterator if that has begun.
-_Made = tuple[Remedy, "OffloadedLoader", Iterator[Any] | None]
+#: A remedy, and the loader under it.
+_Made = tuple[Remedy, "OffloadedLoader"]
 
 
 def _or_why_not(
     loader: DataLoader[Any], device: torch.device, make: Callable[[], _Made]
-) -> tuple[Remedy, OffloadedLoader | None, Iterator[Any] | None]:
+) -> tuple[Remedy, OffloadedLoader | None]:
     """Return what ``make`` returns, or a remedy that says why it cannot be tried. No error here is the script's."""
     try:
         require_no_state(loader)
@@ -218,35 +207,23 @@ def _or_why_not(
         why = str(reason)
     except Exception as error:
         why = f"trying it failed with {type(error).__name__}: {error}"
-    return Remedy(device=str(device), why_not=why), None, None
+    return Remedy(device=str(device), why_not=why), None
 
 
-def _offloaded(
-    loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, samples: int, decodes: bool
-) -> _Made:
-    """Return ``twin`` under what its first batches show to move, and the rest of these batches."""
-    from ...remedy.loader import ITERABLE, OffloadedLoader, allowed
-    from ...remedy.spotcheck import shown
+def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool) -> _Made:
+    from ...remedy import offload
     from ...remedy.summary import told
     from ...replay.decode.decoding import why_not
-    from ...streams.feed import fetches_ahead
 
-    if isinstance(twin.dataset, IterableDataset):
-        raise _NotTried(ITERABLE)
     if decodes and (why := why_not(device)):
         raise _NotTried(why)
-    offloaded = OffloadedLoader(twin, allowed(device, decodes), device, finds=True)
-    offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
-    with randomness.undisturbed():
-        batches = shown(offloaded, samples)
+    offloaded = offload(loader, device, samples=samples, approximate=decodes)
     if decodes and offloaded.plan.undecoded:
         raise _NotTried(offloaded.plan.undecoded)
-    return told(offloaded), offloaded, batches
+    return told(offloaded), offloaded
 
 
-def _loaded_once(
-    loader: DataLoader[Any], twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool
-) -> _Made:
+def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, moves: bool) -> _Made:
     """Return the loader with what its first batches read kept.
 
     ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
@@ -270,13 +247,10 @@ def _loaded_once(
     keeping = Keeping(cached.memo.kept_as, int(needed), free)
     if keeping.fits < GATE:
         raise _NotTried(f"only {keeping.fits:.1%} of the samples fit into memory")
-    if moves:
-        _, offloaded, batches = _offloaded(loader, cached, device, _AGAIN, decodes=False)
-    else:
-        offloaded, batches = offload(cached, device, transforms=False), None
+    offloaded = offload(cached, device, samples=_AGAIN, transforms=moves)
     remedy = (told if moves else told_without_moves)(offloaded, cached=twin)
     remedy.keeping = keeping
-    return remedy, offloaded, batches
+    return remedy, offloaded
 
 
 def _fill(cached: CachedLoader, most: int) -> int:
@@ -301,4 +275,4 @@ def _handed_over(loader: DataLoader[Any], twin: DataLoader[Any], device: torch.d
     if why:
         raise _NotTried(why)
     handed = offload(twin, device, transforms=False)
-    return told_without_moves(handed), handed, None
+    return told_without_moves(handed), handed

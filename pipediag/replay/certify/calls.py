@@ -50,7 +50,7 @@ class Calls:
         self._nbytes = 0
 
     def on_cpu(self, step: Step, image: Any) -> Any:
-        return step.call(image) if step.call is not None else self._plan.own[step.own].fn(image)  # type: ignore[index,misc]
+        return step.call(image) if step.call is not None else self._plan.own[step.own].fn(image)  # type: ignore[index]
 
     def on_device(self, step: Step, image: Tensor) -> Tensor:
         """Run one call on the device, through torchvision itself or the user's own code."""

@@ -59,7 +59,7 @@ def executed(
             small = packed.memory.nbytes <= _MOST_BYTES
             if not small:
                 packed = pack(recorded, plan.fuse)
-        told = Recorded(number, packed, histories(recorded), drawn, by_chance=skipped_by_chance(recorders))
+        told = Recorded(number, packed, histories(recorded, plan), drawn, by_chance=skipped_by_chance(recorders))
         evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         why = twins.why or f"{type(error).__name__}: {error}"

@@ -19,7 +19,7 @@ from ...usercode.places import label
 from ..ops.op import Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
-from ..plan import CUSTOM, Place, Plan
+from ..plan import Place, Plan
 from ..record.assembling import assembled
 from ..record.fetching import fetched
 from ..record.images import RecordingStack, is_recording
@@ -87,7 +87,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:
-        made = histories(samples)
+        made = histories(samples, plan)
         return Recorded(len(indices), packed, made, randomness.state(), by_chance=skipped_by_chance(recorders))
     randomness.restore(before)
     collate(fetched(dataset, indices))
@@ -104,23 +104,24 @@ def _may_be_skipped(link: Any) -> bool:
     return isinstance(probability, float) and 0 < probability < 1
 
 
-def histories(samples: Any) -> list[Any]:
+def histories(samples: Any, plan: Plan) -> list[Any]:
     """Return recorded samples with histories in place of images."""
-    return [tree.map_leaves(sample, _histories) for sample in samples]
+    owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, RecordingStack):
+            return Stacked([leaf(part) for part in value.parts])
+        return _history(value.tape, owners) if is_recording(value) else None
+
+    return [tree.map_leaves(sample, leaf) for sample in samples]
 
 
-def _histories(value: Any) -> Any:
-    if isinstance(value, RecordingStack):
-        return Stacked([_histories(part) for part in value.parts])
-    return _history(value.tape) if is_recording(value) else None
-
-
-def _history(tape: Tape) -> History:
+def _history(tape: Tape, owners: dict[int, Place]) -> History:
     ops = iter(tape.ops)
     steps = []
     for call in tape.calls:
+        place = owners.get(id(call.fn))
         mine = tuple(next(ops) for _ in range(call.ops))
-        place = next((op.static[0] for op in mine if op.name == CUSTOM), None)
         steps.append(Step(call if place is None else None, place, call.name, mine, call.site))
     return History(tape.source, tuple(steps))
 

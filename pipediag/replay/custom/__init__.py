@@ -3,7 +3,8 @@
 A lambda, a function, an object or a module that takes one image ``(C, H, W)`` is unknown code. It may run on the device
 instead of in the worker only if two things are proven: its result depends on its input alone (it draws nothing, keeps
 no state and writes into nothing), and some way to run it for a whole batch on the device gives the CPU's results, for
-the user's own samples and any batching of them. All of it runs copies of the callable (:mod:`.own_copy`).
+the user's own samples and any batching of them. The first proof runs in a process of its own, because a callable that
+keeps state changes during it.
 
 What a callable reads besides its input (attributes, globals, tensors) may change while the script runs. The device runs
 an independent copy (:mod:`.own_copy`), and a worker records a call only while the original reads the same
@@ -11,8 +12,8 @@ an independent copy (:mod:`.own_copy`), and a worker records a call only while t
 """
 
 from .held import Refused
-from .proof import Moved, Shapes, prove, prove_apart
+from .proof import Moved, Shapes, prove
 from .reads import Watched
 from .reference import Reference, reference_of
 
-__all__ = ["Moved", "Reference", "Refused", "Shapes", "Watched", "prove", "prove_apart", "reference_of"]
+__all__ = ["Moved", "Reference", "Refused", "Shapes", "Watched", "prove", "reference_of"]

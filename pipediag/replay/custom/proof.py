@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,29 +16,20 @@ from .forms import How, OnDevice, form
 from .held import Held, Refused
 from .own_copy import own_copy
 from .reads import read_now
-from .reference import Kind, Reference, reference_of
+from .reference import Kind, Reference
 
 
 @dataclass
 class Shapes:
     """Result shapes and dtypes of a callable by those of its input, for the workers, which compute no results.
 
-    It is sent to workers without the callable, of which they have their own.
-
     ``known`` holds those found so far, initially by the proof. ``proven`` is the digest of what the callable read in
     the proof: it may move only while it reads the same.
     """
 
-    fn: Callable[[Tensor], Tensor] | None = field(compare=False)
+    fn: Callable[[Tensor], Tensor]
     proven: str
-    known: dict[Kind, Kind] = field(default_factory=dict, compare=False)
-
-    def of(self, fn: Callable[[Tensor], Tensor]) -> Shapes:
-        """Return these shapes with the callable ``fn`` if they have none."""
-        return self if self.fn is not None else replace(self, fn=fn)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "fn": None}
+    known: dict[Kind, Kind] = field(default_factory=dict)
 
     def out(self, shape: Sequence[int], dtype: torch.dtype) -> Kind:
         """Return shape and dtype of the result, found by a run without pixels, or on zeros if that fails.
@@ -49,7 +39,6 @@ class Shapes:
         """
         given = tuple(shape), dtype
         if given not in self.known:
-            assert self.fn is not None, "a worker has put its own here"
             try:
                 result = self.fn(torch.empty(given[0], dtype=dtype, device="meta"))
             except Exception:  # it holds tensors on the CPU, or reads pixels
@@ -95,7 +84,7 @@ def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.de
         if of_own.digest != held.digest:
             raise Refused("what it holds cannot be copied: a copy differs")
         on_device = OnDevice(of_own.tensors, device)
-        shapes = Shapes(own, read_now(held.digest), {group.given: group.made for group in reference.groups})
+        shapes = Shapes(fn, read_now(held.digest), {group.given: group.made for group in reference.groups})
         refusals = []
         for how in _forms(not reference.regular or _looks_at_pixels(own, shapes.known)):
             apply = form(how, own, on_device, device)
@@ -107,20 +96,6 @@ def prove(fn: Callable[[Tensor], Tensor], reference: Reference, device: torch.de
             of_own.check()
             return Moved(how, apply, shapes, held)
         raise refusals[-1]
-
-
-def prove_apart(fn: Callable[[Tensor], Tensor], passed: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> Moved:
-    """Prove a callable on what it got and gave somewhere else. Only copies of it run here.
-
-    Raises:
-        Refused: it must stay in the workers.
-    """
-    Held(fn)
-    try:
-        own = own_copy(fn)
-    except Exception as error:
-        raise Refused(f"what it holds cannot be copied: {error}") from error
-    return prove(fn, reference_of(own, *map(list, zip(*passed, strict=True))), device)
 
 
 def _forms(by_pixels: bool) -> Iterator[How]:

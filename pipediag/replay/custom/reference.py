@@ -64,13 +64,10 @@ def told(error: Exception) -> str:
     return f"{type(error).__name__}: {line[:120]}" if line else type(error).__name__
 
 
-def reference_of(
-    fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], made: Sequence[Tensor] | None = None
-) -> Reference:
+def reference_of(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor]) -> Reference:
     """Return the results of ``fn`` for two or more images ``(C, H, W)`` on the CPU, which may differ in shape.
 
-    ``made`` are those that it gave somewhere else, if that is known. ``fn`` and the values it holds may change if it is
-    refused.
+    ``fn`` and the values it holds may change if it is refused.
 
     Raises:
         Refused: the results depend on anything else than the image, or ``fn`` changes what it holds.
@@ -82,8 +79,6 @@ def reference_of(
         warnings.simplefilter("ignore")
         held = Held(fn)
         results = _repeatable(fn, samples, held)
-        if made is not None and not all(map(_identical, results, made)):
-            raise Refused("its result for the same image differs from call to call")
         reference = _with_companions(fn, samples, results)
         held.check()
     return reference

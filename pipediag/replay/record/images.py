@@ -168,7 +168,7 @@ class _Unreadable:
         try:
             answer = _ANSWERS.get(func)
             if answer is None:
-                raise NotRecordable(f"{name_of(func)} would need the pixels of an image")
+                raise NotRecordable(f"{_name(func)} would need the pixels of an image")
             return answer(*args, **kwargs or {})
         except NotRecordable as error:
             if any(isinstance(part, RecordingStack) for part in tree_leaves((args, kwargs))):
@@ -236,8 +236,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
 _SPOKEN = {"__getitem__": "indexing", "__setitem__": "writing by an index"}
 
 
-def name_of(func: Any) -> str:
-    """Return the name of a function, a method, or a property's getter, as users write it."""
+def _name(func: Any) -> str:
     owner = getattr(getattr(func, "__self__", None), "__name__", "")  # the getter of a property
     name = str(owner or getattr(func, "__name__", func))
     return _SPOKEN.get(name, name)
@@ -289,13 +288,6 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.is_cuda.__get__: lambda image, *_: False,
     torch.Tensor.is_sparse.__get__: lambda image, *_: False,
     torch.Tensor.layout.__get__: lambda image, *_: torch.strided,
-}
-
-#: Functions, methods and properties of tensors that recording ones have too: they tell nothing of the pixels.
-WITHOUT_PIXELS = frozenset(_ANSWERS) | {
-    found if callable(found) else found.__get__
-    for name in vars(_Unreadable)
-    if (not name.startswith("__") or name == "__len__") and (found := getattr(Tensor, name, None)) is not None
 }
 
 TENSORS = (RecordingTensor, RecordingImage, RecordingMask)

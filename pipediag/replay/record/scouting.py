@@ -15,7 +15,6 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...frames import is_users
 from ...usercode import randomness, tree
-from ...usercode.links import Link, passed_on, run
+from ...usercode.links import Link, links_of, passed_on, run
 from ...usercode.places import label, short
 from ...usercode.slots import Slot, find_slots, inner_slots
 from ..custom import Shapes
@@ -42,8 +41,7 @@ from .fetching import fetched
 from .images import RecordingStack, is_recording
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
-from .telling import why_telling
-from .twins import Twins, is_librarys
+from .twins import is_librarys
 
 _DEPTH = 3  # of transforms that are opened
 _NO_IMAGE = "it gets no image that can be recorded"
@@ -51,8 +49,6 @@ _KEPT = "the dataset keeps what its transforms have made"
 _NONE_UNDECODED = "none reaches the moved transforms undecoded"
 #: Number of calls of a transform that are tried beside a batch.
 _BESIDE = 16
-#: Maximum bytes of what the links of one transform got and gave.
-_MOST_PASSED = 1 << 25
 
 
 class Found(NamedTuple):
@@ -95,42 +91,34 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
     return Found(plan, trial.own_code())
 
 
-class Scouted(NamedTuple):
-    """What a batch has shown.
-
-    ``own`` holds what the user's own links that stay got and gave, if each took and gave one plain tensor.
-    """
-
-    plan: Plan
-    own: Mapping[Place, Sequence[tuple[Tensor, Tensor]]]
+def has_only_librarys(dataset: Any) -> bool:
+    """Return whether the dataset has transforms, and all are torchvision's: no code of the user's runs in them."""
+    links = [link for slot in find_slots(dataset) for link in links_of(slot.get())]
+    return bool(links) and all(map(is_librarys, links))
 
 
-def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any], start: Plan) -> tuple[Any, Scouted]:
+def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any], start: Plan) -> tuple[Any, Plan]:
     """Return the batch of the samples that ``fetch`` returns, made as without the remedy, and what can be recorded.
 
-    The transforms run once, on real images, whose twins are recorded (:mod:`.twins`). An error of the dataset itself is
-    raised unchanged.
+    Before a transform runs, its links are tried on an image without pixels, from the same random state. The dataset
+    :func:`has_only_librarys`. An error of the dataset itself is raised unchanged.
     """
     made: list[weakref.ref[Any]] = []
-    trial, twins = _Trial(dataset, start.own, partial(_Beside, made)), Twins()
-    with start.recording(twins), in_slots(trial.scouts):
+    trial = _Trial(dataset, {}, partial(_Beside, made))
+    with start.recording(), in_slots(trial.scouts):
         session.seen = []
         samples = fetch()
         trial.look_for_writing(session.seen)
         session.seen = None
         batch = tree.map_leaves(collate(samples), decoded)
-    own: Mapping[Place, Sequence[tuple[Tensor, Tensor]]] = {}
     try:
-        plan, own = trial.plan(start), trial.own()
-        after = why_telling([dataset, collate], [slot.get() for slot, _ in trial.scouts]) if plan.pieces or own else ""
-        if after:
-            plan, own = replace(start, reasons=(*plan.reasons, after)), {}
-        del samples, trial, twins
+        plan = trial.plan(start)
+        del samples, trial
         if _is_kept(made, batch):
-            plan, own = replace(start, reasons=(*plan.reasons, _KEPT)), {}
+            plan = replace(start, reasons=(*plan.reasons, _KEPT))
     except Exception as error:  # not the dataset's: its batch is made
         plan = replace(start, reasons=(f"looking for what can move failed with {type(error).__name__}: {error}",))
-    return batch, Scouted(plan, own)
+    return batch, plan
 
 
 def _is_kept(made: list[weakref.ref[Any]], batch: Any) -> bool:
@@ -254,9 +242,6 @@ class _Trial:
     def own_code(self) -> tuple[Place, ...]:
         return tuple(place for _, scout in self.scouts for place in scout.own_code())
 
-    def own(self) -> dict[Place, list[tuple[Tensor, Tensor]]]:
-        return {place: passed for _, scout in self.scouts for place, passed in scout.own()}
-
 
 def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
     """Yield the original tape of every recorded image."""
@@ -374,7 +359,7 @@ class _Scout(Recorder):
 
 
 class _Beside(_Scout):
-    """Scout that runs the links once, on real images, and records each with the twins of these.
+    """Scout that tries the links of libraries beside their execution, on the arguments that they get in it.
 
     ``made`` collects references to the images that it returns, and did not get.
     """
@@ -383,110 +368,41 @@ class _Beside(_Scout):
         super().__init__(transform, path, own)
         self._made = made
         self._calls = 0
-        self._passed: dict[int, list[tuple[Tensor, Tensor]]] = {}  # what the user's own links got and gave
-        self._refused: set[int] = set()  # links that got or gave something else than one plain tensor
-        self._nbytes = 0
-        self._telling: dict[int, str] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        twins: Twins | None = session.twins
         self._calls += 1
-        if twins is None or self._calls > _BESIDE or twins.has((args, kwargs)) or not self._is_current():
+        if self._calls > _BESIDE or not self._is_current():
             return self.transform(*args, **kwargs)
         self._note_call(args, kwargs)
-        before, value, begun = self.start, args, []
+        begun, value = self.start, args
         got = set(map(id, tree_leaves((args, kwargs))))
-        follows, undecoded = True, False
         for site, link in enumerate(self.links):
-            if site == self.start and follows:
-                undecoded = any(map(is_undecoded, tree_leaves((value, kwargs))))
-                now = twins.begin((value, kwargs), private=is_librarys(link))
-                begun += now
-                follows = bool(now) or not self._recorded  # else this call is about something else
-                if not now and follows:
-                    self._lost(site, _NO_IMAGE)
-            if follows and site >= self.start:
-                value = self._follow(twins, site, link, value, kwargs)
-            else:
-                value = self._execute(site, link, value, kwargs)
-        if follows and self.start < len(self.links):
-            self._recorded = True
-            self._met_undecoded = self._met_undecoded or undecoded
-        self._look_for_labels(before)
+            if site == self.start:
+                self._try(value, kwargs)
+            called = self._inside if link is self.transform and self.start > site else link
+            value = passed_on(called(*value, **kwargs), len(value) > 1)
+        self._look_for_labels(begun)
         made = value if len(args) > 1 else value[0]
-        twins.end(begun, made)
         self._made += [weakref.ref(leaf) for leaf in tree_leaves(made) if _has_pixels(leaf) and id(leaf) not in got]
         return made
 
-    def own(self) -> Iterator[tuple[Place, list[tuple[Tensor, Tensor]]]]:
-        """Yield what each link of :meth:`own_code` got and gave."""
-        for path, site in super().own_code():
-            if path == self._path and site in self._passed and site not in self._refused:
-                yield (path, site), self._passed[site]
-        for _, scout in self._inner or ():
-            yield from scout.own()
-
-    def _execute(
-        self, site: int, link: Link, value: tuple[Any, ...], kwargs: Any, watched: Twins | None = None
-    ) -> tuple[Any, ...]:
-        """Run a link, and keep what it got and gave if it is the user's own."""
-        called = self._inside if link is self.transform and site < self.start else link
-        kept = called is link and _is_users(link) and self._nbytes < _MOST_PASSED
-        given = value[0].clone() if kept and len(value) == 1 and not kwargs and type(value[0]) is Tensor else None
-        with watched.watching() if watched is not None else nullcontext():
-            made = called(*value, **kwargs)
-        if kept and (given is None or type(made) is not Tensor):
-            self._refused.add(site)
-        elif given is not None:
-            self._passed.setdefault(site, []).append((given, made.clone()))
-            self._nbytes += given.nbytes + made.nbytes
-        return passed_on(made, len(value) > 1)
-
-    def _follow(self, twins: Twins, site: int, link: Link, value: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
-        """Run a link on images that have twins. If these do not show what it does, begin behind it."""
-        session.site, twins.why, state = site, "", _state_of(link)
-        if site in self._makers or is_librarys(link):
-            value = passed_on(twins.through(link, partial(self._record, site, link), value, kwargs), len(value) > 1)
-            why = twins.why
-        elif why := self._why_telling(site):
-            value = self._execute(site, link, value, kwargs)
-        else:
-            value = self._execute(site, link, value, kwargs, twins)
-            why = twins.why
-        if state is not None and _state_of(link) != state:
-            why = "it keeps state from call to call"
-        if not why and not any(map(_has_pixels, tree_leaves(value))):
-            why = _NO_IMAGE
-        if not why and twins.deviating is not None:
-            why = "it draws something else for a recorded image"
-        if why or not twins.are_of(value):
-            self._lost(site, why or "it makes its image by something that cannot be recorded")
-            twins.deviating = None
-        return value
-
-    def _record(self, site: int, link: Link, *value: Any, **kwargs: Any) -> Any:
-        if not kwargs and len(value) == 1 and is_recording(value[0]):
-            return self._up_to_date()[site](value[0])
-        if site in self._makers:
-            raise NotRecordable("it was proven on one tensor")
-        return link(*value, **kwargs)
-
-    def _lost(self, site: int, why: str) -> None:
-        """Begin behind a link, unless this call is about something else than the ones before."""
-        if why != _NO_IMAGE or not self._recorded:
-            self._reasons.setdefault(site, why)
-            self.start = site + 1
-
-    def _why_telling(self, site: int) -> str:
-        if site not in self._telling:
-            self._telling[site] = why_telling([self.links[site]])
-        return self._telling[site]
-
-    def _inside(self, *args: Any, **kwargs: Any) -> Any:
-        if self._inner is None:
-            inner = [slot.get() for slot in inner_slots(self.transform)]
-            self._inner = [] if why_telling([self.transform], inner) else None
-        return super()._inside(*args, **kwargs)
+    def _try(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record the links from ``start`` on with their arguments. It raises nothing, and draws nothing."""
+        kept, raised = randomness.state(), NotRecordable.raised
+        session.site = self.start
+        try:
+            with session.of_twins(), unhidden():
+                if not holds_recording(self.from_start(args, kwargs)):
+                    raise _NoImage(_NO_IMAGE)
+            self._recorded = True
+            self._met_undecoded = self._met_undecoded or any(map(is_undecoded, tree_leaves((args, kwargs))))
+        except Exception as error:
+            if not (isinstance(error, _NoImage) and self._recorded):  # else this call is about something else
+                self._move_on(error)
+            traceback.clear_frames(error.__traceback__)  # they hold images, and an error that they raised again
+        finally:
+            NotRecordable.raised = raised
+            randomness.restore(kept)
 
     def _below(self, transform: Any, path: Path) -> _Scout:
         return _Beside(self._made, transform, path, self._own)

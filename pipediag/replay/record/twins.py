@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import itertools
 import random
-import traceback
 import types
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -31,7 +29,7 @@ from ..decode.undecoded_tensors import decoded
 from ..ops.encoders import OLDER
 from ..ops.op import NotRecordable
 from .drawing import functionals, is_torchs
-from .images import WITHOUT_PIXELS, is_recording, name_of, retyped
+from .images import is_recording, retyped
 from .recorder import Recorder, stood_in
 from .tape import session
 
@@ -56,39 +54,15 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         self._known: dict[int, tuple[Any, Any, int | None]] = {}  # by id: the image, its twin, a checksum of its pixels
         self._at: dict[int, int] = {}  # ids of tensors by address: one that is given another type is another object
         self._inside = False  # True while a library's function runs
-        self._watches = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         record = _FOLLOWED.get(func)
         if record is None:
-            if self._watches and not self._inside and func not in WITHOUT_PIXELS:
-                self._note_reading(func, args, kwargs)
             return func(*args, **kwargs or {})
         return self.through(record if record is _written else func, record, args, kwargs or {})
 
     def has(self, value: Any) -> bool:
         return any(id(leaf) in self._known for leaf in tree_leaves(value))
-
-    def are_of(self, value: Any) -> bool:
-        """Return whether any image in ``value`` has a twin, and still the pixels that belong to it."""
-        return any(is_recording(self.of(leaf)) for leaf in tree_leaves(value))
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Note inside the context what reads the pixels of a tensor that has a twin, as :attr:`why`."""
-        self._watches = True
-        try:
-            yield
-        finally:
-            self._watches = False
-
-    def _note_reading(self, func: Any, args: Any, kwargs: Any) -> None:
-        self._inside = True
-        try:
-            if self.are_of((args, kwargs)):
-                self.lost(f"{name_of(func)} would need the pixels of an image")
-        finally:
-            self._inside = False
 
     def of(self, value: Any) -> Any:
         """Return an image's twin, or the value itself if it has none."""
@@ -117,7 +91,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
                     self._pair(image, twin, private)
                     begun.append(image)
         except Exception as error:
-            self.lost(_told(error))
+            self.lost(f"{type(error).__name__}: {error}")
         finally:
             self._inside = False
         return begun
@@ -167,8 +141,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
                 made = record(*twins[0], **twins[1])
             return made, randomness.state()
         except Exception as error:
-            self.lost(_told(error))
-            traceback.clear_frames(error.__traceback__)  # they hold images, and an error that they raised again
+            self.lost(f"{type(error).__name__}: {error}")
             return None, None
         finally:
             NotRecordable.raised = raised
@@ -187,16 +160,12 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
                     twin.tape.open = False
                     self._pair(image, twin)
         except Exception as error:
-            self.lost(_told(error))
+            self.lost(f"{type(error).__name__}: {error}")
 
     def _pair(self, image: Any, twin: Any, private: bool = False) -> None:
         self._known[id(image)] = image, twin, None if private else _checksum(image)
         if isinstance(image, Tensor):
             self._at[image.data_ptr()] = id(image)
-
-
-def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, NotRecordable) else f"{type(error).__name__}: {error}"
 
 
 def _is_alike(one: Tensor, other: Tensor) -> bool:

@@ -17,7 +17,7 @@ from torchvision.transforms.v2 import functional as F
 from pipediag.patches import LIVE
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.fetching import fetched
-from pipediag.replay.record.scouting import find, given_to, scouted
+from pipediag.replay.record.scouting import find, given_to, has_only_librarys, scouted
 from pipediag.usercode import randomness, tree
 
 from ...remedy.sameness import Images, floats, picture, pixels
@@ -142,10 +142,11 @@ def test_a_batch_shows_what_a_trial_finds(transform: Any, make: Callable[[Any, i
         return samples
 
     dataset = Own(transform, v2.Identity(), make)
+    assert has_only_librarys(dataset)
     torch.manual_seed(2)
     plain, state = fetched(dataset, range(4)), randomness.state()
     torch.manual_seed(2)
-    batch, (plan, _) = scouted(dataset, lambda: fetched(dataset, range(4)), collate, Plan())
+    batch, plan = scouted(dataset, lambda: fetched(dataset, range(4)), collate, Plan())
     assert randomness.moved(state, randomness.state()) is None and dataset.calls == 8 and not LIVE
     assert dataset.transform is transform
     for ours, theirs in zip(tree.leaves(batch), tree.leaves(plain), strict=True):
@@ -158,7 +159,7 @@ def test_a_batch_shows_what_a_trial_finds(transform: Any, make: Callable[[Any, i
 
 def test_a_dataset_that_keeps_what_its_transforms_make() -> None:
     dataset = Own(FLIPS, v2.Identity(), shelved)
-    _, (plan, _) = scouted(dataset, lambda: fetched(dataset, range(3)), default_collate, Plan())
+    _, plan = scouted(dataset, lambda: fetched(dataset, range(3)), default_collate, Plan())
     assert not plan.pieces and "keeps what its transforms have made" in plan.reasons[-1]
 
 

@@ -1,7 +1,8 @@
-"""Read code that gets recorded images: may it tell one from a real image, which it gets without the remedy?
+"""Decide whether a loader's own first batches can show what moves, or whether it must be tried on samples beforehand.
 
-The user's code runs once for a sample, so nothing can be tried to find out what it does with a recorded image. Where it
-may ask for the exact type of an object, which differs, it gets real images.
+Beside a batch that is trained on, only libraries' code can be tried: the user's code may run no more often than without
+the remedy, and it gets real images there. So nothing shows what it does with recorded ones. Where it may ask for the
+exact type of an object, which differs, it is tried beforehand.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import functools
 import itertools
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from ...usercode.attributes import has_attribute
-from ...usercode.contents import (
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..replay.record.scouting import has_only_librarys
+from ..usercode.attributes import has_attribute
+from ..usercode.contents import (
     closed_over,
     compares_identity,
     globals_of,
@@ -25,47 +29,39 @@ from ...usercode.contents import (
     names_in,
     package,
 )
-from ...usercode.places import label
 
 #: What tells a recorded image from a real one, beside comparing it with the one that it was made of.
 _TELLING = frozenset({"type", "__class__", "id", "dir", "vars", "__dict__"})
 #: Libraries that take a recorded image for a real one, or ask it for pixels, which shows in the batch, or take none.
-_OURS = __name__.partition(".")[0]
-_KNOWN = frozenset({_OURS, "torch", "torchvision", "timm", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
+_KNOWN = frozenset({"torch", "torchvision", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
 #: Maximum number of functions to read, and of a container's items.
 _MOST, _ITEMS = 300, 64
 
 
-def why_telling(values: Iterable[Any], but: Iterable[Any] = ()) -> str:
-    """Return why the code that ``values`` can reach may tell a recorded image from a real one; empty if it may not.
+def shown_by_batches(loader: DataLoader[Any]) -> bool:
+    """Return whether the loader's batches can show what moves, while the loop trains on them.
 
-    All code of the user's is read: it must not ask for types, and must call no library that may. What only ``but`` can
-    reach is left out.
+    All code of the user's that the dataset and the collate function can reach is read: it must not ask for types, and
+    must call no library that may.
     """
-    pending = [*values]
-    seen: dict[int, Any] = {id(value): value for value in but}
+    if isinstance(loader.dataset, IterableDataset) or not has_only_librarys(loader.dataset):
+        return False
+    pending: list[Any] = [loader.dataset, loader.collate_fn]
+    seen: dict[int, Any] = {}
     functions = 0
     while pending:
         value = pending.pop()
         if id(value) in seen:
             continue
         seen[id(value)] = value
-        if isinstance(value, types.FunctionType) and not _is_known(value):
+        if isinstance(value, types.FunctionType):
             functions += 1
-            if functions > _MOST:
-                return "there is too much code to read"
-            if _tells(value.__code__):
-                return f"{label(value)} may tell recorded images by their exact type"
+            if functions > _MOST or _tells(value.__code__):
+                return False
         elif _is_of_another_library(value):
-            name = value.__name__ if isinstance(value, types.ModuleType) else package(value)
-            return f"it calls {name.partition('.')[0]}, which may tell recorded images by their exact type"
+            return False
         pending += _reached_from(value)
-    return ""
-
-
-def _is_known(value: Any) -> bool:
-    """Return whether a function or class is a library's, whose own code is not read."""
-    return package(value) == _OURS or is_library(value)
+    return True
 
 
 def _tells(code: types.CodeType) -> bool:
@@ -83,13 +79,13 @@ def _reached_from(value: Any) -> Iterator[Any]:
     elif isinstance(value, property):
         yield value.fget
     elif isinstance(value, types.FunctionType):
-        if not _is_known(value):
+        if not is_library(value):
             yield from (*globals_of(value).values(), *closed_over(value).values(), *(value.__defaults__ or ()))
             names = names_in(value.__code__)
             modules = modules_of(value)
             yield from (vars(module).get(name) for name in names for module in modules)
     elif isinstance(value, type):
-        if not _is_known(value):
+        if not is_library(value):
             yield from (one for name, one in vars(value).items() if name != "__init__")
             yield from value.__bases__
     elif isinstance(value, (list, tuple, dict)):
