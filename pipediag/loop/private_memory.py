@@ -11,7 +11,12 @@ import mmap
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .reachable import reachable
 
 _MAPPINGS, _OPEN_FILES = "/proc/self/maps", "/proc/self/fd"
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw.s ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
@@ -30,12 +35,32 @@ class _Mapping(NamedTuple):
     path: str
 
 
-def unshare_memory() -> None:
-    """Replace every shared, writable mapping of this process by a private one, on Linux."""
+def page_locked(dataset: Any, collate: Any) -> frozenset[int]:
+    """Return the addresses of mappings that CUDA has locked, unless the dataset or its collate function holds such.
+
+    These are batches on their way to the device: a loader of many large batches has gigabytes, and each process would
+    take seconds to copy them. Only the process that uses CUDA can tell.
+    """
+    if not (torch.cuda.is_initialized() and os.path.exists(_MAPPINGS)):
+        return frozenset()
+    makes = getattr(type(dataset), "__getitem__", None)
+    holds = (one for one in reachable(vars(dataset), makes, collate) if isinstance(one, Tensor))
+    if any(one.is_pinned() for one in holds):
+        return frozenset()
+    return frozenset(mapping.begin for mapping in _shared() if _is_locked(mapping.begin))
+
+
+def _is_locked(address: int) -> bool:
+    byte = torch.frombuffer((ctypes.c_ubyte * 1).from_address(address), dtype=torch.uint8)
+    return bool(byte.is_pinned())
+
+
+def unshare_memory(but: frozenset[int] = frozenset()) -> None:
+    """Replace every shared, writable mapping of this process by a private one, on Linux, but not those ``but``."""
     if not os.path.exists(_MAPPINGS):
         return
     files = dict(_open_files())
-    for mapping in list(_shared()):
+    for mapping in [one for one in _shared() if one.begin not in but]:
         descriptor = files.get(mapping.file)
         opened = _opened(mapping) if descriptor is None else None
         try:

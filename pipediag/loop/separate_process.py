@@ -28,7 +28,7 @@ from ..frames import in_one_line
 from ..measure.machine import allowed_cpus
 from ..usercode import randomness
 from ..usercode.attributes import has_attribute
-from .private_memory import unshare_memory
+from .private_memory import page_locked, unshare_memory
 from .wrappers import InitWorker
 
 Collate = Callable[[Any], Any]
@@ -71,6 +71,7 @@ def tried(
     context = loader.multiprocessing_context or _context(loader)
     forks = getattr(context, "_name", context or multiprocessing.get_start_method()) == "fork"
     useful = min(most, loader.num_workers, math.ceil(samples / runner.together), len(allowed_cpus())) if forks else 1
+    shared = page_locked(loader.dataset, loader.collate_fn) if forks else frozenset()
     with randomness.undisturbed():
         worker = DataLoader(
             runner,
@@ -78,7 +79,7 @@ def tried(
             num_workers=max(1, useful),
             prefetch_factor=1,
             collate_fn=_unchanged,
-            worker_init_fn=_Init(InitWorker(_OfWorker(loader.dataset), user)),
+            worker_init_fn=_Init(InitWorker(_OfWorker(loader.dataset), user), shared),
             multiprocessing_context=context,
             generator=torch.Generator().manual_seed(seed),
         )
@@ -149,13 +150,14 @@ class _Init:
     What that code prints is not seen: it prints it again where the training asks for the sample.
     """
 
-    def __init__(self, init: InitWorker) -> None:
+    def __init__(self, init: InitWorker, shared: frozenset[int]) -> None:
         self._init = init
+        self._shared = shared
 
     def __call__(self, worker_id: int) -> None:
         _silence()
         _own_positions()
-        unshare_memory()
+        unshare_memory(self._shared)
         self._init(worker_id)
 
 

@@ -9,6 +9,8 @@ from ..session import Session, cut_of
 
 #: Order of rungs: whether the loop starves, then which side limits it, then where on that side.
 _FIRST = ("device", "worker", "baseline", "host", "sample", "raw", "warm", "supply")
+#: The loop as it is, and its ceiling: whether it starves.
+_HEADLINE = ("device", "baseline")
 #: Number of failed attempts after which a rung is withdrawn.
 MAX_FAILURES = 4
 
@@ -61,10 +63,15 @@ class Schedule:
     def _order(self, members: list[str]) -> list[str]:
         """Return the most informative rungs first, so that an early end leaves the most useful windows.
 
-        Every second round is reversed, so that machine drift affects neighbours equally.
+        Every second round is reversed, so that machine drift affects neighbours equally. In the second round one other
+        rung comes first: then the loop and its ceiling are known from two separate times.
         """
         order = sorted(members, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-        return order[::-1] if self.round % 2 else order
+        order = order[::-1] if self.round % 2 else order
+        if self.round != 1:
+            return order
+        others = [name for name in order if name not in _HEADLINE]
+        return [*others[:1], *(name for name in order if name in _HEADLINE), *others[1:]]
 
     def withdraw(self, rung: str) -> None:
         """Remove a rung that cannot be measured on this loader."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import multiprocessing
 import sys
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from pipediag.loop.private_memory import page_locked, unshare_memory
 from pipediag.loop.separate_process import Collate, tried
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mappings are read from /proc")
@@ -69,3 +71,32 @@ def test_the_training_sees_nothing_of_it(tmp_path: Path, workers: int) -> None:
     finally:
         data.named.close()
         data.named.unlink()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_page_locked_memory_is_not_copied(tmp_path: Path) -> None:
+    """Batches on their way to the device are gigabytes, and no code of the user's writes into them."""
+    batch = torch.zeros(1 << 22, dtype=torch.uint8).pin_memory()
+    found = page_locked(Counting(tmp_path), None)
+    assert any(begin <= batch.data_ptr() < begin + (1 << 30) for begin in found)
+    holding = Counting(tmp_path)
+    holding.tensor = batch
+    assert not page_locked(holding, None)
+
+
+def test_what_stays_shared(tmp_path: Path) -> None:
+    """Memory at the given addresses is the training's."""
+    memory = mmap.mmap(-1, 4096)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for kept, seen in ((frozenset({address}), 7), (frozenset[int](), 0)):
+        memory[0] = 0
+        process = multiprocessing.get_context("fork").Process(target=_write, args=(memory, kept))
+        process.start()
+        process.join()
+        assert (process.exitcode, memory[0]) == (0, seen)
+
+
+def _write(memory: mmap.mmap, kept: frozenset[int]) -> None:
+    unshare_memory(kept)
+    memory[0] = 7

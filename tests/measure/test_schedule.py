@@ -71,8 +71,15 @@ def test_every_round_is_a_permutation() -> None:
 
 def test_every_second_round_is_reversed() -> None:
     """Drift then affects neighbours equally."""
-    rounds = rounds_of(walk(Schedule(ALL, Session(), everything), 4 * len(ALL)), len(ALL))
-    assert rounds == [rounds[0], rounds[0][::-1]] * 2
+    first, _, third, fourth = rounds_of(walk(Schedule(ALL, Session(), everything), 4 * len(ALL)), len(ALL))
+    assert (third, fourth) == (first, first[::-1])
+
+
+def test_the_second_round_measures_the_loop_and_its_ceiling_early() -> None:
+    """Neither follows its first window back to back: a budget that ends soon leaves both from two separate times."""
+    first, second, *_ = rounds_of(walk(Schedule(ALL, Session(), everything), 4 * len(ALL)), len(ALL))
+    assert second[1:3] == ["baseline", "device"]
+    assert second[:1] + second[3:] == [rung for rung in first[::-1] if rung not in ("baseline", "device")]
 
 
 def test_the_most_informative_rungs_come_first() -> None:
