@@ -51,6 +51,8 @@ Send = Callable[[str, dict[str, Any]], None]
 _INFERENCE_AFTER = 0.5
 #: Training steps after which loaders that are drawn from in the same steps are compared.
 _COMPARED = 6
+#: Factor up to which two loaders count as equally slow.
+_ALIKE = 1.25
 #: Optimizer steps without any batch after which a loop is taken to train on batches that it has kept.
 _KEPT = 100
 _KEEPS_BATCHES = {
@@ -277,13 +279,16 @@ class Measurement:
     def _waits_longest(self, track: Track) -> bool:
         """Return whether the loop waits for no other loader longer, of those that it draws from in the same steps.
 
-        The ranks of a job take the first of them, to agree on it.
+        Of loaders that it waits for about equally long, this is true of the first one only. The ranks of a job take the
+        first of them, to agree on it.
         """
         others = [self._tracks[ordinal - 1] for ordinal in self.training.drawn_since(track.ordinal)]
         rivals = [one for one in others if self._uses(one) >= max(EVIDENCE, self._uses(track) - 1)]
         if not rivals or self.plan.loader is not None or place_in_job()[1] > 1:
             return True
-        return self._uses(track) >= _COMPARED and track.waited >= max(one.waited for one in rivals)
+        longest = max(one.waited for one in (track, *rivals))
+        slow = [one.ordinal for one in (track, *rivals) if one.waited * _ALIKE >= longest]
+        return self._uses(track) >= _COMPARED and track.ordinal == min(slow)
 
     def _uses(self, track: Track) -> int:
         """Return the number of training steps with batches of a loader; of an inference loop, its batches."""

@@ -68,7 +68,7 @@ class Schedule:
         """
         order = sorted(members, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         order = order[::-1] if self.round % 2 else order
-        if self.round != 1:
+        if self.round != 1 or not set(_HEADLINE) <= {*order}:
             return order
         others = [name for name in order if name not in _HEADLINE]
         return [*others[:1], *(name for name in order if name in _HEADLINE), *others[1:]]
