@@ -65,7 +65,7 @@ class Evidence:
     def _read(self) -> tuple[float, ...]:
         own = time.process_time()
         # This process's own children are the workers, or without them the programs that make its batches.
-        made = sum(_cpu_seconds(w) if w.pid != os.getpid() else _of_programs() for w in self._workers)
+        made = sum(_cpu_seconds(w) if w.pid != os.getpid() else cpu_of_programs() for w in self._workers)
         disk = sum(map(_disk_bytes, self._workers))
         return time.perf_counter(), own, own + made, sum(map(_busy, _cpu_times())), disk
 
@@ -134,7 +134,8 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def _of_programs() -> float:
+def cpu_of_programs() -> float:
+    """Return the seconds of CPU time of the programs that this process has run to their end, such as ffmpeg."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

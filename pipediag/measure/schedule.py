@@ -10,7 +10,7 @@ from ..session import Session, cut_of
 #: Order of rungs: whether the loop starves, then which side limits it, then where on that side.
 _FIRST = ("device", "worker", "baseline", "host", "sample", "raw", "warm", "supply")
 #: The loop as it is, and its ceiling: whether it starves.
-_HEADLINE = ("device", "baseline")
+_WHETHER_STARVED = ("device", "baseline")
 #: Number of failed attempts after which a rung is withdrawn.
 MAX_FAILURES = 4
 
@@ -68,10 +68,10 @@ class Schedule:
         """
         order = sorted(members, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         order = order[::-1] if self.round % 2 else order
-        if self.round != 1 or not set(_HEADLINE) <= {*order}:
-            return order
-        others = [name for name in order if name not in _HEADLINE]
-        return [*others[:1], *(name for name in order if name in _HEADLINE), *others[1:]]
+        if self.round == 1 and set(_WHETHER_STARVED) <= {*order}:
+            first = next((name for name in order if name not in _WHETHER_STARVED), None)
+            order.sort(key=lambda name: 0 if name == first else 1 if name in _WHETHER_STARVED else 2)
+        return order
 
     def withdraw(self, rung: str) -> None:
         """Remove a rung that cannot be measured on this loader."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 import random
-import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...measure.evidence import BatchCost
+from ...measure.evidence import BatchCost, cpu_of_programs
 from ...usercode import tree
 from ...usercode.chain import Apart, Chain, CutSample
 from ...usercode.dissect import RawSample
@@ -214,13 +213,8 @@ def within(items: Iterator[Any], size: Callable[[Any], int], room: float) -> Ite
 
 
 def with_children(clock: Callable[[], float]) -> Callable[[], float]:
-    """Return a clock of CPU time that includes the programs which this process has run to their end, as ffmpeg is."""
-
-    def read() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return clock() + used.ru_utime + used.ru_stime
-
-    return read
+    """Return a clock of CPU time that includes the programs which this process has run to their end."""
+    return lambda: clock() + cpu_of_programs()
 
 
 def queue_clock() -> Callable[[], float]:
