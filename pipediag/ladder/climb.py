@@ -13,8 +13,8 @@ from functools import partial
 from ..analysis.forecast.whatif import transfer_matters
 from ..analysis.recommend.stock import worth_trying
 from ..analysis.thresholds import GATE
-from ..analysis.trials.remedies import first, following, reserved, under_way
-from ..analysis.trials.remedy import can_be_judged, remedy_of
+from ..analysis.trials.remedies import first, following, leaves_rest, reserved, under_way
+from ..analysis.trials.remedy import remedy_of
 from ..analysis.trials.settings import makes_way
 from ..session import CACHED, Rung, cut_of
 from .deadline import OutOfTime
@@ -233,8 +233,8 @@ class Climb(Driven):
     def _try_remedy(self, rung: str, seconds: float, at_most: float) -> Turn[None]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own.
 
-        Preparing it counts towards its ``seconds``. A trial that ends before its first look tells nothing, so the
-        rounds until then may take ``at_most`` seconds, and a share of them however long preparing took.
+        Preparing it counts towards its ``seconds``. Its rounds may take ``at_most`` seconds, and a share of them however
+        long preparing took, as long as it tells nothing yet or seems to pay.
         """
         began, begins = self._clock.now(), remedy_of(self._session, rung) is None
         yield from self._settler.take_granted()
@@ -253,7 +253,7 @@ class Climb(Driven):
             left = max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
             self._setting.send("applying", {"budget": left})
             self._deadline.put(left)
-            yield from self._rounds(lambda: self._clock.now() > own and can_be_judged(self._session, rung))
+            yield from self._rounds(lambda: self._clock.now() > own and leaves_rest(self._session, rung))
         finally:
             self._end_trial()
 

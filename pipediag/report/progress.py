@@ -6,10 +6,10 @@ import time
 from typing import NamedTuple
 
 from ..analysis.sentences import counted, number, shown
-from ..analysis.so_far import so_far
 from ..analysis.summary.words import short
 from ..analysis.trials.remedies import under_way
 from ..analysis.trials.remedy import HAND_OFF, remedy_of
+from ..analysis.verdict import so_far
 from ..session import (
     DECODED,
     HANDED_OVER,

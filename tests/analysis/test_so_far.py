@@ -6,7 +6,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.sentences import percent
-from pipediag.analysis.so_far import so_far
+from pipediag.analysis.verdict import so_far
 from pipediag.session import Observed
 
 from ..made import climbing, inside, make, waits

@@ -133,6 +133,11 @@ def test_a_remedy_is_looked_at_once_before_it_leaves_time_to_the_next(
     assert can_be_judged(run.session, REMEDIED)
 
 
+def test_a_remedy_that_seems_to_pay_takes_the_time_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = remedied(monkeypatch, 0.0, [LOADED_ONCE], pace=0.03)
+    assert run.time_of("finished") - run.time_of("applying") == pytest.approx(20.0, abs=3.5)
+
+
 @pytest.mark.parametrize(("seconds", "samples"), [(60.0, 15), (20.0, 8), (1e9, 30)])
 def test_certifying_takes_a_part_of_the_time(seconds: float, samples: int) -> None:
     """Each sample takes 0.5 s and is made twice."""

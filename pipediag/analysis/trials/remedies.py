@@ -12,7 +12,7 @@ from ..numbers.ladder import LadderView
 from ..numbers.work import saving
 from ..sentences import number
 from ..thresholds import GATE, RESOLUTION
-from .remedy import outcomes, remedy_of, sure
+from .remedy import can_be_judged, outcomes, remedy_of, speedup, sure
 
 #: Milliseconds to read a kept sample, as measured for images of 224 x 224 to 500 x 375 (docs/cache.md).
 READ_BACK_MS = 0.1
@@ -53,6 +53,16 @@ def reserved(session: Session, rung: str) -> list[str]:
     if rung == DECODED:
         return [REMEDIED]
     return [LOADED_ONCE] if rung == REMEDIED and not at_ceiling(session) and loading_matters(session) is True else []
+
+
+def leaves_rest(session: Session, rung: str) -> bool:
+    """Return whether a trial that has had its share of the time leaves the rest to later ones.
+
+    It does not before its first look, nor while the loop seems faster under it: a gain that a few more rounds would
+    prove is worth more than the first rounds of another remedy.
+    """
+    gain = speedup(session, rung) if can_be_judged(session, rung) else None
+    return gain is not None and gain.low <= 1
 
 
 def at_ceiling(session: Session) -> bool:
