@@ -233,8 +233,8 @@ class Climb(Driven):
     def _try_remedy(self, rung: str, seconds: float, at_most: float) -> Turn[None]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own.
 
-        Preparing it counts towards its ``seconds``. Its rounds may take ``at_most`` seconds, and a share of them however
-        long preparing took, as long as it tells nothing yet or seems to pay.
+        Preparing it counts towards its ``seconds``. As long as it tells nothing yet or seems to pay, its rounds may
+        take ``at_most`` seconds, and a share of them however long preparing took.
         """
         began, begins = self._clock.now(), remedy_of(self._session, rung) is None
         yield from self._settler.take_granted()

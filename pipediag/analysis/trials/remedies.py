@@ -62,7 +62,7 @@ def leaves_rest(session: Session, rung: str) -> bool:
     prove is worth more than the first rounds of another remedy.
     """
     gain = speedup(session, rung) if can_be_judged(session, rung) else None
-    return gain is not None and gain.low <= 1
+    return gain is not None and gain.value <= LEAST
 
 
 def at_ceiling(session: Session) -> bool:
