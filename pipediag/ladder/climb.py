@@ -17,7 +17,6 @@ from ..analysis.trials.remedies import first, following, reserved, under_way
 from ..analysis.trials.remedy import can_be_judged, remedy_of
 from ..analysis.trials.settings import makes_way
 from ..session import CACHED, Rung, cut_of
-from .deadline import OutOfTime
 from .driven import Driven
 from .launches import launch_again
 from .loop_side import Loop, Turn
@@ -28,7 +27,8 @@ from .probes.sync_watch import watch_syncs
 from .probes.tensor_uses import watch_uses
 from .ranks.lockstep import Leader, Lockstep
 from .ranks.trials import RankTrials
-from .trials.settings import SettingsTrial, proposal
+from .settings_trial import SettingsTrial, proposal
+from .steering import OutOfTime
 
 NOT_ALL_JOINED = {
     "code": "ranks-missing",

@@ -12,15 +12,14 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..loop.epochs import Epochs
 from ..session import Rung
 from .availability import availability
-from .deadline import Deadline, OutOfTime
 from .feed import epoch_length
 from .findings import FindingsSender
 from .loop_side import Loop, LoopSide, Turn
 from .ranks.lockstep import Lockstep
-from .trials.remedy import Trial
+from .remedy_trial import Trial
+from .steering import Deadline, Epochs, OutOfTime
 from .windows import Windows
 from .workers.delivery import Delivery
 

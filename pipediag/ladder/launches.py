@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from ..analysis.startup import wants_start
 from ..session import Session
-from .deadline import OutOfTime
 from .loop_side import LoopSide, Turn
+from .steering import OutOfTime
 
 #: Smallest and largest share of the budget for launches. It is the share of an epoch that a start seems to take.
 _LEAST, _MOST = 0.1, 0.5

@@ -12,8 +12,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
 from ..frames import users_text
-from ..loop.identity import Place
 from ..loop.iterators import NativeIterator
+from ..loop.training import Place
 from ..session import Loader
 from ..usercode import tree
 from ..usercode.loops import loop_line
@@ -22,7 +22,7 @@ from .feed import Feed, epoch_length
 from .findings import Findings
 from .loader_facts import describe
 from .loop_side import END, Failure
-from .observing import Observer
+from .single_steps import Observer
 from .workers.delivery import Delivery
 
 if TYPE_CHECKING:

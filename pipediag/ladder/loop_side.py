@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
-from ..loop.epochs import Epochs
 from ..loop.training import Training
 from ..measure.account import Counters, InNext
 from ..measure.clock import Clock
@@ -22,11 +21,11 @@ from ..measure.schedule import Schedule
 from ..session import CACHED, Session
 from ..usercode import tree
 from .caches import BatchCache, Caches
-from .deadline import Deadline
 from .feed import Feed, Source
 from .other_loaders import OtherLoaders
 from .plan import Plan
 from .ranks.lockstep import Lockstep
+from .steering import Deadline, Epochs
 from .workers.delivery import Delivery
 
 if TYPE_CHECKING:

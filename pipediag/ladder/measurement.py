@@ -18,9 +18,8 @@ from torch.utils.data import DataLoader
 
 from ..errors import AnalysisOver, SessionFileError, analysis_over
 from ..frames import in_one_line
-from ..loop.identity import Places
 from ..loop.iterators import IteratorHook, NativeIterator
-from ..loop.training import EVIDENCE, Training
+from ..loop.training import EVIDENCE, Places, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
@@ -36,14 +35,13 @@ from .feed import Feed
 from .findings import FindingsSender
 from .loader_iterator import LoaderIterator, Track, raised_by_signal
 from .loop_side import Loop
-from .observing import Observer
 from .other_loaders import OtherLoaders
 from .plan import Plan
 from .probes.sample_inspection import threads
 from .ranks.follow import Following
 from .ranks.joining import Joining, place_in_job, rank_facts
 from .ranks.lockstep import STRANGE_MESSAGE, Follower, Leader
-from .step_recorder import StepRecorder
+from .single_steps import Observer, StepRecorder
 
 Send = Callable[[str, dict[str, Any]], None]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
-from ..measure.steps import StepClock
-from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
+from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, StepClock, Stopwatch
 from ..session import CACHED, Account, Stretch, Window
 from .loop_side import LoopSide
-from .step_recorder import StepRecorder
+from .single_steps import StepRecorder
 from .workers.delivery import Delivery
 
 #: A step is a pause if it takes at least these seconds and this many times a usual step, and if nearly all of it is

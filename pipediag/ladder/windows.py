@@ -12,10 +12,10 @@ from ..measure.schedule import Schedule
 from ..measure.window import window_seconds, window_steps
 from ..session import CACHED, Rung, cut_of, fed_apart
 from .availability import TOO_LARGE
-from .deadline import OutOfTime
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .settling import Settler
+from .steering import OutOfTime
 
 OTHER_LOADERS = {
     "code": "other-loaders",

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from ..errors import UsageError
 from ..usercode.attributes import has_attribute
-from .iterator_makers import maker_of
+from .iterators import maker_of
 
 #: Attributes from which a loader draws its indices.
 _BATCHES, _SAMPLES = "batch_sampler", "sampler"

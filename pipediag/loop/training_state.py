@@ -28,7 +28,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from ..measure.memory import free_bytes
+from ..measure.machine import free_bytes
 from ..patches import hooked
 from ..usercode import randomness, tree
 from ..usercode.attributes import attribute

@@ -9,16 +9,15 @@ from typing import Any
 
 import torch
 
-from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.findings import Findings
 from pipediag.ladder.loop_side import END, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
 from pipediag.ladder.other_loaders import Spent
 from pipediag.ladder.ranks.lockstep import Lockstep
+from pipediag.ladder.steering import Deadline, Epochs
 from pipediag.ladder.windows import Windows
 from pipediag.ladder.workers.delivery import Delivery
 from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
-from pipediag.loop.epochs import Epochs
 from pipediag.measure.account import Times
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule

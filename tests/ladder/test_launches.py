@@ -10,13 +10,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.launches import launch_again
 from pipediag.ladder.loop_side import Loop, LoopSide
 from pipediag.ladder.ranks.lockstep import Lockstep
+from pipediag.ladder.steering import Deadline, Epochs
 from pipediag.ladder.workers.delivery import NO_COST, Delivery, Notes
-from pipediag.loop.epochs import Epochs
 from pipediag.session import Loader, Observed, Session, Startup
 
 from ..clock import Clock

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.loop_side import Failure, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
 from pipediag.ladder.ranks.lockstep import Lockstep
+from pipediag.ladder.steering import Deadline, Epochs
 from pipediag.ladder.workers.delivery import NO_COST, Delivery
-from pipediag.loop.epochs import Epochs
 
 from ..clock import Clock
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder import observing
-from pipediag.ladder.observing import Observer
-from pipediag.ladder.step_recorder import StepRecorder
+from pipediag.ladder import single_steps
+from pipediag.ladder.single_steps import Observer, StepRecorder
 from pipediag.ladder.workers.delivery import Delivery
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import UNTOUCHED, Observed, Session, Stretch
@@ -137,7 +136,7 @@ def test_steps_on_other_batches_are_left_out() -> None:
 
 
 def test_the_number_of_steps_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "_MOST", 5)
+    monkeypatch.setattr(single_steps, "_MOST_OBSERVED", 5)
     loop = Loop(workers=2)
     loop.epoch(20)
     assert loop.observer.take(last=True) == [block(2), block(2), block(1)]
@@ -175,7 +174,7 @@ def test_the_device_is_synchronized_only_at_the_end(monkeypatch: pytest.MonkeyPa
         def synchronize(self) -> None:
             synchronized.append(loop.clock.now())
 
-    monkeypatch.setattr(observing, "Device", Device)
+    monkeypatch.setattr(single_steps, "Device", Device)
     loop.epoch(4)
     assert loop.observer.take() == []
     loop.observer.asks(CPU, loop)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipediag.ladder.workers import own_time as module
-from pipediag.ladder.workers.own_time import ALLOWANCE, SHARE, OwnTime
+from pipediag.ladder.workers import worker_state as module
+from pipediag.ladder.workers.worker_state import ALLOWANCE, SHARE, OwnTime
 
 
 class Clock:

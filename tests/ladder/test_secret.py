@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.ladder.ranks.secret import OWN, new_secret, read_secret
+from pipediag.ladder.ranks.connection import OWN, new_secret, read_secret
 
 
 def test_the_secret_is_read_from_an_open_file_of_this_user() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pipediag.ladder.step_recorder import StepRecorder
+from pipediag.ladder.single_steps import StepRecorder
 from pipediag.ladder.workers.delivery import NO_COST, Delivery
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import Session, Stretch

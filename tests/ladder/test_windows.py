@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipediag.ladder.deadline import OutOfTime
 from pipediag.ladder.ranks.lockstep import Lockstep
+from pipediag.ladder.steering import OutOfTime
 from pipediag.ladder.windows import OTHER_LOADERS
 from pipediag.session import REMEDIED
 

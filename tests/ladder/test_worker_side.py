@@ -25,10 +25,9 @@ from pipediag.ladder.probes.sample_inspection import Inspection
 from pipediag.ladder.probes.sample_probe import TIMED
 from pipediag.ladder.workers import worker_side as stations
 from pipediag.ladder.workers.delivery import NO_COST, Delivery
-from pipediag.ladder.workers.own_time import ALLOWANCE, SHARE
 from pipediag.ladder.workers.rung_switch import RungSwitch
 from pipediag.ladder.workers.worker_side import WorkerSide
-from pipediag.ladder.workers.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock, with_children
+from pipediag.ladder.workers.worker_state import ALLOWANCE, MAX_ITEMS, MIN_ITEMS, SHARE, queue_clock, with_children
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung

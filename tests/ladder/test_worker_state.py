@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from pipediag.ladder.workers import worker_state as module
-from pipediag.ladder.workers.collate_stubs import CollateStubs
+from pipediag.ladder.workers.collating import CollateStubs
 from pipediag.ladder.workers.delivery import Notes
 from pipediag.ladder.workers.worker_state import FILL_SECONDS, MAX_ITEMS, MIN_ITEMS, WorkerState, within
 from pipediag.measure.evidence import BatchCost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipediag.loop.epochs import Epochs
+from pipediag.ladder.steering import Epochs
 
 
 def test_whole_epochs() -> None:

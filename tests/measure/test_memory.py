@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.measure.memory import group_folders, limit_of, limits
+from pipediag.measure.machine import group_folders, limit_of, limits
 
 V2 = "0::/user.slice/job.scope\n"
 V1 = "9:name=systemd:/\n5:cpuacct,cpu:/elsewhere\n4:memory:/docker/3b89\n0::/\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipediag.measure.steps import StepClock
+from pipediag.measure.window import StepClock
 
 
 class FakeClock:

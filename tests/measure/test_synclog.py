@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipediag.errors import UsageError
-from pipediag.measure.synclog import SyncLog
+from pipediag.measure.syncs import SyncLog
 from pipediag.session import SyncCall
 
 READ = ("item()", "train.py:10", "total += loss.item()", "Keep it there.")

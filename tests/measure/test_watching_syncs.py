@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pipediag import frames
 from pipediag.measure import suspects, syncs
-from pipediag.measure.synclog import SyncLog
+from pipediag.measure.syncs import SyncLog
 from pipediag.session import SyncCall
 from pipediag.usercode.places import short
 

@@ -24,8 +24,8 @@ from ...measure.machine import affinity, cores, cpus, numa_node
 from ...measure.own_rank import local_rank
 from ...session import Rank
 from ...session.codec import build
+from .connection import new_secret, read_secret
 from .lockstep import EPOCH, Follower, Leader, Lockstep, comes_true
-from .secret import new_secret, read_secret
 from .shared_store import FollowersStore, LeadersStore, Store
 
 #: Key in the job's own store under which rank 0 publishes the address of our store.

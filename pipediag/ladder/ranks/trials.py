@@ -15,8 +15,8 @@ from ...analysis.ranks.trials import Change
 from ...analysis.verdict import decided
 from ...measure.window import window_steps
 from ...session import Rank, RankTrial
-from ..deadline import OutOfTime
 from ..loop_side import LoopSide, Turn
+from ..steering import OutOfTime
 from ..windows import Windows
 from .lockstep import Leader
 

@@ -26,7 +26,7 @@ from ...usercode.stages import opened
 from ..probes.alternatives import tried
 from ..probes.sample_inspection import Inspection, made_twice
 from ..probes.sample_probe import TIMED
-from .collate_stubs import CollateStubs
+from .collating import CollateStubs
 from .delivery import Delivery
 from .rung_switch import RungSwitch
 from .worker_state import CUT_SHARE, MIN_ITEMS, RAW_SHARE, WorkerState, queue_clock, with_children, within

@@ -16,7 +16,7 @@ from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.probes import sync_watch as waits
 from pipediag.ladder.probes.sync_watch import watch_syncs
 from pipediag.measure.device import Device
-from pipediag.measure.synclog import SyncLog
+from pipediag.measure.syncs import SyncLog
 from pipediag.session import SyncCall, Syncs
 
 

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from ...analysis.thresholds import GATE
-from ...analysis.trials.remedies import why_no_handoff
-from ...analysis.trials.remedy import outcome, remedy_of
-from ...errors import UsageError
-from ...loop.copies import detached_twin, require_no_state, wrap_sampler
-from ...loop.wrappers import EndlessSampler, FirstItems
-from ...measure.clock import Clock
-from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
-from ..loop_side import LoopSide
-from ..workers.delivery import NO_COST, Delivery
+from ..analysis.thresholds import GATE
+from ..analysis.trials.remedies import why_no_handoff
+from ..analysis.trials.remedy import outcome, remedy_of
+from ..errors import UsageError
+from ..loop.copies import detached_twin, require_no_state, wrap_sampler
+from ..loop.wrappers import EndlessSampler, FirstItems
+from ..measure.clock import Clock
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
+from .loop_side import LoopSide
+from .workers.delivery import NO_COST, Delivery
 
 if TYPE_CHECKING:
-    from ...memo.loader import CachedLoader
-    from ...remedy import OffloadedLoader
+    from ..memo.loader import CachedLoader
+    from ..remedy import OffloadedLoader
 
 #: Returns a context within which an analysis ignores iterated loaders.
 Aside = Callable[[], AbstractContextManager[None]]
@@ -160,8 +160,8 @@ class Trial:
             self.remedy, offloaded = _or_why_not(loader, where, make)
         self.remedy.memory_bytes = known.memory_bytes if known else None
         if offloaded is not None and not self.remedy.why_not:
-            from ...remedy.edit import edit_for
-            from ...streams.feed import fetches_ahead
+            from ..remedy.edit import edit_for
+            from ..streams.feed import fetches_ahead
 
             self.remedy.edit = edit_for(loader, where, cached=caches, **options)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
@@ -211,9 +211,9 @@ def _or_why_not(
 
 
 def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool) -> _Made:
-    from ...remedy import offload
-    from ...remedy.summary import told
-    from ...replay.decode.decoding import why_not
+    from ..remedy import offload
+    from ..remedy.summary import told
+    from ..replay.decode.decoding import why_not
 
     if decodes and (why := why_not(device)):
         raise _NotTried(why)
@@ -228,10 +228,10 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
 
     ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
     """
-    from ...memo.loader import cache
-    from ...memo.room import free_memory
-    from ...remedy import handoff, offload
-    from ...remedy.summary import told, told_without_moves
+    from ..memo.loader import cache
+    from ..memo.room import free_memory
+    from ..remedy import handoff, offload
+    from ..remedy.summary import told, told_without_moves
 
     if isinstance(twin.dataset, IterableDataset):
         raise _NotTried("the samples of an iterable dataset have no index, so a trial cannot repeat the first ones")
@@ -255,7 +255,7 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
 
 def _fill(cached: CachedLoader, most: int) -> int:
     """Keep what the first batches read; return the number of batches, at most ``most``."""
-    from ...loop.copies import with_settings
+    from ..loop.copies import with_settings
 
     number = 0
     batches = iter(with_settings(cached, persistent_workers=False))
@@ -267,9 +267,9 @@ def _fill(cached: CachedLoader, most: int) -> int:
 
 def _handed_over(loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, session: Session) -> _Made:
     """Return the hand-off alone, with ``twin``'s batches."""
-    from ...remedy import offload
-    from ...remedy.handoff import why_not
-    from ...remedy.summary import told_without_moves
+    from ..remedy import offload
+    from ..remedy.handoff import why_not
+    from ..remedy.summary import told_without_moves
 
     why = why_no_handoff(session) or why_not(loader, device)
     if why:
