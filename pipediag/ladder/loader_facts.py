@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
 from ..loop.copies import require_no_state
-from ..session import Loader, Place
+from ..session import Loader, Place, Rung
 from ..usercode.attributes import attribute
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
@@ -119,3 +119,29 @@ def _start_method(loader: DataLoader[Any]) -> str:
     if method is not None:
         return str(method())
     return str(torch.multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.platform == "linux" else ""))
+
+
+_NO_INDEX = (
+    "not separable: an iterable dataset has no index to fetch again; "
+    "a map-style dataset would separate loading from transforms"
+)
+
+
+def availability(
+    loader: DataLoader[Any], on_cpu: bool, excluded: Mapping[str, str], rungs: Sequence[str]
+) -> list[Rung]:
+    """Return every rung of ``rungs`` with its availability; ``excluded`` gives reasons found in an earlier pass."""
+    absent: dict[str, str] = {}
+    if loader.num_workers == 0:
+        absent["worker"] = "num_workers=0: the training process makes the batches and hands nothing over"
+    if on_cpu:
+        absent["host"] = "training runs on the CPU: there is no transfer"
+    reasons = dict(excluded)
+    if is_iterable(loader):
+        reasons.update(raw=_NO_INDEX, warm=_NO_INDEX)
+    return [
+        Rung(name, False, absent[name], exists=False)
+        if name in absent
+        else Rung(name, name not in reasons, reasons.get(name, ""))
+        for name in rungs
+    ]

@@ -18,14 +18,14 @@ from ..measure.account import Counters, InNext
 from ..measure.clock import Clock
 from ..measure.device import Device
 from ..measure.schedule import Schedule
-from ..session import CACHED, Session
+from ..session import CACHED, Rung, Session, cut_of
 from ..usercode import tree
 from .caches import BatchCache, Caches
 from .feed import Feed, Source
 from .other_loaders import OtherLoaders
 from .plan import Plan
 from .ranks.lockstep import Lockstep
-from .steering import Deadline, Epochs
+from .steering import Steering
 from .workers.delivery import Delivery
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class LoopSide:
     """A training loop, its batches under each rung, and its device.
 
     Attributes:
+        steering: what feeds the loop, and how fast it is.
         lockstep: decides with the other ranks of a distributed job what each step is for.
         caches: the cached batches, or None before a rung has needed them.
         plain: the delivery that the loop has just been handed, if it waited for this one only, as in training.
@@ -105,13 +106,13 @@ class LoopSide:
         in_next: the loop's time in ``next()`` of its source.
     """
 
-    def __init__(self, loop: Loop, epochs: Epochs, deadline: Deadline, lockstep: Lockstep) -> None:
+    def __init__(self, loop: Loop, steering: Steering, lockstep: Lockstep) -> None:
         self.feed = loop.feed
         self.setting = loop.setting
         self.clock = loop.setting.clock
         self.device = Device(loop.device)
-        self.epochs = epochs
-        self.deadline = deadline
+        self.steering = steering
+        self.epochs = steering.epochs
         self.lockstep = lockstep
         self.writes_in_place = loop.writes_in_place
         self.caches: Caches | None = None
@@ -160,6 +161,19 @@ class LoopSide:
     def drawn_ahead(self) -> bool:
         """True if a thread of the script draws the loader's batches ahead: the loop need not wait while it waits."""
         return self._training.drawn_ahead(self._ordinal)
+
+    # Rungs
+
+    def announce(self, rung: Rung) -> None:
+        """Report whether a rung can be measured."""
+        if not rung.available:
+            self.steering.schedule.withdraw(rung.name)
+        self.setting.send("rung", vars(rung))
+
+    def unavailable(self, name: str, why: str) -> None:
+        dissected = name == "raw" or cut_of(name) is not None
+        prefix = "not separable: " if dissected and not why.startswith("not separable") else ""
+        self.announce(Rung(name, False, prefix + why))
 
     # The other ranks
 
@@ -226,9 +240,9 @@ class LoopSide:
         a job with the leading rank's next step.
 
         Raises:
-            OutOfTime: the deadline has passed.
+            OutOfTime: the time is over.
         """
-        self.deadline.check()
+        self.steering.check_time()
         source = self.source(rung)
         self._taken += 1
         if source in self._paused:
@@ -261,7 +275,7 @@ class LoopSide:
     def end_epoch(self) -> Turn[bool]:
         """Tell the loop that its epoch is over; return True if the workers were restarted for the next one.
 
-        The ranks of a job restart them together. A process on its own does so at any time: see :mod:`.launches`.
+        The ranks of a job restart them together. A process on its own does so at any time: see :mod:`.climb`.
         """
         self.agree()
         self.epochs.end()

@@ -1,7 +1,7 @@
 """Build the iterators of DataLoader, which is how pipediag enters a loop, and look into them.
 
 ``_get_iterator`` is replaced on DataLoader and on the subclasses that make iterators without calling it, such as
-torchdata's ``StatefulDataLoader``. This module does not import torch: the first hook comes before the script imports it.
+torchdata's ``StatefulDataLoader``. This module does not import torch, which the script imports after the first hook.
 """
 
 from __future__ import annotations

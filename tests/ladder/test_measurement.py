@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from pipediag.errors import AnalysisOver
-from pipediag.ladder import caches, loader_iterator, settling, switching, windows
+from pipediag.ladder import caches, loader_iterator, settling, windows
 from pipediag.ladder import measurement as module
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
@@ -311,7 +311,7 @@ class Failing:
         (loader_iterator.Track, "__init__", 0),
         (loader_iterator, "describe", 0),
         (module.Measurement, "promote", 1),
-        (switching.Switcher, "to", 0),
+        (settling.Settler, "to", 0),
         (caches.BatchCache, "next", 3),
         (windows.Windows, "close", 1),
     ],

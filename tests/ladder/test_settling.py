@@ -16,7 +16,7 @@ class TestFirst:
         loop = Loop()
         loop.rest()
         assert loop.settle("device") == ("", 8, 0, STILL + 8 / 8)
-        loop.windows.switcher.disturb()
+        loop.steering.disturb()
         assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8), "only once"
 
     def test_less_with_a_small_budget(self) -> None:
@@ -72,10 +72,10 @@ class TestSettling:
         """If five workers keep up, two steps suffice."""
         loop = Loop(step=1.0, workers=5)
         assert loop.settle("sample")[:2] == ("", 2)
-        assert loop.windows.switcher.keeps_up
+        assert loop.steering.keeps_up
         loop = Loop(step=1 / 128, workers=5)
         assert loop.settle("sample")[:2] == ("", 5)
-        assert not loop.windows.switcher.keeps_up
+        assert not loop.steering.keeps_up
 
     def test_one_queued_round_does_not_mean_that_workers_keep_up(self) -> None:
         """A round arrives all at once: in 2/16 s two workers make four batches, and the loop takes one of them."""
@@ -83,26 +83,26 @@ class TestSettling:
         loop.rest()
         loop.settle("sample")
         assert loop.feed.ready == 4
-        assert not loop.windows.switcher.keeps_up
+        assert not loop.steering.keeps_up
         loop = Loop(step=1 / 8)
         loop.rest()
         loop.settle("sample")
         assert loop.feed.ready == loop.feed.backlog == 8
-        assert loop.windows.switcher.keeps_up
+        assert loop.steering.keeps_up
 
     def test_nor_do_full_queues_if_workers_are_known_to_be_slower(self) -> None:
         """They were filled during two steps of 1 s; the known pace is 1/64 s per step."""
         loop = Loop(step=1.0)
-        loop.windows.switcher.pace["device"] = 1 / 64
+        loop.steering.pace["device"] = 1 / 64
         loop.settle("sample")
         assert loop.feed.ready == loop.feed.backlog
-        assert not loop.windows.switcher.keeps_up
+        assert not loop.steering.keeps_up
 
     def test_a_settled_loop_is_not_settled_again(self) -> None:
         loop = Loop()
         loop.settle("baseline")
         assert loop.settle("baseline") == ("", 0, 0, 0.0)
-        loop.windows.switcher.disturb()
+        loop.steering.disturb()
         trouble, steps, taken, _ = loop.settle("baseline")
         assert (trouble, steps) == ("", 2) and taken >= 2
 

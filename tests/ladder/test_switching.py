@@ -91,7 +91,7 @@ class TestPausing:
         loop = Loop(step=1 / 32)
         beside(loop, REMEDIED, prefetch=4)
         loop.measure(REMEDIED)
-        assert loop.windows.switcher.pace[REMEDIED] == 1 / 32
+        assert loop.steering.pace[REMEDIED] == 1 / 32
         ready = loop.feed.ready
         assert loop.settle("baseline") == ("", 2, ready + 2, 8 / 32 + 1.0 + 2 / 32)
 
@@ -110,7 +110,7 @@ class TestFilling:
         loop = Loop(**options)
         loop.rest()
         loop.measure("device")
-        assert loop.windows.switcher.pace["device"] == loop.step
+        assert loop.steering.pace["device"] == loop.step
         return loop
 
     def test_queues_are_full_before_the_window(self) -> None:
@@ -149,7 +149,7 @@ class TestFilling:
         loop = self.loop(budget=5 / 8, step=3 / 64)
         assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 1 / 32 + 2 * 3 / 64)
         assert loop.feed.ready == 4
-        assert not loop.windows.switcher.keeps_up
+        assert not loop.steering.keeps_up
 
     def test_a_window_fed_from_full_queues_is_measured_again(self) -> None:
         """One slow step on a cached batch made the workers look fast enough.
@@ -157,12 +157,12 @@ class TestFilling:
         Eight queued batches suffice for a window at 8 steps/s, although two workers make two batches per second.
         """
         loop = self.loop()
-        loop.windows.switcher.pace["device"] = 4.0
+        loop.steering.pace["device"] = 4.0
         loop.measure("baseline")
         assert len(loop.recorded) == 2, "the first one was the cached rung's"
         assert loop.recorded[-1]["seconds"] / loop.recorded[-1]["steps"] == 0.5
-        loop.windows.switcher.disturb()
-        assert loop.settle("baseline")[1] == 2 and not loop.windows.switcher.keeps_up, "from now on it is known"
+        loop.steering.disturb()
+        assert loop.settle("baseline")[1] == 2 and not loop.steering.keeps_up, "from now on it is known"
 
     def test_the_fastest_batch_of_a_round_does_not_represent_the_workers(self) -> None:
         """In the latest window a batch took 1 s; the first one after the switch takes 1/16 s."""
@@ -171,7 +171,7 @@ class TestFilling:
         COSTS["baseline"] = 1 / 16
         try:
             loop.settle("device")
-            assert loop.settle("baseline")[0] == "" and not loop.windows.switcher.keeps_up
+            assert loop.settle("baseline")[0] == "" and not loop.steering.keeps_up
         finally:
             COSTS["baseline"] = 1.0
 
@@ -182,9 +182,9 @@ class TestFilling:
             Window("sample", 0, 8, 4.0, 8, evidence={"worker_ms": 1000.0}),
         ]
         loop = Loop(earlier=earlier)
-        assert loop.settle("sample")[0] == "" and not loop.windows.switcher.keeps_up
+        assert loop.settle("sample")[0] == "" and not loop.steering.keeps_up
         loop = Loop(earlier=earlier[:1])
-        assert loop.settle("sample")[0] == "" and loop.windows.switcher.keeps_up
+        assert loop.settle("sample")[0] == "" and loop.steering.keeps_up
 
     def test_queued_batches_do_not_count_as_supply(self) -> None:
         """The loader alone makes two batches a second, however slow the loop is."""

@@ -417,7 +417,7 @@ class TestSupply:
 
     def test_ends_early_if_the_pace_was_underestimated(self) -> None:
         loop = Loop()
-        loop.windows.switcher.pace["supply"] = 1e-3
+        loop.steering.pace["supply"] = 1e-3
         loop.measure("supply")
         (window,) = loop.recorded
         assert window["seconds"] <= 3.0 * 1.0 + 1.0

@@ -53,7 +53,7 @@ class RankTrials:
     def _steps(self, pace: float) -> tuple[int, int]:
         """Return the steps before a trial and in it, given its seconds per step."""
         workers = self._loop_side.source("baseline").workers
-        return max(_WARM, workers), window_steps(pace, self._windows.target, workers)
+        return max(_WARM, workers), window_steps(pace, self._loop_side.steering.target, workers)
 
     def run(self) -> Turn[None]:
         """Make one trial after the other until the answer is known, or the time is over."""
@@ -67,7 +67,7 @@ class RankTrials:
         except OutOfTime:
             pass  # keep what was measured until then
         finally:
-            self._windows.switcher.disturb()
+            self._loop_side.steering.disturb()
 
     def _ranks(self) -> list[Rank]:
         """Return what is known of each rank."""
@@ -84,7 +84,7 @@ class RankTrials:
         yield from windows.settler.take_granted()
         self._leader.do("device", **treated)
         loop_side.agree()  # the other ranks switch at the same time
-        trouble, first, _ = yield from windows.switcher.to(rung)
+        trouble, first, _ = yield from windows.settler.to(rung)
         if trouble:
             return None
         if first is not None:
