@@ -23,8 +23,7 @@ from .driven import Driven
 from .loop_side import Loop, LoopSide, Turn
 from .probes import modelside
 from .probes.alternatives import located
-from .probes.batchsteps import batch_steps
-from .probes.sync_watch import watch_syncs
+from .probes.modelside import batch_steps, watch_syncs
 from .probes.tensor_uses import watch_uses
 from .ranks.lockstep import Leader, Lockstep
 from .ranks.trials import RankTrials

@@ -37,7 +37,7 @@ from .loader_iterator import LoaderIterator, Track, raised_by_signal
 from .loop_side import Loop
 from .other_loaders import OtherLoaders
 from .plan import Plan
-from .probes.sample_inspection import threads
+from .probes.inspection import threads
 from .ranks.follow import Following
 from .ranks.joining import Joining, place_in_job, rank_facts
 from .ranks.lockstep import STRANGE_MESSAGE, Follower, Leader

@@ -21,7 +21,7 @@ from torchvision import transforms
 
 from pipediag.ladder.probes import sample_probe as probe
 from pipediag.ladder.probes.hotlines import HotLines
-from pipediag.ladder.probes.sample_inspection import Inspection
+from pipediag.ladder.probes.inspection import Inspection
 from pipediag.ladder.probes.sample_probe import TIMED
 from pipediag.ladder.workers import worker_side as stations
 from pipediag.ladder.workers.delivery import NO_COST, Delivery

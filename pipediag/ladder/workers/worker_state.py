@@ -15,7 +15,7 @@ from ...measure.evidence import BatchCost, cpu_of_programs
 from ...usercode import tree
 from ...usercode.chain import Apart, Chain, CutSample
 from ...usercode.dissect import RawSample
-from ..probes.sample_inspection import Inspection
+from ..probes.inspection import Inspection
 from .collating import CollateStubs, SafeCopies
 from .delivery import Notes
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.probes.batchsteps import batch_steps
+from pipediag.ladder.probes.modelside import batch_steps
 
 
 class Loop:

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from pipediag.ladder.caches import BatchCache
-from pipediag.ladder.probes import sync_watch as waits
-from pipediag.ladder.probes.sync_watch import watch_syncs
+from pipediag.ladder.probes import modelside as waits
+from pipediag.ladder.probes.modelside import watch_syncs
 from pipediag.measure.device import Device
 from pipediag.measure.syncs import SyncLog
 from pipediag.session import SyncCall, Syncs
