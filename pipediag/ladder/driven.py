@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader
 
 from ..session import Rung
 from .feed import epoch_length
-from .findings import FindingsSender
 from .loader_facts import availability
 from .loop_side import Loop, LoopSide, Turn
 from .ranks.lockstep import Lockstep
@@ -53,7 +52,7 @@ class Driven(ABC):
         self._device = self._loop_side.device
         self._windows = Windows(self._loop_side, self._recorded)
         self._settler = self._windows.settler
-        self._findings = FindingsSender(loop.feed.findings, setting.send, setting.plan.attempt, setting.looks_inside)
+        self._looks_inside = setting.looks_inside
         self._trial: Trial | None = None  # of the remedy tried last
         self._peak: int | None = None  # device memory in bytes that the loop takes at most without a remedy
         self.feed.endless = self._epochs.length is not None
@@ -131,7 +130,7 @@ class Driven(ABC):
             self._loop_side.announce(rung)
 
     def _send_findings(self) -> None:
-        self._findings.send_new()
+        self.feed.findings.send_new(self._setting.send, self._plan.attempt, self._looks_inside)
         self._setting.send_observed()
 
     def _prepare_trial(self, rung: str, seconds: float) -> bool:

@@ -7,28 +7,23 @@ back.
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ..loop.training import Training
 from ..measure.account import Counters, InNext
-from ..measure.clock import Clock
 from ..measure.device import Device
-from ..measure.schedule import Schedule
-from ..session import CACHED, Rung, Session, cut_of
+from ..session import CACHED, Rung, cut_of
 from ..usercode import tree
 from .caches import BatchCache, Caches
 from .feed import Feed, Source
-from .other_loaders import OtherLoaders
-from .plan import Plan
 from .ranks.lockstep import Lockstep
 from .steering import Steering
 from .workers.delivery import Delivery
 
 if TYPE_CHECKING:
+    from .measurement import Measurement
     from .open_window import OpenWindow
 
 #: Handed to the loop's iterator instead of a batch: the epoch ends here.
@@ -41,32 +36,6 @@ _T = TypeVar("_T")
 Turn = Generator[Any, None, _T]
 
 
-class Setting(Protocol):
-    """The parts of the analysis that a measured loop uses."""
-
-    plan: Plan
-    session: Session
-    others: OtherLoaders
-    training: Training
-    clock: Clock
-    schedule: Schedule
-
-    @property
-    def looks_inside(self) -> bool: ...
-    def send(self, kind: str, data: dict[str, Any]) -> None: ...
-    def send_observed(self) -> None: ...
-    def send_first_steps(self) -> None: ...
-    def draws_of_others(self, ordinal: int) -> int: ...
-    def trial_schedule(self, rung: str, begins: bool) -> Schedule: ...
-    def aside(self) -> AbstractContextManager[None]: ...
-    def finish(self, reason: str) -> None: ...
-    def report(self) -> str:
-        """Return what a rank of a job hands in at its end."""
-
-    def take_reports(self, reports: dict[int, str]) -> None:
-        """Take in what the other ranks have handed in."""
-
-
 @dataclass(frozen=True)
 class Loop:
     """A training loop as it is found.
@@ -74,6 +43,7 @@ class Loop:
     Attributes:
         feed: the batches of its loader.
         ordinal: number of that loader among all that the script has iterated.
+        setting: the measurement of the process.
         device: where it trains.
         handed: number of batches already yielded in the epoch.
         writes_in_place: True if the loop writes into its batches.
@@ -81,7 +51,7 @@ class Loop:
 
     feed: Feed
     ordinal: int
-    setting: Setting
+    setting: Measurement
     device: torch.device
     handed: int
     writes_in_place: bool

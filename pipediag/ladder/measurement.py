@@ -32,7 +32,6 @@ from .caches import WRITES_IN_PLACE
 from .climb import Climb
 from .driven import Driven
 from .feed import Feed
-from .findings import FindingsSender
 from .loader_iterator import LoaderIterator, Track, raised_by_signal
 from .loop_side import Loop
 from .other_loaders import OtherLoaders
@@ -406,7 +405,7 @@ class Measurement:
             self.send("device", Device(self.training.device or default_device()).facts())
             if self._target.facts is not None:
                 self.send("loader", asdict(self._target.facts))
-            FindingsSender(self._target.findings, self.send, self.plan.attempt, self.looks_inside).send_new()
+            self._target.findings.send_new(self.send, self.plan.attempt, self.looks_inside)
 
     def summary(self) -> Story:
         """Return the facts from which the parent decides on another pass."""

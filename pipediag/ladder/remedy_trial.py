@@ -26,6 +26,7 @@ from ..loop.copies import detached_twin, require_no_state, wrap_sampler
 from ..loop.wrappers import EndlessSampler, FirstItems
 from ..measure.clock import Clock
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
+from .feed import Source
 from .loop_side import LoopSide
 from .workers.delivery import NO_COST, Delivery
 
@@ -48,15 +49,16 @@ _AT_ONCE = 2e-3
 _KEPT_BYTES = 1 << 30
 
 
-class RemediedFeed:
-    """The batches of an offloaded loader, as a :class:`Source` for a climb that serves ``rung``."""
+class RemediedFeed(Source):
+    """The batches of an offloaded loader, for a climb that serves ``rung``.
+
+    When they were made, and what its workers do now, cannot be seen.
+    """
 
     def __init__(self, rung: str, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
         self._rung = rung
-        self.waited = self.late = 0.0  # when batches were made is not known here
-        self.stalled = self.sampling = 0.0  # nor are these
-        self.backlog = backlog
-        self.worker_pids: list[int] = []
+        self._backlog = backlog
+        self._pids: list[int] = []
         self._offloaded = offloaded
         self._aside = aside
         self._clock = clock
@@ -67,8 +69,12 @@ class RemediedFeed:
         return int(getattr(self._iterator, "ready", 0))  # on a CPU it cannot be seen
 
     @property
-    def at_work(self) -> int:
-        return 0  # cannot be seen
+    def backlog(self) -> int:
+        return self._backlog
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return self._pids
 
     def pause(self) -> None:
         """Do nothing: its workers fill their queues and then idle."""
@@ -94,12 +100,11 @@ class RemediedFeed:
             return Delivery(None, self._rung, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
         arrived = self._clock.now()
         self.waited += arrived - asked
-        self.late = self.waited
+        self.late = self.waited  # when it was made is not known
         lay_ready = arrived - asked < _AT_ONCE
         return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else arrived)
 
     def renew(self) -> None:
-        """Restart the data."""
         self.close()
 
     def close(self) -> None:
@@ -114,7 +119,7 @@ class RemediedFeed:
         with self._aside():
             iterator = iter(self._offloaded)
         started = {process.pid for process in multiprocessing.active_children()} - before
-        self.worker_pids = sorted(pid for pid in started if pid is not None)
+        self._pids = sorted(pid for pid in started if pid is not None)
         return iterator
 
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...measure import syncs
 from ...session import Profile, Syncs
 from ...usercode import tree
-from ..loop_side import LoopSide, Setting, Turn
+from ..loop_side import LoopSide, Turn
 from .frozen import LEAST_STEPS, MOST_STEPS, TRIES, frozen_prefix
 from .profiling import STEPS, WARM_UP, profile_steps
+
+if TYPE_CHECKING:
+    from ..measurement import Measurement
 
 #: Maximum share of the budget for watching steps, which matters if they are long, and seconds allowed in addition.
 _PREFIX_SHARE, _PREFIX_BESIDE = 0.1, 2.0
@@ -23,12 +26,12 @@ _PREFIX_SHARE, _PREFIX_BESIDE = 0.1, 2.0
 _PROFILER_SECONDS, _SLOWER = 30.0, 10.0
 
 
-def wanted(setting: Setting) -> bool:
+def wanted(setting: Measurement) -> bool:
     """Return whether anything is left to examine."""
     return bool(setting.session.windows) and (setting.session.prefix is None or _to_profile(setting))
 
 
-def why_not(setting: Setting) -> str:
+def why_not(setting: Measurement) -> str:
     """Return why the loop cannot be fed from the device, or "". If a profile was requested, it gets this reason."""
     rung = setting.session.rungs.get("device")
     why = ""
@@ -59,7 +62,7 @@ def look_at_model(loop_side: LoopSide) -> Turn[None]:
             setting.send("prefix", asdict(prefix))
 
 
-def _to_profile(setting: Setting) -> bool:
+def _to_profile(setting: Measurement) -> bool:
     return bool(setting.plan.profile) and setting.session.profile is None
 
 
