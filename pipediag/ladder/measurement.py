@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -299,13 +298,15 @@ class Measurement:
 
         A loader like the target over another dataset gets a new track, with the target's climb if it replaces it.
         """
+        own = next((one for one in self._tracks if one.loader() is loader), None)
+        if own is not None and own.climb is not None:
+            return own
         recorder = StepRecorder.within(self.session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
         new = Track(loader, len(self._tracks) + 1, self._places.of(loader, caller()), observer)
         live = [iterator.track for iterator in self._iterators if not iterator.ended]
-        own = (one for one in self._tracks if one.loader() is loader)
         alike = (one for one in self._tracks if one.dataset is loader.dataset and new.is_like(one) and one not in live)
-        if track := next(chain(own, alike), None):
+        if track := own or next(alike, None):
             track.loader = new.loader
             if track.climb is None:
                 track.place, track.line = new.place, new.line
