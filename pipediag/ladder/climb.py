@@ -112,7 +112,6 @@ class Climb(Driven):
         self._send_findings()
 
     def _await_ranks(self, leader: Leader) -> None:
-        """Wait for the other ranks; warn if they do not come."""
         self._loop_side.agree()  # they need to know the epoch
         if not leader.all_joined():
             self._setting.send("warning", NOT_ALL_JOINED)
@@ -208,7 +207,6 @@ class Climb(Driven):
                 self._loop_side.dismiss(rung)
 
     def _try_remedies(self, ended: str) -> Turn[None]:
-        """Compare the loop under one remedy after the other with the loop as it is."""
         session, until = self._session, self._clock.now() + self._plan.apply
         begun, then = under_way(session), first(self._plan.approximate)
         self._prepare_remedy(ended, begun or then)

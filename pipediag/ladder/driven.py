@@ -117,7 +117,6 @@ class Driven(ABC):
         """Hand the loop its batches until the analysis is over."""
 
     def _recorded(self, rung: str) -> None:
-        """Note that a window of ``rung`` was recorded."""
         self._send_findings()
         if self._trial is not None and rung == self._trial.rung:
             self._trial.measured()

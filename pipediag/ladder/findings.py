@@ -49,7 +49,6 @@ class Findings:
         self._startups = self._revision = self._samples = 0  # sent so far
 
     def take(self, delivery: Delivery) -> None:
-        """Take in the notes that come with a batch."""
         notes = delivery.notes
         if notes is None:
             return

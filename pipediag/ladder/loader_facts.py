@@ -63,7 +63,6 @@ def _dataset_place(dataset: Any) -> Place:
 
 
 def _item_method(dataset: Any) -> tuple[Any, Callable[..., Any] | None]:
-    """Return the innermost dataset and its item method."""
     *_, inner = datasets_in(dataset)
     method: Callable[..., Any] | None = None
     for name in ("__getitems__", "__getitem__", "__iter__"):

@@ -124,7 +124,6 @@ class LoopSide:
 
     @property
     def draws_of_others(self) -> int:
-        """Number of batches that the script has drawn from other loaders."""
         return self.setting.draws_of_others(self._ordinal)
 
     @property

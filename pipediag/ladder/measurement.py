@@ -207,7 +207,6 @@ class Measurement:
         return self.others.used(track, self._steps(target), starts)
 
     def _steps(self, target: Track) -> int:
-        """Return the number of batches that the script has drawn from the training loader."""
         return self.training.draws.get(target.ordinal, 0)
 
     def drew(self, track: Track) -> None:

@@ -140,7 +140,6 @@ class OpenWindow:
 
     @property
     def steps(self) -> int:
-        """Number of steps so far, including the open stretch."""
         return self._watch.total_steps
 
     @property
@@ -150,7 +149,6 @@ class OpenWindow:
 
     @property
     def running(self) -> bool:
-        """True if a stretch is open."""
         return self._watch.running
 
     @property
@@ -182,7 +180,6 @@ class OpenWindow:
             self.wanted = self.steps
 
     def evidence(self) -> dict[str, float]:
-        """Return the figures so far."""
         steps, left_out = self._watch.steps, self.left_out
         costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
         figures = {**self._evidence.finish(steps), **worker_figures(costs)}
@@ -213,7 +210,6 @@ class OpenWindow:
         return [] if self._loop_side.drawn_ahead else self._recorder.take(round_)
 
     def closed(self, round_: int, evidence: dict[str, float]) -> Window:
-        """Return the window as it is recorded."""
         return Window(
             rung=self.rung,
             round=round_,

@@ -174,7 +174,6 @@ class Trial:
         device.forget_peak()  # trying the remedy took memory that training does not need
 
     def send(self, send: Callable[[str, dict[str, Any]], None]) -> None:
-        """Send the remedy as it is now."""
         send(REMEDIES[self.rung], asdict(self.remedy))
 
     def measured(self) -> None:

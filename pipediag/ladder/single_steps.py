@@ -24,8 +24,6 @@ _SHARE_OF_LEFT = 1 / 8
 
 
 class Queue(Protocol):
-    """The queue that a loop takes its batches from."""
-
     @property
     def ready(self) -> int: ...
 

@@ -122,7 +122,6 @@ class Steering:
         return self._clock.now() > self.until
 
     def check_time(self) -> None:
-        """Raise OutOfTime if the time is over."""
         if self.is_late:
             raise OutOfTime
 

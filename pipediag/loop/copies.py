@@ -69,7 +69,6 @@ def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _samplers(sampler: Any) -> Iterator[Sampler[Any]]:
-    """Yield the sampler and the samplers inside it."""
     if isinstance(sampler, Sampler):
         yield sampler
         for part in vars(sampler).values():

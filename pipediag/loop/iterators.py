@@ -128,6 +128,5 @@ def _creates_iterators(method: Callable[..., Any]) -> bool:
 
 
 def _subclasses(of: type) -> set[type]:
-    """Return the classes below ``of``."""
     direct: list[type] = type.__subclasses__(of)
     return {*direct, *(below for one in direct for below in _subclasses(one))}

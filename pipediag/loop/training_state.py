@@ -166,7 +166,6 @@ class TrainingState:
             self._generators.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
 
     def _save_generator(self, one: Any) -> None:
-        """Save the state of ``one`` if it is a random generator."""
         if isinstance(one, torch.Generator):
             self._generators.append(partial(one.set_state, one.get_state()))
         elif isinstance(one, random.Random):

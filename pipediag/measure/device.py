@@ -23,7 +23,6 @@ class Device:
         self._module = None if self.is_cpu else torch.get_device_module(device)
 
     def synchronize(self) -> None:
-        """Wait until all work queued on the device is done."""
         if self._module is not None:
             self._module.synchronize(self.torch_device)
 
@@ -36,7 +35,6 @@ class Device:
             time.sleep(seconds)
 
     def _ticks_per_second(self) -> float:
-        """Measure the clock of ``torch.cuda._sleep``."""
         begins = self.event()
         torch.cuda._sleep(_TICKS)
         ends = self.event()

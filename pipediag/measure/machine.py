@@ -20,7 +20,6 @@ NODES = Path("/sys/devices/system/node")
 
 
 def environment() -> dict[str, Any]:
-    """Return the process's resources."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(terse=True),

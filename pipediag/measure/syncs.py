@@ -243,8 +243,6 @@ def _warnings_on(watcher: _Watcher) -> Iterator[None]:
 
 @dataclass
 class _SeenCall:
-    """One call at one line."""
-
     line: str
     help: str
     steps: int = 0

@@ -33,11 +33,9 @@ class Stopwatch:
 
     @property
     def running(self) -> bool:
-        """True if a stretch is open."""
         return self._started is not None
 
     def count(self) -> None:
-        """Count one more issued step."""
         self._open_steps += 1
 
     def leave_out(self, seconds: float) -> None:

@@ -214,7 +214,6 @@ _Weights = tuple[tuple[int, ...], list[Tensor]]
 
 
 def _weights(step: _Step) -> dict[str, _Weights]:
-    """Return the weights of each frozen module by its name."""
     weights = {call.name: list(call.module.parameters()) for call in step.calls}
     return {name: (tree.versions(held), _samples(held)) for name, held in weights.items()}
 

@@ -27,7 +27,6 @@ _PROFILER_SECONDS, _SLOWER = 30.0, 10.0
 
 
 def wanted(setting: Measurement) -> bool:
-    """Return whether anything is left to examine."""
     return bool(setting.session.windows) and (setting.session.prefix is None or _to_profile(setting))
 
 

@@ -167,7 +167,6 @@ def _own_times(event: FunctionEvent, on_cpu: bool) -> list[tuple[str, float]]:
 
 
 def kernels_of(events: Iterable[FunctionEvent]) -> list[Piece]:
-    """Return every kernel and copy that ran on the device."""
     return [Piece(one.name, one.time_range.elapsed_us() / _MICROSECONDS) for one in events if _on_device(one)]
 
 
@@ -261,7 +260,5 @@ class Labels:
 
 
 class _Open(threading.local):
-    """The open calls of a thread."""
-
     def __init__(self) -> None:
         self.stack: list[tuple[nn.Module, ModulePath, record_function]] = []

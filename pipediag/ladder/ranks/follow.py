@@ -71,7 +71,6 @@ class Following(Driven):
             self._follower.cannot_serve(what, "the remedy cannot be tried")
 
     def _measure(self, rung: str, steps: int, round_: int) -> Turn[None]:
-        """Time the steps of rank 0's window."""
         windows = self._windows
         self._steering.schedule.round = round_
         window = windows.opened(rung, steps, math.inf)

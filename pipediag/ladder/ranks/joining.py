@@ -102,7 +102,6 @@ class Joining:
         return isinstance(self.found, Follower) and self.found.is_stopped
 
     def close(self) -> None:
-        """Leave the lockstep."""
         if self._store is not None:
             self._store.close()
 
@@ -218,7 +217,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _jobs_host() -> str:
-    """Return the address at which the ranks of the job meet."""
     store = _jobs_store()
     while hasattr(store, "underlying_store"):
         store = store.underlying_store

@@ -70,7 +70,6 @@ class RankTrials:
             self._loop_side.steering.disturb()
 
     def _ranks(self) -> list[Rank]:
-        """Return what is known of each rank."""
         return [
             summary(self._leader.rank, self._session, self._leader.world_size),
             *(note for _, note in sorted(self._leader.notes().items())),

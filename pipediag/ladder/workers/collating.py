@@ -56,7 +56,6 @@ class SafeCopies:
         self._watched: dict[str, list[_Watched]] = {}
 
     def begin(self) -> None:
-        """Start a batch."""
         self.seconds = 0.0
         self._watched = {}
 
@@ -159,7 +158,6 @@ class CollateStubs:
             self._results.setdefault(one.call.name, []).append(one.looked)
 
     def _calls(self, items: list[Any]) -> list[Seen]:
-        """Return the transforms that the collate function calls on these samples."""
         recorder = Recorder()
         with spied(self._slots, recorder):
             self._collate(items)

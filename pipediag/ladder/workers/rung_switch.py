@@ -56,7 +56,6 @@ class RungSwitch:
 
     @property
     def timing(self) -> bool:
-        """True if the loop is being timed."""
         return bool(self._cells[_TIMING])
 
     @property
@@ -88,7 +87,6 @@ class RungSwitch:
         self._cells[_PAUSED_UNTIL] = int(1000 * (time.monotonic() + PAUSE))
 
     def resume(self) -> None:
-        """End the pause."""
         self._cells[_PAUSED_UNTIL] = 0
 
     @property

@@ -212,7 +212,6 @@ class WorkerSide:
         return self.inspection(state).times and state.own.affordable
 
     def _inspected(self, state: WorkerState, make: Callable[[], Any], count: int = 1) -> Any:
-        """Make ``count`` samples under inspection."""
         inspection = self.inspection(state)
         before = inspection.own
         samples = inspection.time(make, count)
@@ -224,7 +223,6 @@ class WorkerSide:
         return many([index])[0] if many else self.dataset[index]
 
     def inspection(self, state: WorkerState) -> Inspection:
-        """Return this worker's inspection of the dataset's code."""
         if state.inspection is None:
             slots = find_slots(self.dataset) if self.looks_inside else []
             # A stream may be short and cannot be rewound, so inspect no more items than are cached.

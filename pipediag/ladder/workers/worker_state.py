@@ -117,7 +117,6 @@ class WorkerState:
     notes: Notes | None = None
 
     def begin(self, rung: str) -> None:
-        """Start a batch under ``rung``."""
         self.queued_before = self.queued()
         self.begun = (time.perf_counter(), self.clock(), self.queued_before)
         self.rung = rung
@@ -160,12 +159,10 @@ class WorkerState:
         self.complete = len(self.indices) >= wanted
 
     def _pass_over(self) -> None:
-        """Draw which index is taken next."""
         self.weight *= self.chance.random() ** (1 / len(self.indices))
         self.taken += 1 + int(math.log1p(-self.chance.random()) / math.log1p(-self.weight))
 
     def note(self) -> Notes:
-        """Return the notes that go with the next batch."""
         self.notes = self.notes or Notes()
         return self.notes
 
@@ -197,7 +194,6 @@ class WorkerState:
         return [pool[i % len(pool)] for i in range(first, first + count)]
 
     def serve(self, count: int) -> list[Any]:
-        """Return processed samples from the pool."""
         return [self.copies.of(sample) for sample in self.draw(self.samples, count)]
 
     def fresh(self, batch: Any) -> Any:
