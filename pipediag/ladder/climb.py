@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 
 from ..analysis.forecast.whatif import transfer_matters
 from ..analysis.recommend.stock import worth_trying
@@ -70,7 +69,8 @@ class Climb(Driven):
             if isinstance(self._lockstep, Leader):
                 ended = yield from self._climb_in_job(self._lockstep, until)
             else:
-                ended = yield from self._rounds(partial(self._makes_way, until - self._plan.knobs))
+                since = until - self._plan.knobs  # from then on trying other settings may be worth more
+                ended = yield from self._rounds(lambda: self._clock.now() > since and makes_way(self._session))
             yield from self._try_alternatives()
             yield from self._look_at_model()
         if self._plan.knobs and not self._lockstep.in_job:
@@ -84,7 +84,9 @@ class Climb(Driven):
 
     def _climb_in_job(self, leader: Leader, until: float) -> Turn[str]:
         """Measure the ladder and make the trials of ranks; the time that they leave goes to the ladder again."""
-        self._await_ranks(leader)
+        self._loop_side.agree()  # the other ranks need to know the epoch
+        if not leader.all_joined():
+            self._setting.send("warning", NOT_ALL_JOINED)
         trials = RankTrials(leader, self._loop_side, self._windows)
 
         def leave_time() -> bool:
@@ -110,15 +112,6 @@ class Climb(Driven):
                     yield from self._loop_side.hand(delivery.batch)
                     steps -= 1
         self._send_findings()
-
-    def _await_ranks(self, leader: Leader) -> None:
-        self._loop_side.agree()  # they need to know the epoch
-        if not leader.all_joined():
-            self._setting.send("warning", NOT_ALL_JOINED)
-
-    def _makes_way(self, since: float) -> bool:
-        """Return whether the ladder ends here: from ``since`` on, if trying other settings is worth more."""
-        return self._clock.now() > since and makes_way(self._session)
 
     def _rounds(self, may_end: Callable[[], bool] = lambda: False) -> Turn[str]:
         """Measure window after window as the schedule asks; return why there are no more.
@@ -272,7 +265,10 @@ class Climb(Driven):
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
             self._compares_batches = False
-            yield from self._compare_batches()
+            self._steering.disturb()
+            seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
+            for one in (yield from batch_steps(self._loop_side, self._steering.pace["device"], seconds)):
+                self._setting.send("batch-step", one)
         return ""
 
     def _watch_uses(self) -> Turn[None]:
@@ -287,13 +283,6 @@ class Climb(Driven):
         self._steering.disturb()
         yield from watch_uses(self._loop_side, facts)
         self._setting.send("batch", asdict(facts))
-
-    def _compare_batches(self) -> Turn[None]:
-        """Time single steps on each cached batch, once, to find whether the model's step depends on the batch."""
-        seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
-        self._steering.disturb()
-        for one in (yield from batch_steps(self._loop_side, self._steering.pace["device"], seconds)):
-            self._setting.send("batch-step", one)
 
 
 def start_again(loop_side: LoopSide, session: Session, budget: float, send: Callable[[], None]) -> Turn[None]:

@@ -23,10 +23,12 @@ from .feed import epoch_length, is_iterable
 
 def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
     """Describe a loader; ``line`` is the line of the user's loop, or "" if a library runs it."""
-    dataset_code = _dataset_place(loader.dataset)
+    dataset_code, size = _dataset_place(loader.dataset), loader.batch_size
+    if size is None:
+        size = attribute(loader.batch_sampler, "batch_size", None)
     return Loader(
         dataset=type(loader.dataset).__name__,
-        batch_size=loader.batch_size if loader.batch_size is not None else _sampled_size(loader),
+        batch_size=size if isinstance(size, int) else None,
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch_factor,
         pin_memory=bool(loader.pin_memory),
@@ -103,11 +105,6 @@ def _sampler_place(loader: DataLoader[Any]) -> Place | None:
 
 def _is_torchs(obj: Any) -> bool:
     return type(obj).__module__.partition(".")[0] == "torch"
-
-
-def _sampled_size(loader: DataLoader[Any]) -> int | None:
-    size = attribute(loader.batch_sampler, "batch_size", None)
-    return size if isinstance(size, int) else None
 
 
 def _start_method(loader: DataLoader[Any]) -> str:

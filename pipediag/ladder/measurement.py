@@ -179,7 +179,8 @@ class Measurement:
 
     def check(self) -> None:
         """Raise the stop again if the analysis is over; exit a script that keeps asking for data."""
-        if self.gave_up and not self.over and (self._is_late or self._joining.is_stopped):
+        late = self._first_draw is not None and self.clock.now() - self._first_draw > self.plan.budget
+        if self.gave_up and not self.over and (late or self._joining.is_stopped):
             self.finish("budget")
         if not self.over:
             return
@@ -189,10 +190,6 @@ class Measurement:
             sys.stderr.flush()
             os._exit(0)
         raise analysis_over(self.over)
-
-    @property
-    def _is_late(self) -> bool:
-        return self._first_draw is not None and self.clock.now() - self._first_draw > self.plan.budget
 
     def beside(self, track: Track, starts: bool = False) -> AbstractContextManager[None]:
         """Return a context in which a loader is used: the time counts if the loop uses it between its training steps.
@@ -393,19 +390,15 @@ class Measurement:
         If the loop ended before its loader was certain, the loader with the most credited steps is taken.
         """
         if not self.over:
-            if self._target is None:
-                self._take_most_trained()
+            trained = [track for track in self._tracks if self._credits(track)]
+            if self._target is None and trained and self.plan.loader is None:
+                self._target = target = max(trained, key=self._credits)
+                self.send("device", Device(self.training.device or default_device()).facts())
+                if target.facts is not None:
+                    self.send("loader", asdict(target.facts))
+                target.findings.send_new(self.send, self.plan.attempt, self.looks_inside)
             self.send_observed(last=True)
         return self.summary()
-
-    def _take_most_trained(self) -> None:
-        trained = [track for track in self._tracks if self._credits(track)]
-        if trained and self.plan.loader is None:
-            self._target = max(trained, key=self._credits)
-            self.send("device", Device(self.training.device or default_device()).facts())
-            if self._target.facts is not None:
-                self.send("loader", asdict(self._target.facts))
-            self._target.findings.send_new(self.send, self.plan.attempt, self.looks_inside)
 
     def summary(self) -> Story:
         """Return the facts from which the parent decides on another pass."""

@@ -85,7 +85,11 @@ class OpenWindow:
         """Count a step: the loop has completed it and asks for the next batch."""
         asked, self._asked = self._asked, self._steps.asks()
         self._recorder.asks(self._asked, self._queue)
-        step = self._asked - asked - self._leave_out_others()
+        on_others, self._on_others = self._others.spent.since(self._on_others), self._others.spent
+        if on_others.seconds:
+            self._watch.leave_out(on_others.seconds)
+            self._account.leave_out(on_others.worked)
+        step = self._asked - asked - on_others.seconds
         if step >= _PAUSE or self._asked - self._read >= _READ_EVERY:
             busy, self._busy, self._read = self._busy, self._worked(), self._asked
             if step >= _PAUSE and not self.left_out:
@@ -96,14 +100,6 @@ class OpenWindow:
         """Return the seconds that the training thread has worked or waited for a core; 0 if they are not known."""
         times = self._loop_side.counters.here()
         return sum(times) if times is not None else 0.0
-
-    def _leave_out_others(self) -> float:
-        """Leave out what the loop has spent on other loaders in the last step; return these seconds."""
-        spent, self._on_others = self._others.spent.since(self._on_others), self._others.spent
-        if spent.seconds:
-            self._watch.leave_out(spent.seconds)
-            self._account.leave_out(spent.worked)
-        return spent.seconds
 
     def _cut_out_pause(self, step: float, in_next: float, busy: float) -> None:
         """Cut what a step took longer than usual out of the window, once, if it was a pause."""

@@ -98,7 +98,11 @@ class StepRecorder:
             if now is not None and not self._full():
                 done.ended = now
             self._room -= steps
-            self._finished.append(self._rounded(done))
+            for times in (done.asked, done.got, done.made_from, done.made_until):  # rounded: they go into a file
+                times[:] = [round(time - self._began, 5) for time in times]
+            done.collate_ms[:] = [round(ms, 2) for ms in done.collate_ms]
+            done.ended = round(done.ended - self._began, 5)
+            self._finished.append(done)
         self._begin()
 
     def drop(self) -> None:
@@ -111,14 +115,6 @@ class StepRecorder:
         for stretch in found:
             stretch.round = round_
         return found
-
-    def _rounded(self, raw: Stretch) -> Stretch:
-        """Return the stretch with its times in seconds since the beginning, rounded to 0.01 ms: they go into a file."""
-        for times in (raw.asked, raw.got, raw.made_from, raw.made_until):
-            times[:] = [round(time - self._began, 5) for time in times]
-        raw.collate_ms[:] = [round(ms, 2) for ms in raw.collate_ms]
-        raw.ended = round(raw.ended - self._began, 5)
-        return raw
 
 
 #: Maximum steps observed in one pass; windows measure the rest.

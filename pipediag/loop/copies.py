@@ -87,14 +87,11 @@ def _copied(value: Any, copies: dict[int, Any]) -> Any:
     if not isinstance(value, (Sampler, torch.Generator)):
         return value
     if id(value) not in copies:
-        copies[id(value)] = _copied_generator(value) if isinstance(value, torch.Generator) else copy.copy(value)
-        if isinstance(value, Sampler):
+        if isinstance(value, torch.Generator):
+            copies[id(value)] = torch.Generator(value.device)
+            copies[id(value)].set_state(value.get_state())
+        else:
+            copies[id(value)] = copy.copy(value)
             for name, part in vars(value).items():
                 copies[id(value)].__dict__[name] = _copied(part, copies)
     return copies[id(value)]
-
-
-def _copied_generator(generator: torch.Generator) -> torch.Generator:
-    twin = torch.Generator(generator.device)
-    twin.set_state(generator.get_state())
-    return twin

@@ -125,7 +125,7 @@ class StepClock:
     def take(self) -> list[tuple[float, float]]:
         """Return seconds and waited seconds of each step that the device has finished, in order, once."""
         found = []
-        while self._open and _passed(self._open[0][2][1]):
+        while self._open and ((event := self._open[0][2][1]) is None or event.query()):
             asked, got, ended = self._open.popleft()
             found.append((_between(asked, ended), _between(asked, got)))
         return found
@@ -133,10 +133,6 @@ class StepClock:
     def _now(self) -> tuple[float, Any]:
         event = self._device.event() if self._device is not None else None
         return self._clock.now(), event
-
-
-def _passed(event: Any) -> bool:
-    return event is None or bool(event.query())
 
 
 def _between(one: tuple[float, Any], other: tuple[float, Any]) -> float:

@@ -14,7 +14,7 @@ from ...analysis.ranks.stragglers import next_trial
 from ...analysis.ranks.trials import Change
 from ...analysis.verdict import decided
 from ...measure.window import window_steps
-from ...session import Rank, RankTrial
+from ...session import RankTrial
 from ..loop_side import LoopSide, Turn
 from ..steering import OutOfTime
 from ..windows import Windows
@@ -58,7 +58,11 @@ class RankTrials:
     def run(self) -> Turn[None]:
         """Make one trial after the other until the answer is known, or the time is over."""
         try:
-            while (change := next_trial(self._session, self._ranks())) is not None:
+            while True:
+                own = summary(self._leader.rank, self._session, self._leader.world_size)
+                change = next_trial(self._session, [own, *dict(sorted(self._leader.notes().items())).values()])
+                if change is None:
+                    return
                 yield from self._windows.settler.fill_caches()
                 trial = yield from self._trial(change)
                 if trial is None:
@@ -68,12 +72,6 @@ class RankTrials:
             pass  # keep what was measured until then
         finally:
             self._loop_side.steering.disturb()
-
-    def _ranks(self) -> list[Rank]:
-        return [
-            summary(self._leader.rank, self._session, self._leader.world_size),
-            *(note for _, note in sorted(self._leader.notes().items())),
-        ]
 
     def _trial(self, change: Change) -> Turn[RankTrial | None]:
         """Time the job's steps under a change; return None if this rank cannot serve it."""

@@ -110,8 +110,9 @@ class WorkerSide:
             began = time.perf_counter()
             batch = self._collated(state, samples)
             state.collating = time.perf_counter() - began if rung != "worker" else 0.0  # which collates nothing
-            if rung == "baseline":
-                self._send_inside(state)
+            if rung == "baseline" and state.inspection is not None and state.inspection.news:
+                with state.own.measured():  # new findings, until the samples are taken apart
+                    state.note().inside = state.inspection.figures(state.chain)
             if self.rung_switch.tries and state.worker <= 0 and state.complete and not state.tried:
                 self._try_alternatives(state)
         finally:
@@ -230,12 +231,6 @@ class WorkerSide:
             looks = self.looks_inside
             state.inspection = Inspection(slots, state.clock, looks, _MAKERS, _COLLATING, timed, state.queued)
         return state.inspection
-
-    def _send_inside(self, state: WorkerState) -> None:
-        """Send new findings with the next batch, until the samples are taken apart."""
-        if state.inspection is not None and state.inspection.news:
-            with state.own.measured():
-                state.note().inside = state.inspection.figures(state.chain)
 
     def _try_alternatives(self, state: WorkerState) -> None:
         """Try cheaper ways for the transforms, once, on samples that were taken apart; the next notes have them.
