@@ -101,6 +101,12 @@ def as_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def never_waiting_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside other processes, a part of a sleep would count as waiting for a core."""
+    monkeypatch.setattr(stations, "queue_clock", lambda: lambda: 0.0)
+
+
+@pytest.fixture
 def as_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be worker 1."""
     monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=1))
@@ -567,6 +573,7 @@ class TestNotes:
         assert inside.whole.wall_ms > 0
         assert inside.threads["torch"] == torch.get_num_threads()
 
+    @pytest.mark.usefixtures("never_waiting_for_a_core")
     def test_a_costly_link(self) -> None:
         dataset = Chained()
         dataset.transform.parts[1] = Slow(0.01)
@@ -1137,6 +1144,7 @@ class TestStream:
         assert bench.dataset.drawn == MIN_ITEMS
         assert 0 < inside.samples < MIN_ITEMS
 
+    @pytest.mark.usefixtures("never_waiting_for_a_core")
     def test_transforms_of_a_stream(self) -> None:
         class Augmented(Numbers):
             def __init__(self) -> None:
