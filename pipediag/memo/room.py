@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ..measure.memory import limits
+from ..measure.machine import limits
 
 #: Share of a memory or disk that stays free for others, and its maximum in bytes.
 _RESERVE, _MOST_RESERVED = 1 / 10, 16 << 30

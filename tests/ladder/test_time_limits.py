@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.analysis.trials.remedy import can_be_judged
 from pipediag.errors import AnalysisOver
+from pipediag.ladder import remedy_trial
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
-from pipediag.ladder.trials import remedy as remedy_trial
-from pipediag.ladder.trials.remedy import RemediedFeed
+from pipediag.ladder.remedy_trial import RemediedFeed
 from pipediag.session import LOADED_ONCE, REMEDIED, Place, Remedy, Session
 
 from ..clock import Clock

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ...imports import when_imported
-from ...loop.iterator_makers import get_iterator_replaced
+from ...loop.iterators import get_iterator_replaced
 from ...patches import hooked, replaced
 
 _DATALOADER, _OPTIMIZER, _AUTOGRAD = "torch.utils.data.dataloader", "torch.optim.optimizer", "torch.autograd"

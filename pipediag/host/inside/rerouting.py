@@ -1,7 +1,7 @@
 """Find which of a script's loaders trains, and run it under the remedy, without measuring.
 
 Each live loader has a run of its own. What is known of a loader that the script makes again, for every epoch perhaps,
-is kept by its place (:mod:`pipediag.loop.identity`). Nothing of the script's is kept alive.
+is kept by its place (:class:`pipediag.loop.training.Places`). Nothing of the script's is kept alive.
 
 With a plan, the training loader is the one in the place that the plan names. Without one, a loader moves from its first
 batch on if it is clearly about to train: gradients are enabled, and there is an optimizer whose parameters belong to
@@ -24,9 +24,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from ...analysis.trials.remedy import HAND_OFF
 from ...errors import PipediagError, PlanRefused, RunOver, UsageError
 from ...frames import in_one_line
-from ...loop.identity import Place, Places
 from ...loop.iterators import IteratorHook, NativeIterator
-from ...loop.training import EVIDENCE, is_training, training_device
+from ...loop.training import EVIDENCE, Place, Places, is_training, training_device
 from ...memo.loader import CachedLoader, cache, told
 from ...memo.memo import Memo
 from ...patches import hooked

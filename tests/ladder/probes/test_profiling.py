@@ -17,8 +17,7 @@ from torch.nn.modules import module as modules
 
 from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.probes import profiling
-from pipediag.ladder.probes.module_labels import Labels, path_in
-from pipediag.ladder.probes.profiling import STEPS, WARM_UP, profile_steps, why_unrecorded
+from pipediag.ladder.probes.profiling import STEPS, WARM_UP, Labels, path_in, profile_steps, why_unrecorded
 from pipediag.measure.device import Device
 from pipediag.session import Profile
 from pipediag.usercode.call_sites import call_site

@@ -11,8 +11,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pipediag.errors import UsageError
 from pipediag.loop.copies import require_no_state
-from pipediag.loop.iterator_makers import get_iterator_replaced, maker_of
-from pipediag.loop.iterators import IteratorHook
+from pipediag.loop.iterators import IteratorHook, get_iterator_replaced, maker_of
 
 DATA = list(range(4))
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pipediag.ladder.workers.safe_copies import Habits, SafeCopies
+from pipediag.ladder.workers.collating import Habits, SafeCopies
 
 from ..things import Sample, same
 

@@ -15,16 +15,16 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ...analysis.trials.halving import FIRST_LOOK, next_settings
-from ...analysis.trials.settings import Candidates, Memory, candidates, current, left_out
-from ...loop.copies import detached_twin, with_own_generators
-from ...measure.memory import free_bytes, own_bytes, shared_bytes
-from ...measure.schedule import Schedule
-from ...measure.window import window_seconds, window_steps
-from ...session import Knobs, LoaderSettings, Rung, Session, settings_of, settings_rung
-from ...usercode.randomness import undisturbed
-from ..feed import Feed
-from ..workers.delivery import NO_COST, Delivery
+from ..analysis.trials.halving import FIRST_LOOK, next_settings
+from ..analysis.trials.settings import Candidates, Memory, candidates, current, left_out
+from ..loop.copies import detached_twin, with_own_generators
+from ..measure.machine import free_bytes, own_bytes, shared_bytes
+from ..measure.schedule import Schedule
+from ..measure.window import window_seconds, window_steps
+from ..session import Knobs, LoaderSettings, Rung, Session, settings_of, settings_rung
+from ..usercode.randomness import undisturbed
+from .feed import Feed
+from .workers.delivery import NO_COST, Delivery
 
 #: Seconds for starting a worker, if the user's loader has none to measure this on.
 _START = 0.1

@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from ...analysis.thresholds import GATE
-from ...analysis.trials.remedies import why_no_handoff
-from ...analysis.trials.remedy import outcome, remedy_of
-from ...errors import UsageError
-from ...loop.copies import detached_twin, require_no_state, wrap_sampler
-from ...loop.wrappers import EndlessSampler, FirstItems
-from ...measure.clock import Clock
-from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
-from ..loop_side import LoopSide
-from ..workers.delivery import NO_COST, Delivery
+from ..analysis.thresholds import GATE
+from ..analysis.trials.remedies import why_no_handoff
+from ..analysis.trials.remedy import outcome, remedy_of
+from ..errors import UsageError
+from ..loop.copies import detached_twin, require_no_state, wrap_sampler
+from ..loop.wrappers import EndlessSampler, FirstItems
+from ..measure.clock import Clock
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
+from .feed import Source
+from .loop_side import LoopSide
+from .workers.delivery import NO_COST, Delivery
 
 if TYPE_CHECKING:
-    from ...memo.loader import CachedLoader
-    from ...remedy import OffloadedLoader
+    from ..memo.loader import CachedLoader
+    from ..remedy import OffloadedLoader
 
 #: Returns a context within which an analysis ignores iterated loaders.
 Aside = Callable[[], AbstractContextManager[None]]
@@ -48,15 +49,16 @@ _AT_ONCE = 2e-3
 _KEPT_BYTES = 1 << 30
 
 
-class RemediedFeed:
-    """The batches of an offloaded loader, as a :class:`Source` for a climb that serves ``rung``."""
+class RemediedFeed(Source):
+    """The batches of an offloaded loader, for a climb that serves ``rung``.
+
+    When they were made, and what its workers do now, cannot be seen.
+    """
 
     def __init__(self, rung: str, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
         self._rung = rung
-        self.waited = self.late = 0.0  # when batches were made is not known here
-        self.stalled = self.sampling = 0.0  # nor are these
-        self.backlog = backlog
-        self.worker_pids: list[int] = []
+        self._backlog = backlog
+        self._pids: list[int] = []
         self._offloaded = offloaded
         self._aside = aside
         self._clock = clock
@@ -67,8 +69,12 @@ class RemediedFeed:
         return int(getattr(self._iterator, "ready", 0))  # on a CPU it cannot be seen
 
     @property
-    def at_work(self) -> int:
-        return 0  # cannot be seen
+    def backlog(self) -> int:
+        return self._backlog
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return self._pids
 
     def pause(self) -> None:
         """Do nothing: its workers fill their queues and then idle."""
@@ -94,12 +100,11 @@ class RemediedFeed:
             return Delivery(None, self._rung, False, NO_COST, 0, f"under the remedy: {type(error).__name__}: {error}")
         arrived = self._clock.now()
         self.waited += arrived - asked
-        self.late = self.waited
+        self.late = self.waited  # when it was made is not known
         lay_ready = arrived - asked < _AT_ONCE
         return Delivery(batch, self._rung, True, NO_COST, 0, made=-math.inf if lay_ready else arrived)
 
     def renew(self) -> None:
-        """Restart the data."""
         self.close()
 
     def close(self) -> None:
@@ -114,7 +119,7 @@ class RemediedFeed:
         with self._aside():
             iterator = iter(self._offloaded)
         started = {process.pid for process in multiprocessing.active_children()} - before
-        self.worker_pids = sorted(pid for pid in started if pid is not None)
+        self._pids = sorted(pid for pid in started if pid is not None)
         return iterator
 
 
@@ -160,8 +165,8 @@ class Trial:
             self.remedy, offloaded = _or_why_not(loader, where, make)
         self.remedy.memory_bytes = known.memory_bytes if known else None
         if offloaded is not None and not self.remedy.why_not:
-            from ...remedy.edit import edit_for
-            from ...streams.feed import fetches_ahead
+            from ..remedy.edit import edit_for
+            from ..streams.feed import fetches_ahead
 
             self.remedy.edit = edit_for(loader, where, cached=caches, **options)
             offloaded.feed.ahead = fetches_ahead(loader)  # EndlessSampler does not prevent it
@@ -169,7 +174,6 @@ class Trial:
         device.forget_peak()  # trying the remedy took memory that training does not need
 
     def send(self, send: Callable[[str, dict[str, Any]], None]) -> None:
-        """Send the remedy as it is now."""
         send(REMEDIES[self.rung], asdict(self.remedy))
 
     def measured(self) -> None:
@@ -211,9 +215,9 @@ def _or_why_not(
 
 
 def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool) -> _Made:
-    from ...remedy import offload
-    from ...remedy.summary import told
-    from ...replay.decode.decoding import why_not
+    from ..remedy import offload
+    from ..remedy.summary import told
+    from ..replay.decode.decoding import why_not
 
     if decodes and (why := why_not(device)):
         raise _NotTried(why)
@@ -228,10 +232,10 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
 
     ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
     """
-    from ...memo.loader import cache
-    from ...memo.room import free_memory
-    from ...remedy import handoff, offload
-    from ...remedy.summary import told, told_without_moves
+    from ..memo.loader import cache
+    from ..memo.room import free_memory
+    from ..remedy import handoff, offload
+    from ..remedy.summary import told, told_without_moves
 
     if isinstance(twin.dataset, IterableDataset):
         raise _NotTried("the samples of an iterable dataset have no index, so a trial cannot repeat the first ones")
@@ -255,7 +259,7 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
 
 def _fill(cached: CachedLoader, most: int) -> int:
     """Keep what the first batches read; return the number of batches, at most ``most``."""
-    from ...loop.copies import with_settings
+    from ..loop.copies import with_settings
 
     number = 0
     batches = iter(with_settings(cached, persistent_workers=False))
@@ -267,9 +271,9 @@ def _fill(cached: CachedLoader, most: int) -> int:
 
 def _handed_over(loader: DataLoader[Any], twin: DataLoader[Any], device: torch.device, session: Session) -> _Made:
     """Return the hand-off alone, with ``twin``'s batches."""
-    from ...remedy import offload
-    from ...remedy.handoff import why_not
-    from ...remedy.summary import told_without_moves
+    from ..remedy import offload
+    from ..remedy.handoff import why_not
+    from ..remedy.summary import told_without_moves
 
     why = why_no_handoff(session) or why_not(loader, device)
     if why:
