@@ -29,14 +29,11 @@ from ..measure.machine import descriptors_left
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import UNMEASURABLE, Story
-from .inside.channel import Sender
-from .inside.dead_workers import cause_of
-from .inside.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
-from .inside.threads import raised_in_threads
-from .inside.tracebacks import script_hook
-from .own_imports import script_aside
-from .ranks.members import hosting_members
-from .script import NoSuchModule, Target, run
+from .channel import Sender
+from .exceptions import cause_of, raised_in_threads, script_hook
+from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
+from .hosting import hosting_members
+from .script import NoSuchModule, Target, run, script_aside
 from .stacks import write_no_stacks, write_stacks_on_end
 from .standard_streams import keep_printing
 

@@ -17,12 +17,10 @@ from ..errors import PipediagError, PlanRefused, RunOver
 from ..frames import in_one_line
 from ..measure.own_rank import own_rank
 from ..remedy import saved
-from .inside.hooks import on_first_iteration
-from .inside.threads import raised_in_threads
-from .inside.tracebacks import script_hook
-from .own_imports import script_aside
-from .ranks.members import hosting_members
-from .script import NoSuchModule, Target, run
+from .exceptions import raised_in_threads, script_hook
+from .hooks import on_first_iteration
+from .hosting import hosting_members
+from .script import NoSuchModule, Target, run, script_aside
 
 #: Arguments instead of a plan's file: find out what can move, without or with the decoding of JPEGs. The first one also
 #: stands for no folder of samples.
@@ -72,7 +70,7 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
             cache_dir = None if folder == NO_PLAN else folder
             try:
                 with script_aside():
-                    from .inside.rerouting import Rerouting
+                    from .rerouting import Rerouting
 
                     rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
                     stack.enter_context(rerouting.installed())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler
 
 from pipediag.errors import RunOver
-from pipediag.host.inside.rerouting import Rerouting
+from pipediag.host.rerouting import Rerouting
 from pipediag.loop.identity import Places
 from pipediag.remedy import spotcheck
 from pipediag.remedy.unmeasured import MOVES_ON_CPU

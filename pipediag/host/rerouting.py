@@ -21,24 +21,24 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
-from ...analysis.trials.remedy import HAND_OFF
-from ...errors import PipediagError, PlanRefused, RunOver, UsageError
-from ...frames import in_one_line
-from ...loop.identity import Place, Places
-from ...loop.iterators import IteratorHook, NativeIterator
-from ...loop.training import EVIDENCE, is_training, training_device
-from ...memo.loader import CachedLoader, cache, told
-from ...memo.memo import Memo
-from ...patches import hooked
-from ...remedy.handoff import why_not
-from ...remedy.known import Known
-from ...remedy.remedied_run import Course, RemediedRun
-from ...remedy.saved import SavedPlan
-from ...remedy.summary import class_name, plan_from, why_nothing
-from ...remedy.unmeasured import why_not_moved
-from ...session.words import DECODING
-from ...usercode.by_object import ByObject
-from ...usercode.places import caller
+from ..analysis.trials.remedy import HAND_OFF
+from ..errors import PipediagError, PlanRefused, RunOver, UsageError
+from ..frames import in_one_line
+from ..loop.identity import Place, Places
+from ..loop.iterators import IteratorHook, NativeIterator
+from ..loop.training import EVIDENCE, is_training, training_device
+from ..memo.loader import CachedLoader, cache, told
+from ..memo.memo import Memo
+from ..patches import hooked
+from ..remedy.handoff import why_not
+from ..remedy.known import Known
+from ..remedy.remedied_run import Course, RemediedRun
+from ..remedy.saved import SavedPlan
+from ..remedy.summary import class_name, plan_from, why_nothing
+from ..remedy.unmeasured import why_not_moved
+from ..session.words import DECODING
+from ..usercode.by_object import ByObject
+from ..usercode.places import caller
 
 
 class _Cache:
