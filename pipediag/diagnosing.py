@@ -25,8 +25,7 @@ from .analysis.sentences import few_of, number
 from .analysis.stopping import next_round
 from .analysis.summary import StageCost, summarise
 from .analysis.trials.remedy import best, remedy_of, why_none
-from .arguments import positive
-from .errors import AnalysisOver, NothingMeasured, UsageError
+from .errors import AnalysisOver, NothingMeasured, UsageError, positive
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
 from .session.events import unmeasurable
 
@@ -110,7 +109,7 @@ class Diagnosis(analysis.Diagnosis):
             UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this
                 machine.
         """
-        from .remedy.unmeasured import why_not_moved
+        from .remedy.saved import why_not_moved
 
         came, device = best(self.session), self.session.device_type
         if came is not None and not came.applied:

@@ -30,14 +30,13 @@ from ..loop.training import EVIDENCE, is_training, training_device
 from ..memo.loader import CachedLoader, cache, told
 from ..memo.memo import Memo
 from ..patches import hooked
+from ..remedy.finding import Known
 from ..remedy.handoff import why_not
-from ..remedy.known import Known
 from ..remedy.remedied_run import Course, RemediedRun
-from ..remedy.saved import SavedPlan
+from ..remedy.saved import SavedPlan, why_not_moved
 from ..remedy.summary import class_name, plan_from, why_nothing
-from ..remedy.unmeasured import why_not_moved
 from ..session.words import DECODING
-from ..usercode.by_object import ByObject
+from ..usercode.attributes import ByObject
 from ..usercode.places import caller
 
 

@@ -17,7 +17,7 @@ from pipediag.errors import RunOver
 from pipediag.host.rerouting import Rerouting
 from pipediag.loop.identity import Places
 from pipediag.remedy import spotcheck
-from pipediag.remedy.unmeasured import MOVES_ON_CPU
+from pipediag.remedy.saved import MOVES_ON_CPU
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
@@ -202,7 +202,7 @@ class TestPlan:
         def refuse(*args: Any, **kwargs: Any) -> None:
             raise AssertionError("it tries")
 
-        monkeypatch.setattr("pipediag.remedy.trial.tried", refuse)
+        monkeypatch.setattr("pipediag.remedy.loader.tried", refuse)
 
         def script(training: Trained) -> None:
             loader = DataLoader(

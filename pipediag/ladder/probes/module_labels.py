@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ...analysis.numbers.profile import Path
 from ...patches import hooked
-from ...usercode.call_sites import call_site
+from ...usercode.holders import call_site
 
 _PREFIX, _BETWEEN = "module: ", " > "
 

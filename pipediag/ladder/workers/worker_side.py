@@ -22,7 +22,7 @@ from ...usercode import tree
 from ...usercode.chain import Apart, Chain, CutSample, chain_of, take_apart
 from ...usercode.dissect import NotSeparable, RawSample
 from ...usercode.slots import find_slots
-from ...usercode.stages import opened
+from ...usercode.spying import opened
 from ..probes.alternatives import tried
 from ..probes.sample_inspection import Inspection, made_twice
 from ..probes.sample_probe import TIMED

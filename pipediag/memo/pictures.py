@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...patches import is_native
-from .. import lent
-from ..arena import Entry, Space
-from ..keys import NoKey, digest, file_state
-from ..pixels import mapped, pixels_of, size_of
-from ..values import Unfit
-from .call import PILLOW, Call, Remembering
+from ..patches import is_native
+from . import lent
+from .arena import Entry, Space
+from .calls import PILLOW, Call, Remembering
+from .keys import NoKey, digest, file_state
+from .lent import mapped, pixels_of, size_of
+from .values import Unfit
 
 #: Classes whose ``load`` is understood, with the decoder that they use.
 _DECODERS = {("PIL.JpegImagePlugin", "JpegImageFile"): "jpeg", ("PIL.PngImagePlugin", "PngImageFile"): "zip"}
