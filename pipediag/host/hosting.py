@@ -78,7 +78,7 @@ def _hosting_trainers(words: Sequence[str], started: Callable[[], None]) -> Iter
         if getattr(target, "__module__", "") == _SPAWN and args:
             # Inside torch's own function, which turns errors into its report.
             self._args = (Hosted(words, args[0]), *args[1:])
-        elif _trains_in(self):
+        elif _trains(target or type(self).run, self):
             self.run = Hosted(words, partial(type(self).run, self))
         else:
             native(self)
@@ -91,14 +91,6 @@ def _hosting_trainers(words: Sequence[str], started: Callable[[], None]) -> Iter
 
     with replaced(BaseProcess, "start", start):
         yield
-
-
-def _trains_in(process: Any) -> bool:
-    """Return whether a process will run a function of the script's own that trains."""
-    target = process._target or type(process).run
-    owner = type(getattr(target, "__self__", process))
-    function = _users_function(target)
-    return function is not None and _trains(function, owner)
 
 
 def _users_function(obj: Any) -> FunctionType | None:
@@ -115,12 +107,14 @@ def _users_function(obj: Any) -> FunctionType | None:
     return function if is_users(function.__code__.co_filename) else None
 
 
-def _trains(function: FunctionType, owner: type) -> bool:
-    """Return whether the function uses the name ``backward``, itself or in script functions that it names.
+def _trains(target: Any, process: Any) -> bool:
+    """Return whether a process will run a function of the script's own that trains.
 
-    ``owner`` is the class whose other methods it may call.
+    It uses the name ``backward``, itself or in script functions that it names, such as other methods of its class.
     """
-    left, seen = [function], {function}
+    owner = type(getattr(target, "__self__", process))
+    left = [one for one in [_users_function(target)] if one is not None]
+    seen = {*left}
     while left:
         one = left.pop()
         names = one.__code__.co_names

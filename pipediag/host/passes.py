@@ -38,6 +38,10 @@ MAX_PASSES = 40
 MAX_EXCLUDED = 2
 #: Maximum number of consecutive passes without a new window before the analysis ends.
 MAX_BARREN = 2
+#: Seconds that a job may continue after one of its ranks has failed: the others may wait for it for ever.
+_WITHOUT_A_RANK = 8.0
+#: Seconds that a launcher has to end by itself once its ranks have ended or were told to.
+_SHORT_FAREWELL = 3.0
 _FAILED_UNDER = "the script failed on these batches"
 
 
@@ -120,7 +124,8 @@ def _close(session: Session, history: list[Outcome], folders: Folders, request: 
     script.error = words(outcome) if outcome.exit_code else ""
     script.wrote = [path for path in script.wrote if path != request.profile and folders.hold(path)]
     script.overwrote = [path for path in script.overwrote if path in script.wrote]
-    session.ended = _ending(outcome)
+    failed = "script-failed" if outcome.exit_code else outcome.reason or "script-ended"
+    session.ended = "interrupted" if outcome.interrupted else failed
     if script.exit_code and not outcome.interrupted:
         session.warn("script-failed", f"your script failed in its {nth(len(history))} run: {failure(outcome)}")
     if request.profile and session.profile is None:
@@ -135,14 +140,6 @@ def _acquit(session: Session, history: list[Outcome]) -> None:
         if rung in session.rungs and again:
             why = f"the script failed in its {nth(number)} run, and not only on these batches: {error}"
             session.rungs[rung] = Rung(rung, False, why)
-
-
-def _ending(outcome: Outcome) -> str:
-    if outcome.interrupted:
-        return "interrupted"
-    if outcome.exit_code:
-        return "script-failed"
-    return outcome.reason or "script-ended"
 
 
 def _give_up(outcome: Outcome, session: Session) -> None:
@@ -239,12 +236,6 @@ def _why_again(following: Plan, outcome: Outcome) -> str:
     return f"the script ended after {after}; running it again to measure {left}"
 
 
-#: Seconds that a job may continue after one of its ranks has failed: the others may wait for it for ever.
-_WITHOUT_A_RANK = 8.0
-#: Seconds that a launcher has to end by itself once its ranks have ended or were told to.
-_SHORT_FAREWELL = 3.0
-
-
 def one_pass(
     target: Target,
     plan: Plan,
@@ -284,7 +275,10 @@ def one_pass(
                 if over:
                     break
                 if lines.overdue():
-                    _end_all(child, lines, stacks)
+                    leader = lines.leader
+                    lines.signal(signal.SIGTERM)
+                    end_child(child, FAREWELL)
+                    leader.watch.look_at(stacks_of(stacks, leader.pid) if leader.pid else stacks)
                 elif not hanging and lines.without_a_rank() > _WITHOUT_A_RANK:
                     hanging = True
                     end_child(child, _SHORT_FAREWELL)
@@ -297,6 +291,7 @@ def one_pass(
                 if not wait_quietly(child, FAREWELL, lines.take):
                     end_child(child, 1.0)
         outcome = lines.close()
+        # We may have ended it at its deadline, or because one of its ranks had failed.
         _note_end(outcome, child, interrupted, lines.was_ended, hanging)
         if outcome.exit_code and not outcome.interrupted:
             outcome.story = lines.cause(outcome.story)
@@ -305,23 +300,10 @@ def one_pass(
     return outcome
 
 
-def _end_all(child: subprocess.Popen[bytes], lines: Lines, stacks: str) -> None:
-    """End the child and all it has started, and find out where the leading process was."""
-    leader = lines.leader
-    lines.signal(signal.SIGTERM)
-    end_child(child, FAREWELL)
-    leader.watch.look_at(stacks_of(stacks, leader.pid) if leader.pid else stacks)
-
-
 def _note_end(
     outcome: Outcome, child: subprocess.Popen[bytes], interrupted: int, was_ended: bool, hanging: bool
 ) -> None:
-    """Record how the child ended.
-
-    Args:
-        was_ended: it was ended at its deadline.
-        hanging: it was ended because one of its ranks had failed.
-    """
+    """Record how the child ended."""
     outcome.interrupted = interrupted or (signal.SIGINT if outcome.reason == "interrupted" else 0)
     outcome.exit_code = exit_code_of(child)
     if outcome.interrupted:

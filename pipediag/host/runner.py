@@ -77,30 +77,23 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
             except Exception as error:  # such as a missing torchvision: the script trains without us
                 warn(f"nothing is moved, the script trains plainly: {in_one_line(error)}")
 
-        stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed, found.set))
+        missed = "nothing is moved in a process that another Python runs: "
+        stack.enter_context(hosting_members(["runner", *arguments], lambda command: warn(missed + command), found.set))
         stack.enter_context(on_first_iteration(begin))
         stack.enter_context(raised_in_threads(RunOver, lambda over: os._exit(_print_error(over))))
         yield found
 
 
-def _warn_of_missed(command: str) -> None:
-    warn(f"nothing is moved in a process that another Python runs: {command}")
-
-
 def say(text: str) -> None:
     """Print one line for the user on standard error, in a job only from the first rank."""
     if not own_rank():
-        _print(text)
+        warn(text)
 
 
 def warn(text: str) -> None:
     """Print one line about a problem, with the rank if this process is not the first of a job."""
     rank = own_rank()
-    _print(f"rank {rank}: {text}" if rank else text)
-
-
-def _print(text: str) -> None:
-    print(f"pipediag: {text}", file=sys.stderr, flush=True)
+    print(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}", file=sys.stderr, flush=True)
 
 
 def _print_error(error: PipediagError | RunOver) -> int:

@@ -69,17 +69,13 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
         seen[id(value)] = value
         if isinstance(value, types.FunctionType):
             functions += 1
-            if functions > _MOST or _tells(value.__code__):
+            code = value.__code__
+            if functions > _MOST or not _TELLING.isdisjoint(names_in(code)) or compares_identity(code):
                 return False
         elif _is_of_another_library(value):
             return False
         pending += _reached_from(value)
     return True
-
-
-def _tells(code: types.CodeType) -> bool:
-    """Return whether code of the user's may find out that an image is a recorded one."""
-    return not _TELLING.isdisjoint(names_in(code)) or compares_identity(code)
 
 
 def _reached_from(value: Any) -> Iterator[Any]:

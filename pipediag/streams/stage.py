@@ -76,11 +76,8 @@ class Stage:
                 return replace(ready, batch=self._launched(batch), event=self._stream.record_event())
 
     def _launched(self, batch: Any) -> Any:
-        if self._runs < _OBSERVED:
-            return self._observed(batch)
-        return self._work(batch) if self._graphed is None else self._graphed(batch)
-
-    def _observed(self, batch: Any) -> Any:
+        if self._runs == _OBSERVED:
+            return self._work(batch) if self._graphed is None else self._graphed(batch)
         self._runs += 1
         before = torch.cuda.get_rng_state(self._device)
         made = self._work(batch)
@@ -166,7 +163,9 @@ class Frozen:
                 self._names.update({part: name for name, part in module.named_modules() if part not in self._names})
             self._refuse(module)
 
-        with _not_compiled():
+        # Without torch.compile: global hooks would become part of the compiled code.
+        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Using `torch.compile")
             hook = register_module_forward_pre_hook(about_to_run)
             try:
                 yield
@@ -189,14 +188,6 @@ class Frozen:
             f" and {what}: a frozen stage gives the same for the same batch. Call .eval() on it before the loop, or"
             " leave the stage in the loop"
         )
-
-
-@contextmanager
-def _not_compiled() -> Iterator[None]:
-    """Disable ``torch.compile`` inside the context, since global hooks would become part of the compiled code."""
-    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Using `torch.compile")
-        yield
 
 
 def learns(module: nn.Module) -> bool:

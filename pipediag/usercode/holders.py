@@ -74,14 +74,14 @@ def _holding(names: Mapping[str, Any], obj: Any) -> list[str]:
 
 def _holding_device(names: Mapping[str, Any], device: torch.device | None) -> tuple[str, ...]:
     """Return the variables that hold the device, one called ``device`` first."""
-    found = [name for name, value in list(names.items()) if isinstance(value, torch.device) and _same(value, device)]
+
+    def holds(value: Any) -> bool:
+        if device is None or not isinstance(value, torch.device) or value.type != device.type:
+            return False
+        return value.index is None or device.index is None or value.index == device.index
+
+    found = [name for name, value in list(names.items()) if holds(value)]
     return tuple(sorted(found, key=lambda name: (name != "device", name)))
-
-
-def _same(one: torch.device, other: torch.device | None) -> bool:
-    if other is None or one.type != other.type:
-        return False
-    return one.index is None or other.index is None or one.index == other.index
 
 
 def scope_of(module: ast.Module, holder: Holder) -> ast.AST:
@@ -94,14 +94,12 @@ def scope_of(module: ast.Module, holder: Holder) -> ast.AST:
         return module
     for node in ast.walk(module):
         for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, FUNCTIONS) and inner.name == holder.function and _begin(inner) == holder.line:
+            if not isinstance(inner, FUNCTIONS) or inner.name != holder.function:
+                continue
+            # A code object begins at its first decorator, if it has any.
+            if holder.line == min([inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)]):
                 return node if "." in holder.name and isinstance(node, ast.ClassDef) else inner
     raise NotCertain(f"{holder.function} is not where it was in {short(holder.file)}")
-
-
-def _begin(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return the first line of a function's code object: that of its first decorator, if it has any."""
-    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
 def only_assignment(scope: ast.AST, holder: Holder) -> ast.Assign | ast.AnnAssign:
@@ -136,13 +134,11 @@ def stores(scope: ast.AST, name: str, statement: ast.stmt | None = None) -> Iter
             yield node
         if not isinstance(node, _OWN_SCOPE) or (is_attribute and isinstance(node, FUNCTIONS)):
             yield from stores(node, name, inside)
-        elif isinstance(node, FUNCTIONS) and _declares_global(node, name):
-            yield node
-
-
-def _declares_global(function: ast.AST, name: str) -> bool:
-    """Return whether a nested function, or one inside it, may assign an outer variable of this name."""
-    return any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in ast.walk(function))
+        elif isinstance(node, FUNCTIONS):
+            # A nested function, or one inside it, may assign an outer variable.
+            outer = (inner for inner in ast.walk(node) if isinstance(inner, (ast.Global, ast.Nonlocal)))
+            if any(name in inner.names for inner in outer):
+                yield node
 
 
 #: Maximum number of the user's frames that are searched, from the call outwards.
