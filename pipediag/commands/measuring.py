@@ -12,7 +12,7 @@ from ..errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from ..host import passes
 from ..host.endings import files_written
 from ..host.progress import ProgressLine, opening
-from ..host.ranks.scheduled import follow, follows
+from ..host.scheduled import follow, follows
 from ..host.standard_streams import output_beside
 from ..session import Session
 from .results import Results, say

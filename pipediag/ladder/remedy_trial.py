@@ -233,7 +233,7 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
     ``moves`` is True if transforms move to the device too; ``kept`` is the twin's sampler.
     """
     from ..memo.loader import cache
-    from ..memo.room import free_memory
+    from ..memo.system import free_memory
     from ..remedy import handoff, offload
     from ..remedy.summary import told, told_without_moves
 

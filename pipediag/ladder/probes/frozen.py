@@ -22,9 +22,9 @@ from ...measure.clock import Clock
 from ...measure.device import Device
 from ...patches import hooked
 from ...session import Prefix
-from ...streams.frozen import drops, learns
+from ...streams.stage import drops, learns
 from ...usercode import tree
-from ...usercode.call_sites import call_site
+from ...usercode.holders import call_site
 from ..loop_side import LoopSide, Turn
 from .tensor_uses import why_unwatched
 

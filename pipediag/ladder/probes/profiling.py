@@ -29,7 +29,7 @@ from ...analysis.numbers.profile import Piece, heaviest, heaviest_modules
 from ...patches import hooked
 from ...report.files import write_whole
 from ...session import Profile
-from ...usercode.call_sites import call_site
+from ...usercode.holders import call_site
 from ..loop_side import LoopSide, Turn
 from .tensor_uses import why_unwatched
 

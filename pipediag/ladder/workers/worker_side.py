@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ...analysis.recommend.stock import JPEGS
 from ...usercode import tree
 from ...usercode.slots import find_slots
-from ...usercode.stages import opened
+from ...usercode.spying import opened
 from ..probes.alternatives import tried
 from ..probes.inspection import Inspection
 from ..probes.sample_probe import TIMED

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...patches import is_native
-from .. import lent
-from ..arena import Entry, Space
-from ..keys import NoKey, digest, file_state
-from ..pixels import mapped, pixels_of, size_of
-from ..values import Unfit
-from .call import PILLOW, Call, Remembering
+from ..patches import is_native
+from . import lent
+from .arena import Entry, Space
+from .calls import PILLOW, Call, Remembering
+from .keys import NoKey, digest, file_state
+from .lent import mapped, pixels_of, size_of
+from .values import Unfit
 
 #: Classes whose ``load`` is understood, with the decoder that they use.
 _DECODERS = {("PIL.JpegImagePlugin", "JpegImageFile"): "jpeg", ("PIL.PngImagePlugin", "PngImageFile"): "zip"}
@@ -71,7 +71,8 @@ class _Decoding:
 
     def run(self, plain: Callable[[Any], Any]) -> Any:
         picture = self._picture
-        self._file, self._before = picture.fp, _state(picture)
+        self._file, held = picture.fp, vars(picture)
+        self._before = held | {name: one.copy() for name, one in held.items() if type(one) in _CONTAINERS}
         nbytes = size_of(picture.mode, picture.size)
         if self._may_be_kept and picture.mode in _LENT and nbytes >= _LARGE:
             self._space = self._memo.arena.space(nbytes)
@@ -147,12 +148,6 @@ def _pillow() -> tuple[Any, logging.Logger, tuple[str, ...]]:
     return ImageFile, logging.getLogger("PIL"), (core.PILLOW_VERSION, core.jpeglib_version, core.zlib_version)
 
 
-def _state(picture: Any) -> dict[str, Any]:
-    """Return the picture's attributes; containers that ``load`` may change are copied."""
-    held: dict[str, Any] = vars(picture)
-    return held | {name: one.copy() for name, one in held.items() if type(one) in _CONTAINERS}
-
-
 def _changes(picture: Any, before: dict[str, Any], place: int | None) -> tuple[Any, ...]:
     """Return what ``load`` has changed beside the pixels.
 
@@ -162,7 +157,8 @@ def _changes(picture: Any, before: dict[str, Any], place: int | None) -> tuple[A
     after, image = vars(picture), picture.im
     gone = set(before) - set(after) or set(before["info"]) - set(picture.info)
     closed = picture.fp is None and (place is None) == _closes(picture)
-    if gone or not closed or picture.tile or _says_readonly(picture) or picture.map is not None:
+    readonly = after.get("_readonly", after.get("readonly"))  # the property is also true for a mapped core image
+    if gone or not closed or picture.tile or readonly or picture.map is not None:
         raise Unfit
     if (image.mode, image.size) != (picture.mode, picture.size) or before["palette"] is not picture.palette:
         raise Unfit
@@ -176,11 +172,6 @@ def _changes(picture: Any, before: dict[str, Any], place: int | None) -> tuple[A
     }
     # Marshal refuses what is not exactly of a simple type, such as Pillow's text with a language.
     return picture.mode, picture.size, info, changed, place
-
-
-def _says_readonly(picture: Any) -> bool:
-    held = vars(picture)  # the property is also true for a core image that is mapped
-    return bool(held.get("_readonly", held.get("readonly")))
 
 
 def _closes(picture: Any) -> bool:

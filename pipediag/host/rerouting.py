@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,43 +22,22 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
 
-from ...analysis.trials.remedy import HAND_OFF
-from ...errors import PipediagError, PlanRefused, RunOver, UsageError
-from ...frames import in_one_line
-from ...loop.iterators import IteratorHook, NativeIterator
-from ...loop.training import EVIDENCE, Place, Places, is_training, training_device
-from ...memo.loader import CachedLoader, cache, told
-from ...memo.memo import Memo
-from ...patches import hooked
-from ...remedy.handoff import why_not
-from ...remedy.known import Known
-from ...remedy.remedied_run import Course, RemediedRun
-from ...remedy.saved import SavedPlan
-from ...remedy.summary import class_name, plan_from, why_nothing
-from ...remedy.unmeasured import why_not_moved
-from ...session.words import DECODING
-from ...usercode.by_object import ByObject
-from ...usercode.places import caller
-
-
-class _Cache:
-    """What is kept for a loader, and for the loaders that the script makes in its place later."""
-
-    def __init__(self, folder: str | None) -> None:
-        self._folder = folder
-        self.said = ""
-        self._memo: Memo | None = None
-
-    def __call__(self, loader: DataLoader[Any]) -> CachedLoader:
-        cached = cache(loader, folder=self._folder)
-        self._memo = cached.memo
-        return cached
-
-    def news(self) -> str:
-        """Return what is kept, unless that was said before."""
-        plan = "" if self._memo is None else told(self._memo)
-        news, self.said = "" if plan == self.said else plan, plan
-        return news
+from ..analysis.trials.remedy import HAND_OFF
+from ..errors import PipediagError, PlanRefused, RunOver, UsageError
+from ..frames import in_one_line
+from ..loop.iterators import IteratorHook, NativeIterator
+from ..loop.training import EVIDENCE, Place, Places, is_training, training_device
+from ..memo.loader import cache, told
+from ..memo.memo import Memo
+from ..patches import hooked
+from ..remedy.finding import Known
+from ..remedy.handoff import why_not
+from ..remedy.remedied_run import Course, RemediedRun
+from ..remedy.saved import SavedPlan, why_not_moved
+from ..remedy.summary import class_name, plan_from, why_nothing
+from ..session.words import DECODING
+from ..usercode.attributes import ByObject
+from ..usercode.places import caller
 
 
 class _Site:
@@ -74,7 +54,8 @@ class _Site:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.known = Known()
-        self.kept: _Cache | None = None
+        self.memo: Memo | None = None  # what is kept for its loaders
+        self.kept = ""  # as it was told last
         self.course: Course | None = None
         self.tried = False
         self.refused = ""
@@ -93,11 +74,11 @@ class _Site:
         self.dataset, self.batch_size = class_name(loader.dataset), loader.batch_size
         self.is_a_stream = isinstance(loader.dataset, IterableDataset)
 
-    def first(self, text: str) -> bool:
-        """Return whether this is said for the first time: a rebuilt loader is not announced again."""
-        new = text not in self._said
-        self._said.add(text)
-        return new
+    def once(self, say: Callable[[str], None], text: str) -> None:
+        """Say this once: a rebuilt loader is not announced again."""
+        if text not in self._said:
+            self._said.add(text)
+            say(text)
 
     def iterated_by(self, iterator: Any) -> Any:
         self._iterator, self._yielded = weakref.ref(iterator), 0
@@ -196,7 +177,7 @@ class Rerouting:
         if self._runs.get(loader) is not None and not self._plan and not site.credits and leads:
             self._say(f"the loader at {site.where} does not train: it is left alone")
             self._runs.set(loader, None)
-        if site.kept is not None and not site.kept.said:  # an epoch has filled it
+        if not site.kept:  # an epoch has filled it
             self._say_news(site)
         if loader in self._runs:
             return self._runs.get(loader)
@@ -212,7 +193,7 @@ class Rerouting:
                 raise self._over(refused) from None
             site.refused = str(refused)
             if with_gradients:
-                self._warn_once(site, f"nothing was moved from the loader at {site.where}: {refused}")
+                site.once(self._warn, f"nothing was moved from the loader at {site.where}: {refused}")
             self._runs.set(loader, None)
             return None
         if not site.tried:
@@ -250,13 +231,18 @@ class Rerouting:
         Raises:
             PlanRefused: the plan was made for another loader or device.
         """
-        kept = site.kept = (site.kept or _Cache(self._cache_dir)) if self._caches else None
+
+        def cached(loader: DataLoader[Any]) -> DataLoader[Any]:
+            made = cache(loader, folder=self._cache_dir)
+            site.memo = made.memo
+            return made
+
         transforms = not self._not_moved if self._plan is None else bool(self._plan.moved)
         course = site.course or Course()
         try:
             if self._plan is not None:
                 self._plan.check_device(device.type)
-                if not transforms and (kept is None or (device.type == "cuda" and loader.num_workers)):
+                if not transforms and (not self._caches or (device.type == "cuda" and loader.num_workers)):
                     with self._hook.aside():
                         self._plan.check_handoff(why_not(loader, device))
             made = RemediedRun(
@@ -267,7 +253,7 @@ class Rerouting:
                 self._warn,
                 transforms,
                 self._approximate,
-                kept,
+                cached if self._caches else None,
                 site.known,
                 None if self._plan is None else plan_from(self._plan, loader.dataset, device),
                 self._plan is None,
@@ -280,51 +266,43 @@ class Rerouting:
             raise
         except Exception as error:  # the script can train without the remedy
             why = error if isinstance(error, UsageError) else in_one_line(error)
-            self._warn_once(site, f"nothing was moved from the loader at {site.where}: {why}")
+            site.once(self._warn, f"nothing was moved from the loader at {site.where}: {why}")
             return None
         self._say_moved(site, made, device, transforms)
-        if transforms and kept is None and not made.offloaded.plan.pieces and not made.offloaded.finds:
+        if transforms and not self._caches and not made.offloaded.plan.pieces and not made.offloaded.finds:
             return None
         site.course = course
         return made
 
-    def _warn_once(self, site: _Site, text: str) -> None:
-        if site.first(text):
-            self._warn(text)
-
-    def _say_once(self, site: _Site, text: str) -> None:
-        if site.first(text):
-            self._say(text)
-
     def _say_moved(self, site: _Site, made: RemediedRun, device: torch.device, transforms: bool) -> None:
-        plan = made.offloaded.plan
-        if site.kept is not None:
-            self._say_once(site, f"what library calls read and decode for the loader at {site.where} is kept")
+        plan, proof = made.offloaded.plan, made.offloaded.certificate
+        say = partial(site.once, self._say)
+        if self._caches:
+            say(f"what library calls read and decode for the loader at {site.where} is kept")
         if made.offloaded.finds:
             return
         if not plan.pieces:
             if transforms:
-                self._say_once(site, f"nothing was moved from the loader at {site.where}: {why_nothing(plan)}")
-            elif site.kept is None:
-                self._say_once(site, f"the loader at {site.where} gives its batches on {device} by {HAND_OFF}")
+                say(f"nothing was moved from the loader at {site.where}: {why_nothing(plan)}")
+            elif not self._caches:
+                say(f"the loader at {site.where} gives its batches on {device} by {HAND_OFF}")
             elif self._not_moved:
-                self._say_once(site, f"nothing else was moved: {self._not_moved}")
+                say(f"nothing else was moved: {self._not_moved}")
             return
         moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
-        if made.offloaded.certificate is None:
-            self._say_once(site, f"{moved} of the loader at {site.where} will move once its first batches are compared")
+        if proof is None:
+            say(f"{moved} of the loader at {site.where} will move once its first batches are compared")
             return
         pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
-        proof = made.offloaded.certificate
-        pixels = f"; the pixels are {proof.pixels}" if proof is not None else ""
-        self._say_once(site, f"moved from the loader at {site.where} to {device}: {moved}{pixels}{pays}")
+        say(f"moved from the loader at {site.where} to {device}: {moved}; the pixels are {proof.pixels}{pays}")
         if plan.undecoded:
-            self._say_once(site, f"JPEGs are decoded in the workers: {plan.undecoded}")
+            say(f"JPEGs are decoded in the workers: {plan.undecoded}")
 
     def _say_news(self, site: _Site) -> None:
-        news = "" if site.kept is None else site.kept.news()
-        if news:
-            self._say(f"the loader at {site.where}: {news}")
+        """Say what is kept, unless that was said before."""
+        before, site.kept = site.kept, "" if site.memo is None else told(site.memo)
+        if site.kept not in ("", before):
+            self._say(f"the loader at {site.where}: {site.kept}")
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for site in self._sites.values():

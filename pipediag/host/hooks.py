@@ -16,9 +16,8 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from ...imports import when_imported
-from ...loop.iterators import get_iterator_replaced
-from ...patches import hooked, replaced
+from ..loop.iterators import get_iterator_replaced
+from ..patches import hooked, replaced, when_imported
 
 _DATALOADER, _OPTIMIZER, _AUTOGRAD = "torch.utils.data.dataloader", "torch.optim.optimizer", "torch.autograd"
 

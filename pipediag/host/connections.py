@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...analysis.ranks.merging import job_session
-from ...ladder.plan import Plan
-from ...session import Loader, Rank, Session
-from ...session.events import Cut, Elsewhere, FirstBatch, Member, Story, Wrote, read
-from ..inside.channel import Listener, Receiver, wait_for_any
-from ..watch import Outcome, Progress, Watch
+from ..analysis.ranks.merging import job_session
+from ..ladder.plan import Plan
+from ..session import Loader, Rank, Session
+from ..session.events import Cut, Elsewhere, FirstBatch, Member, Story, Wrote, read
+from .channel import Listener, Receiver, wait_for_any
+from .watch import Outcome, Progress, Watch
 
 #: Seconds that the child has to end once every process that was measured has.
 _AFTERMATH = 2.0
