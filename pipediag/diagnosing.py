@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -140,7 +140,7 @@ class Diagnosis(analysis.Diagnosis):
 
 
 def diagnose(
-    loader: DataLoader[Any],
+    loader: DataLoader[Any] | Iterable[Any],
     step_fn: Callable[[Any], object],
     *,
     device: torch.device | str | None = None,
@@ -163,7 +163,8 @@ def diagnose(
     diagnosis of what was measured, if anything was.
 
     Args:
-        loader: the ``DataLoader`` that the loop uses; it stays unchanged.
+        loader: the ``DataLoader`` that the loop uses; it stays unchanged. Or any other iterable of batches, such as a
+            generator, whose items are used up; how much the loop waits for it and its costly lines are then found.
         step_fn: processes one batch as the training loop does: copies it to the device and trains.
         device: where the model trains; by default it is taken from the optimizer that steps, if there is one.
         budget: maximum measuring time in seconds, counted from the first batch.
@@ -172,7 +173,7 @@ def diagnose(
         progress: called with each event of the measurement as it happens; by default a notebook shows a bar.
 
     Raises:
-        UsageError: ``loader`` is not a ``torch.utils.data.DataLoader``, ``step_fn`` cannot be called, or ``budget`` is
+        UsageError: ``loader`` cannot be iterated, ``step_fn`` cannot be called, or ``budget`` is
             not a positive number.
         NothingMeasured: the loader gave no batches to measure with.
     """
@@ -181,13 +182,16 @@ def diagnose(
 
     from .ladder.measurement import Measurement
     from .ladder.plan import KNOBS_SHARE, Plan
+    from .loop.iterables import loader_over
     from .loop.training_state import TrainingState
     from .measure.device import default_device
     from .measure.machine import environment
     from .report.notebook import NotebookBar, in_notebook
 
     if not isinstance(loader, DataLoader):
-        raise UsageError(f"diagnose() needs a torch DataLoader, not {type(loader).__name__}")
+        if not hasattr(type(loader), "__iter__"):
+            raise UsageError(f"diagnose() needs a DataLoader or an iterable of batches, not {type(loader).__name__}")
+        loader = loader_over(loader)
     if not callable(step_fn):
         raise UsageError(f"diagnose() needs a function of a batch, not {type(step_fn).__name__}")
     budget = positive("budget", budget, "seconds")

@@ -33,7 +33,8 @@ from .channel import Sender
 from .exceptions import cause_of, raised_in_threads, script_hook
 from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
 from .hosting import hosting_members
-from .script import NoSuchModule, Target, run, script_aside
+from .own_loops import OwnLoops, marked
+from .script import NoSuchModule, Target, compiled, run, script_aside
 from .stacks import write_no_stacks, write_stacks_on_end
 from .standard_streams import keep_printing
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _REFUSALS = (FileExistsError, EOFError, BlockingIOError)
 _REFUSING_CODES = (errno.EEXIST, errno.ENOTEMPTY, errno.EADDRINUSE)
 #: A script that has trained for this long without a loader has none: steps, and seconds or the budget if shorter.
-_NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 60.0, 5.0
+_NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 15.0, 5.0
 #: Depth of calls that measuring needs at least; a script may have set less. Descriptors that it needs: caches, queues
 #: and the loader's own.
 _FRAMES, _DESCRIPTORS = 1000, 64
@@ -81,6 +82,7 @@ class Child:
         self._stack = ExitStack()
         self._until_loader = ExitStack()
         self._measurement: Measurement | None = None
+        self._own_loops = OwnLoops() if order["plan"]["own_loops"] else None
         self._trained = {"steps": 0, "backward": 0}  # before the first loader is iterated
         self._first_step: float | None = None
         self._was_interrupted = False
@@ -91,7 +93,7 @@ class Child:
         """Run a script and show its error as Python would; return its exit code."""
         try:
             with self.measuring():
-                run(target)
+                run(target, compiled if self._own_loops is None else marked)
         except AnalysisOver as over:
             return leave(over)
         except NoSuchModule as unusable:
@@ -124,6 +126,10 @@ class Child:
                 self._stack.enter_context(self._until_loader)
                 self._until_loader.enter_context(on_optimizer_step(partial(self._trained_without_loader, "steps")))
                 self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
+                if self._own_loops is not None:
+                    self._stack.enter_context(self._own_loops.watched())
+                    self._stack.enter_context(on_optimizer_step(self._own_loops.stepped))
+                    self._stack.enter_context(on_backward(self._own_loops.stepped))
                 words = ["member", str(os.getpid()), self._order["path"]]
                 self._stack.enter_context(hosting_members(words, lambda at: sender.send("trainer", {"at": at})))
                 self._writes.listen()

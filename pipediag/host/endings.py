@@ -78,7 +78,7 @@ def trouble(history: list[Outcome]) -> str:
     if outcome.exit_code:
         ran_well = outcome.refused or any(not one.exit_code for one in earlier)
         return f"failed {run}: {failure(outcome)}" if ran_well else ""
-    if outcome.batches:
+    if outcome.batches or not (outcome.hung or any(one.batches for one in earlier)):
         return ""
     if outcome.hung:
         return f"asked for no batch {run} and was ended after {outcome.hung:.0f} s"
@@ -164,9 +164,9 @@ def _no_batch(outcome: Outcome) -> str:
         return f"the loader at {where} gave no batch: its dataset is empty, or the script asked for none"
     if story.optimizer_steps:
         return (
-            f"the script trained for {story.optimizer_steps} steps and iterated no torch DataLoader: it makes its "
-            "batches itself, so there is no loader to measure. "
-            "To analyse the code that makes a batch, put it into a Dataset"
+            f"the script trained for {story.optimizer_steps} steps and iterated no torch DataLoader, nor does a for "
+            "statement or next() of its own give it its batches: it makes them in the body of its loop. "
+            "To measure what they cost, make them in a generator, and loop over that"
         )
     return (
         "the script iterated no torch DataLoader, nor did a process that it starts for training, so there is nothing "
@@ -187,6 +187,13 @@ def _not_that_loader(asked: int, drawn: list[LoaderUse]) -> str:
         f"--loader {asked}: hardly any optimizer step follows a batch of the loader at {chosen.where}; "
         f"the one that trains is --loader {best.ordinal}, at {best.where}"
     )
+
+
+def trains_on_other_batches(outcome: Outcome) -> bool:
+    """Return whether a script trains on batches that no DataLoader has given it."""
+    if outcome.drawn:
+        return outcome.story.target is None and _no_training_loader(outcome).startswith("the optimizer stepped")
+    return bool(outcome.story.optimizer_steps)
 
 
 def _no_training_loader(outcome: Outcome) -> str:

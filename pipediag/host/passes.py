@@ -23,7 +23,16 @@ from ..session.events import Pass, Tick, unmeasurable
 from ..session.private import masked
 from .channel import Listener, Receiver
 from .connections import Job, Lines
-from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
+from .endings import (
+    failure,
+    files_written,
+    nothing_measured,
+    nth,
+    trains_on_other_batches,
+    trouble,
+    warn_of_trouble,
+    words,
+)
 from .folders import Folders, scratch_folder
 from .processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
 from .scheduled import announce
@@ -181,6 +190,12 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         following.excluded[rung] = f"{_FAILED_UNDER}: {outcome.story.error}"
         error = outcome.story.error
         following.why = f"the script failed on {received(rung)} ({error}); running it again without them"
+        return following
+    if not plan.own_loops and plan.loader is None and trains_on_other_batches(outcome):
+        following.own_loops = True
+        following.why = (
+            "the script trains without a torch DataLoader; running it again to find what gives it its batches"
+        )
         return following
     if not outcome.drawn:
         return None

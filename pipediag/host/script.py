@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -102,23 +102,30 @@ def _check_python(named: str, python: str) -> None:
         )
 
 
-def run(target: Target) -> None:
+def compiled(source: bytes, path: str) -> CodeType:
+    """Compile a script as Python does."""
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def run(target: Target, compiling: Callable[[bytes, str], CodeType] = compiled) -> None:
     """Execute the target as ``__main__``. Its exceptions propagate unchanged.
+
+    ``compiling`` makes the code of a script from its source and path.
 
     Raises:
         NoSuchModule: there is nothing to execute.
     """
-    module, code = _from_module(target) if target.module else _from_path(target)
+    module, code = _from_module(target) if target.module else _from_path(target, compiling)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     exec(code, module.__dict__)
 
 
-def _from_path(target: Target) -> tuple[ModuleType, CodeType]:
+def _from_path(target: Target, compiling: Callable[[bytes, str], CodeType]) -> tuple[ModuleType, CodeType]:
     path = os.path.abspath(target.name)
     sys.argv = [target.name, *target.args]
     _put_first(os.path.dirname(os.path.realpath(path)))
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
+        code = compiling(file.read(), path)
     main = _main_module(path)
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     return main, code

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
 from ..loop.copies import require_no_state
+from ..loop.iterables import Batches, is_plain
 from ..session import Loader, Place, Rung
 from ..usercode.attributes import attribute
 from ..usercode.constructions import places_of
@@ -23,11 +24,12 @@ from .feed import epoch_length, is_iterable
 
 def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
     """Describe a loader; ``line`` is the line of the user's loop, or "" if a library runs it."""
-    dataset_code, size = _dataset_place(loader.dataset), loader.batch_size
+    dataset, size = loader.dataset, loader.batch_size
+    dataset_code = placed(dataset.name, dataset.code) if isinstance(dataset, Batches) else _dataset_place(dataset)
     if size is None:
         size = attribute(loader.batch_sampler, "batch_size", None)
     return Loader(
-        dataset=type(loader.dataset).__name__,
+        dataset=dataset.name if isinstance(dataset, Batches) else type(dataset).__name__,
         batch_size=size if isinstance(size, int) else None,
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch_factor,
@@ -43,6 +45,7 @@ def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
         collate=place_of(loader.collate_fn),
         sampler=_sampler_place(loader),
         uncached=_why_uncached(loader),
+        plain_iterable=is_plain(loader),
     )
 
 
@@ -117,6 +120,7 @@ def _start_method(loader: DataLoader[Any]) -> str:
     return str(torch.multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.platform == "linux" else ""))
 
 
+_FINISHED = "the loop draws finished batches from an iterable that is no DataLoader"
 _NO_INDEX = (
     "not separable: an iterable dataset has no index to fetch again; "
     "a map-style dataset would separate loading from transforms"
@@ -133,7 +137,9 @@ def availability(
     if on_cpu:
         absent["host"] = "training runs on the CPU: there is no transfer"
     reasons = dict(excluded)
-    if is_iterable(loader):
+    if is_plain(loader):
+        absent.update(raw=_FINISHED, warm=_FINISHED)
+    elif is_iterable(loader):
         reasons.update(raw=_NO_INDEX, warm=_NO_INDEX)
     return [
         Rung(name, False, absent[name], exists=False)

@@ -22,6 +22,7 @@ class Plan:
         why: why the script runs again, in words; empty for the first pass.
         loader: number of the loader to measure, in the order in which the script iterates them, from 1; None: the one
             that trains.
+        own_loops: look for a loop that draws its batches from something else than a DataLoader.
         inference: measure that loader although no optimizer steps.
         apply: seconds left for measuring the remedy afterwards; 0: no remedy.
         approximate: the remedy may decode JPEGs on the device.
@@ -39,6 +40,7 @@ class Plan:
     attempt: int = 1
     why: str = ""
     loader: int | None = None
+    own_loops: bool = False
     inference: bool = False
     apply: float = 0.0
     approximate: bool = False

@@ -23,6 +23,7 @@ from ..analysis.trials.remedies import why_no_handoff
 from ..analysis.trials.remedy import outcome, remedy_of
 from ..errors import UsageError
 from ..loop.copies import detached_twin, require_no_state, wrap_sampler
+from ..loop.iterables import is_plain
 from ..loop.wrappers import EndlessSampler, FirstItems
 from ..measure.clock import Clock
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
@@ -205,6 +206,8 @@ def _or_why_not(
 ) -> tuple[Remedy, OffloadedLoader | None]:
     """Return what ``make`` returns, or a remedy that says why it cannot be tried. No error here is the script's."""
     try:
+        if is_plain(loader):
+            raise _NotTried("the loop draws finished batches from an iterable that is no DataLoader")
         require_no_state(loader)
         return make()
     except (_NotTried, UsageError) as reason:

@@ -67,7 +67,9 @@ def setting(diagnosis: Diagnosis) -> str:
     session = diagnosis.session
     parts = [session.script.line]
     loader = session.loader
-    if loader is not None:
+    if loader is not None and loader.plain_iterable:
+        parts.append(f"{loader.dataset} (no DataLoader)")
+    elif loader is not None:
         batch = f"batch {loader.batch_size}, " if loader.batch_size else ""
         pinned = ", pinned" if loader.pin_memory else ""
         parts.append(f"{loader.dataset} ({batch}{counted(loader.num_workers, 'worker')}{pinned})")

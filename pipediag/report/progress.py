@@ -91,6 +91,8 @@ class Activity:
             case Loader():
                 workers = counted(event.num_workers, "worker") if event.num_workers else "no workers"
                 place = short(session, event.where)
+                if event.plain_iterable:
+                    return self._begin(f"training loop at {place}: batches from {event.dataset}", "measuring")
                 return self._begin(f"training loader at {place}: {event.dataset}, {workers}", "measuring")
             case Progress(rung, round_):
                 return self._step(rung, round_, session)

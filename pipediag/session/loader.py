@@ -29,6 +29,9 @@ class Loader:
 
     ``left_after`` is the number of batches after which the loop leaves an epoch early, None if it was not seen to.
 
+    ``plain_iterable`` is true if the loop draws finished batches from an iterable that is no DataLoader; ``dataset`` is
+    then its name.
+
     ``uncached`` says why ``run`` keeps nothing of what it reads, as far as that is known before it tries.
     """
 
@@ -51,6 +54,7 @@ class Loader:
     collate: Place | None = None
     sampler: Place | None = None
     uncached: str = ""
+    plain_iterable: bool = False
 
     @property
     def epoch(self) -> int | None:

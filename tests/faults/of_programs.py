@@ -64,7 +64,7 @@ def rows() -> Iterator[Fault]:
     yield program("cache", "cache-removed", "second-epoch", "batches: 40")
     yield program("cache", "cache-damaged", "second-epoch", "batches: 40")
     for wrong, says in {
-        "diagnose-list": "UsageError: diagnose.. needs a torch DataLoader, not list",
+        "diagnose-number": "UsageError: diagnose.. needs a DataLoader or an iterable of batches, not int",
         "diagnose-no-function": "UsageError: diagnose.. needs a function of a batch, not int",
         "diagnose-nan": "UsageError: budget",
         "diagnose-text": "UsageError: budget",

@@ -45,13 +45,13 @@ def test_bare_except_that_iterates_anew_is_ended_promptly(analyze: Analyze) -> N
 @pytest.mark.parametrize("optimizer", ["torch's", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", [10, pytest.param(6000, marks=pytest.mark.slow)], ids=["ends", "goes-on"])
 def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, steps: int, optimizer: str) -> None:
-    """It takes five minutes; nobody waits for that."""
+    """It takes five minutes; nobody waits for that. A second run looks for a loop that draws its batches."""
     script = str(SCRIPTS / "batches_by_hand.py")
     done = sandbox.run(*PIPEDIAG, "analyze", "--budget", "5", script, str(steps), optimizer)
     assert done.code == 1
-    assert "makes its batches itself" in done.stderr and "Traceback" not in done.stderr
+    assert "makes them in the body of its loop" in done.stderr and "Traceback" not in done.stderr
     assert ("trained" in done.stdout) == (steps == 10)
-    assert done.seconds < 5 + 40
+    assert done.seconds < 2 * (5 + 40)  # it runs twice
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def pin_memory(view: View) -> Recommendation | None:
         evidence.append(f"the loop waits for the copies of {batch_text(waited)}")
     if pageable:  # the trial does not change the loop's own copies
         evidence += predicted_only(view, "pin-memory")
-    pinned = f"pin_memory=True {view.in_the_loader} and " if pageable else ""
+    where = "tensor.pin_memory() where a batch is made" if view.loader.plain_iterable else ""
+    pinned = f"{where or f'pin_memory=True {view.in_the_loader}'} and " if pageable else ""
     return view.made(
         "pin-memory",
         "Copy from pinned memory, without waiting" if pageable else "Copy without waiting",

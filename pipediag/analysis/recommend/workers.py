@@ -11,7 +11,7 @@ from ..numbers.cores import threads as wanting_to_run
 from ..numbers.intervals import Interval, exactly
 from ..numbers.ladder import LadderView
 from ..ranks.shared_cores import workers_that_fit
-from ..sentences import number, percent
+from ..sentences import counted, number, percent
 from ..thresholds import GATE, QUEUED
 from .tried import RISKS, found_best, predicted_only, refuted
 from .view import ALL, View
@@ -22,6 +22,12 @@ _BLOCKED = 0.3
 _SEVERAL = 1.1
 #: Seconds of an epoch in which starting workers, from a tenth of a second to several, is worth avoiding.
 _SHORT_EPOCH = 60.0
+
+#: How batches of an iterable are made in workers.
+_AS_A_DATASET = (
+    "DataLoader(dataset, batch_size=None, num_workers={}), where dataset is an IterableDataset whose __iter__ makes "
+    "the batches, in each worker its part of them (torch.utils.data.get_worker_info())"
+)
 
 
 def more_workers(view: View) -> Recommendation | None:
@@ -35,6 +41,9 @@ def more_workers(view: View) -> Recommendation | None:
         return None
     if full(view.ladder, "baseline") or refuted(view.session, "num-workers"):
         return None
+    plain = view.loader.plain_iterable
+    if plain and (view.loader.dataset_code is None or view.loader.dataset_code.library):
+        return None  # it may have workers of its own
     run, loop = number(work.run), number(model.loop + model.lost.value)
     if model.workers:
         who = "1 worker gives" if model.workers == 1 else f"{model.workers} workers give"
@@ -46,9 +55,13 @@ def more_workers(view: View) -> Recommendation | None:
     if not model.workers and 0 < epoch < _SHORT_EPOCH:
         keep = ", persistent_workers=True"
         notes.append(f"an epoch takes {number(epoch)} s, and its workers are started anew unless they persist")
+    title = f"num_workers={wanted} instead of {model.workers}"
+    how = f"num_workers={wanted}{keep} {view.in_the_loader}"
+    if plain:
+        title, how = f"Make the batches in {counted(wanted, 'worker')}", _AS_A_DATASET.format(wanted)
     return view.made(
         "num-workers",
-        f"num_workers={wanted} instead of {model.workers}",
+        title,
         view.workers_stage,
         Change(workers=wanted),
         [
@@ -57,7 +70,7 @@ def more_workers(view: View) -> Recommendation | None:
             "free for workers",
             *notes,
         ],
-        f"num_workers={wanted}{keep} {view.in_the_loader}",
+        how,
         RISKS["num-workers"],
     )
 

@@ -132,6 +132,8 @@ def _loader(session: Session) -> list[str]:
     loader = session.loader
     if loader is None:
         return []
+    if loader.plain_iterable:
+        return [loader.dataset, "no DataLoader"]
     batch = [f"batches of {loader.batch_size}"] if loader.batch_size else []
     return [loader.dataset, *batch, counted(loader.num_workers, "worker") if loader.num_workers else "no workers"]
 

@@ -71,6 +71,8 @@ def candidates(session: Session) -> Candidates:
     verdict = judge(ladder, waterfall(ladder))
     if verdict.starved is None or verdict.starved.low <= GATE:
         return Candidates()
+    if loader.plain_iterable:
+        return Candidates()
     if loader.iterable:
         return Candidates(why_not="an iterable dataset's own code divides its data among the workers")
     workers = _workers(ladder, numbers, verdict.bottleneck)

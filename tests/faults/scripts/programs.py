@@ -157,7 +157,7 @@ def wrong_call():
     """A call that is refused."""
     loader, step = DataLoader(Images(), batch_size=8), print
     calls = {
-        "diagnose-list": lambda: pipediag.diagnose([1, 2], step),
+        "diagnose-number": lambda: pipediag.diagnose(1, step),
         "diagnose-no-function": lambda: pipediag.diagnose(loader, 3),
         "diagnose-nan": lambda: pipediag.diagnose(loader, step, budget=float("nan")),
         "diagnose-text": lambda: pipediag.diagnose(loader, step, budget="long"),
