@@ -21,10 +21,10 @@ from . import analysis
 from ._version import __version__
 from .analysis import diagnose_session
 from .analysis.ranks.merging import job_session
-from .analysis.sentences import few_of, number
 from .analysis.stopping import next_round
 from .analysis.summary import StageCost, summarise
 from .analysis.trials.remedy import best, remedy_of, why_none
+from .analysis.words import few_of, number
 from .arguments import positive
 from .errors import AnalysisOver, NothingMeasured, UsageError
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received

@@ -8,8 +8,8 @@ from ..session import RUNGS, STAGE_OF_RUNG, Session
 from ..session.events import KEPT_BATCHES
 from .numbers.ladder import LadderView
 from .numbers.load import others, stolen
-from .sentences import counted, number, percent
 from .thresholds import GATE
+from .words import counted, number, percent
 
 #: Windows that each side of a comparison needs, and times at which they were measured: one says nothing about others.
 ENOUGH = 2

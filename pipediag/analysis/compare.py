@@ -17,8 +17,8 @@ from .diagnosis import Diagnosis
 from .numbers.intervals import Interval, apart, exactly, plain
 from .numbers.ladder import LadderView
 from .numbers.own_times import OwnTime, OwnTimes, loop_times, own_times, pace
-from .sentences import ends
 from .thresholds import GATE, RESOLUTION
+from .words import ends
 
 #: Windows of the unmodified loop that each side needs before anything is called certain.
 _ENOUGH = 2

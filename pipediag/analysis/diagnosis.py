@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
-from .forecast.savings import Savings, of_remedy
 from .numbers.intervals import Interval, plain
 from .numbers.ladder import LadderView
+from .savings import Savings, of_remedy
 from .thresholds import GATE, SEVERE
 from .trials.halving import to_dict as settings_dict
 from .trials.remedy import to_dict as remedy_dict

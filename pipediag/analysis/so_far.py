@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..session import Session
 from .numbers.chain import parts_of_sample
 from .numbers.ladder import LadderView
-from .sentences import counted, number, percent, shown, waiting
+from .sentences import waiting
 from .verdict import starved_share
+from .words import counted, number, percent, shown
 
 
 def so_far(session: Session) -> list[str]:

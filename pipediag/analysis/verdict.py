@@ -1,4 +1,7 @@
-"""Judge whether the loop starves, how certain that is, which stage costs most, and what limits next."""
+"""Judge whether the loop starves, how certain that is, which stage costs most, and what limits next.
+
+Only what would be wrong in an experiment repeated is called certain.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,15 @@ from dataclasses import replace
 from functools import partial
 
 from . import sentences
-from .amortised import amortised, described
+from .amortised import amortised, described, seen_once
 from .certainty import ENOUGH, rungs_beside, why_uncertain
 from .diagnosis import Stage, Verdict
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
 from .numbers.sides import OF_THE_WORKERS, sides
-from .sentences import percent
-from .startup import seen_once
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages
+from .words import percent
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 #: Rounding error, relative.

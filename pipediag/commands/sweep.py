@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from ..analysis import diagnose_session
-from ..analysis.sentences import counted
 from ..analysis.sweep import Run, Sweep
+from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
 from ..host.progress import duration, really_runs

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 
 from .._version import __version__
-from ..analysis.sentences import counted
+from ..analysis.words import counted
 from ..errors import NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received

@@ -10,12 +10,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 
-from ..analysis.forecast.whatif import transfer_matters
 from ..analysis.recommend.stock import worth_trying
 from ..analysis.thresholds import GATE
-from ..analysis.trials.remedies import first, following, reserved, under_way
-from ..analysis.trials.remedy import can_be_judged, remedy_of
+from ..analysis.trials.remedy import can_be_judged, first, following, remedy_of, reserved, under_way
 from ..analysis.trials.settings import makes_way
+from ..analysis.whatif import transfer_matters
 from ..session import CACHED, Rung, cut_of
 from .deadline import OutOfTime
 from .driven import Driven

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..analysis.startup import wants_start
+from ..analysis.amortised import wants_start
 from ..session import Session
 from .deadline import OutOfTime
 from .loop_side import LoopSide, Turn

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..analysis import Diagnosis
 from ..analysis.numbers.load import mean_account
-from ..analysis.sentences import number
+from ..analysis.words import number
 from ..session import Account
 from .document import Section, Table
 

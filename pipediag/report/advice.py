@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
-from ..analysis.forecast.savings import Savings
-from ..analysis.sentences import ends, number, shown, times
+from ..analysis.savings import Savings
+from ..analysis.words import ends, number, shown, times
 from .document import Advice, Paragraph, Section
 
 #: Units of time, with their seconds; a time is given in the largest unit of which it has at least two.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..analysis.compare import Comparison, RungChange, StageChange, waits
 from ..analysis.numbers.intervals import Interval
-from ..analysis.sentences import number, shown
 from ..analysis.summary import summarise
+from ..analysis.words import number, shown
 from .diagnosis import between, title, value, warnings
 from .document import Block, Listing, Paragraph, Section, Table
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Stage
 from ..analysis.numbers.intervals import Interval, total
-from ..analysis.sentences import counted, ends, fed, job, number, percent, shown
+from ..analysis.sentences import fed
 from ..analysis.summary import Summary, summarise
-from ..analysis.summary.words import shorter_paths
+from ..analysis.summary.parts import shorter_paths
+from ..analysis.words import counted, ends, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
 from . import account, advice, evidence, knobs, model, ranks, remedy
 from .document import Block, Listing, Location, Paragraph, Section, Table, Title

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
+from ..analysis.amortised import epoch_start, other_loaders
 from ..analysis.numbers.chain import grains, why_unsplit
 from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
-from ..analysis.other_loaders import other_loaders
-from ..analysis.sentences import counted, number, percent, shown, waiting
-from ..analysis.startup import epoch_start
+from ..analysis.sentences import waiting
+from ..analysis.words import counted, number, percent, shown
 from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, ordered, settings_of
 from . import account
 from .document import Listing, Section, Table

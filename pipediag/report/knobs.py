@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..analysis import Diagnosis
 from ..analysis.recommend.tried import IDS
-from ..analysis.sentences import number, times
 from ..analysis.trials.halving import Arm, arms, best, rate
 from ..analysis.trials.settings import current
+from ..analysis.words import number, times
 from .document import Listing, Section, Table
 
 

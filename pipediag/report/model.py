@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis import Diagnosis
-from ..analysis.sentences import few, number, percent
+from ..analysis.words import few, number, percent
 from ..session import Prefix, Profile, Share
 from .document import Listing, Section, Table
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from ..analysis.sentences import counted, number, shown
 from ..analysis.so_far import so_far
-from ..analysis.summary.words import short
-from ..analysis.trials.remedies import under_way
-from ..analysis.trials.remedy import HAND_OFF, remedy_of
+from ..analysis.summary.parts import short
+from ..analysis.trials.remedy import HAND_OFF, remedy_of, under_way
+from ..analysis.words import counted, number, shown
 from ..session import (
     DECODED,
     HANDED_OVER,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..analysis import Diagnosis
-from ..analysis.ranks.paces import by_pace, input_pace
-from ..analysis.sentences import number, percent, shown
+from ..analysis.ranks.stragglers import by_pace, input_pace
+from ..analysis.words import number, percent, shown
 from ..session import Rank
 from .document import Paragraph, Section, Table
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 from ..analysis import Diagnosis
-from ..analysis.forecast.savings import of_remedy
-from ..analysis.sentences import ends, named, number, together
+from ..analysis.savings import of_remedy
 from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
+from ..analysis.words import ends, named, number, together
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
 from ..session.words import DECODING, elsewhere
 from .advice import savings

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..analysis.sentences import percent, shown, times
 from ..analysis.summary import summarise
 from ..analysis.sweep import Run, Sweep
 from ..analysis.trials.remedy import outcomes
+from ..analysis.words import percent, shown, times
 from .diagnosis import title, value
 from .document import Block, Listing, Paragraph, Table
 

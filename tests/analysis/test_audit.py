@@ -13,8 +13,18 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, STATUSES, Audit, Item, audit
-from pipediag.analysis.audit.rounds import next_round
+from pipediag.analysis.audit import (
+    DOES_NOT_APPLY,
+    FAILED,
+    NOT_MEASURED,
+    OPEN,
+    PASSED,
+    STATUSES,
+    Audit,
+    Item,
+    audit,
+    next_round,
+)
 from pipediag.host.passes import Request
 from pipediag.report import RENDERERS, blocks, read, text, write
 from pipediag.session import (

@@ -12,10 +12,10 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.forecast.whatif import what_if
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.trials.halving import FIRST_LOOK, arms
 from pipediag.analysis.trials.settings import MOST, Memory, candidates, current, left_out, makes_way
+from pipediag.analysis.whatif import what_if
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine
 from pipediag.measure import memory

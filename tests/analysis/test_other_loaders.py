@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipediag.analysis import diagnose_session
+from pipediag.analysis.amortised import other_loaders
 from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.other_loaders import other_loaders
 from pipediag.analysis.summary import summarise
 from pipediag.report.evidence import evidence_lines
 from pipediag.session import OtherStart, Place, Session

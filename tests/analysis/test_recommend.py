@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.recommend import LOSS, known, stock
+from pipediag.analysis.recommend import LOSS, stock
 from pipediag.analysis.recommend.view import ALL
 from pipediag.analysis.thresholds import GATE, WORTH
 from pipediag.session import (
@@ -1510,15 +1510,15 @@ class TestKnown:
         for name, answers in table.items():
             for kind, answer in zip(("tensor", "picture"), answers, strict=True):
                 link = Link(name, origin=origin, given=kind)
-                if name in known.HOLDERS:
-                    assert known.moves(link) is None
+                if name in stock.HOLDERS:
+                    assert stock.moves(link) is None
                 elif answer == "stays":
-                    assert known.moves(link) is False, (name, kind)
+                    assert stock.moves(link) is False, (name, kind)
 
     def test_what_moves_is_documented_to_move(self) -> None:
         table = self.table("torchvision.transforms.v2")
         moving = [
-            name for name in table if known.moves(Link(name, origin="torchvision.transforms.v2.x", given="tensor"))
+            name for name in table if stock.moves(Link(name, origin="torchvision.transforms.v2.x", given="tensor"))
         ]
         assert len(moving) > 30
         assert all(table[name][0] == "moves" for name in moving)
@@ -1527,11 +1527,11 @@ class TestKnown:
         "name", ["RandAugment", "AutoAugment", "RandomResizedCropAndInterpolation", "RandomErasing"]
     )
     def test_timm(self, name: str) -> None:
-        assert known.moves(Link(name, origin="timm.data.auto_augment", given="picture")) is True
-        assert known.moves(Link("AugMixAugment", origin="timm.data.auto_augment", given="picture")) is False
+        assert stock.moves(Link(name, origin="timm.data.auto_augment", given="picture")) is True
+        assert stock.moves(Link("AugMixAugment", origin="timm.data.auto_augment", given="picture")) is False
 
     def test_another_library(self) -> None:
-        assert known.moves(Link("Normalize", origin="albumentations.transforms", given="tensor")) is False
+        assert stock.moves(Link("Normalize", origin="albumentations.transforms", given="tensor")) is False
 
     def test_samples_of_another_kind(self) -> None:
-        assert known.moves(Link("Normalize", origin="torchvision.transforms.v2._misc", given="dict")) is None
+        assert stock.moves(Link("Normalize", origin="torchvision.transforms.v2._misc", given="dict")) is None

@@ -11,7 +11,6 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.numbers.estimate import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.trials.remedies import next_trial
 from pipediag.analysis.trials.remedy import (
     FEWEST,
     FIRST_LOOK,
@@ -19,6 +18,7 @@ from pipediag.analysis.trials.remedy import (
     Outcome,
     best,
     by_work,
+    next_trial,
     outcome,
     paired,
     speedup,

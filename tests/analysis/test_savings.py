@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.forecast.savings import Savings, of_remedy, savings, workers_needed
 from pipediag.analysis.numbers.estimate import WORKERS, mean_rate
 from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.savings import Savings, of_remedy, savings, workers_needed
 from pipediag.analysis.thresholds import AGREE
 from pipediag.session import REMEDIED, Remedy, Rung, Session, Startup, Window
 

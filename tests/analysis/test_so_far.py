@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.sentences import percent
 from pipediag.analysis.so_far import so_far
+from pipediag.analysis.words import percent
 from pipediag.session import Observed
 
 from ..made import climbing, inside, make, waits

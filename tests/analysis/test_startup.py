@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
-from pipediag.analysis.amortised import amortised, with_amortised
+from pipediag.analysis.amortised import EpochStart, amortised, epoch_start, startup_ms, wants_start, with_amortised
 from pipediag.analysis.diagnosis import Stage
 from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.startup import EpochStart, epoch_start, startup_ms, wants_start
 from pipediag.analysis.summary import summarise
 from pipediag.session import Place, Session, Startup
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipediag.analysis.ranks.paces import by_pace, input_pace
 from pipediag.analysis.ranks.stragglers import (
     DELAY,
     LEAST_DELAY_MS,
     Change,
     Straggler,
+    by_pace,
+    input_pace,
     next_trial,
     straggler_of,
     straggler_or_why_none,

@@ -14,7 +14,7 @@ from pipediag.analysis.compare import compare
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.numbers.intervals import exactly
 from pipediag.analysis.summary import Summary, summarise
-from pipediag.analysis.summary.words import file, short, shortened, shorter_paths
+from pipediag.analysis.summary.parts import file, short, shortened, shorter_paths
 from pipediag.report import screen
 from pipediag.session import (
     DECODED,

@@ -7,16 +7,20 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.trials.remedies import (
+from pipediag.analysis.trials.remedy import (
     at_ceiling,
+    best,
     first,
     following,
     loading_matters,
+    outcome,
     reserved,
+    speedup,
+    to_dict,
     under_way,
     why_no_handoff,
+    why_none,
 )
-from pipediag.analysis.trials.remedy import best, outcome, speedup, to_dict, why_none
 from pipediag.report import RENDERERS
 from pipediag.session import (
     DECODED,

@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.forecast.whatif import (
+from pipediag.analysis.numbers.intervals import Interval, exactly
+from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.sides import SAVED, Work, saving
+from pipediag.analysis.whatif import (
     IN_A_SLOT,
     LAUNCHING,
     MOST_WORKERS,
@@ -23,9 +26,6 @@ from pipediag.analysis.forecast.whatif import (
     transfer_matters,
     what_if,
 )
-from pipediag.analysis.numbers.intervals import Interval, exactly
-from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.numbers.work import SAVED, Work, saving
 from pipediag.session import RUNGS, Inside
 
 from ..made import FLAT, blocks, climbing, inside, make, waits, without

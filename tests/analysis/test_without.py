@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.forecast.whatif import Change, what_if
 from pipediag.analysis.numbers.intervals import exactly
 from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.whatif import Change, what_if
 from pipediag.session import Session
 
 from ..made import inside, make, waits

@@ -9,8 +9,8 @@ import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.forecast.savings import Savings, savings
 from pipediag.analysis.numbers.intervals import Interval
+from pipediag.analysis.savings import Savings, savings
 from pipediag.report import advice, markdown, text
 from pipediag.report.document import filled
 from pipediag.session import Session

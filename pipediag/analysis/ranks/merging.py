@@ -15,12 +15,11 @@ from typing import Any
 from ...session import REMEDIES, Observed, Rank, Script, Session, Warning_, Window, fed_apart
 from ..numbers.estimate import WORKERS
 from ..numbers.ladder import LadderView
-from ..sentences import numbered
 from ..thresholds import GATE
 from ..waterfall import worker_shares
-from .paces import by_pace, input_pace
+from ..words import numbered
 from .shared_cores import groups
-from .stragglers import straggler_of
+from .stragglers import by_pace, input_pace, straggler_of
 
 #: An input is slower than the leading rank's if it takes this many times as long: windows of equal ones differ by less.
 _SLOWER = 1 + 2 * WORKERS.sd

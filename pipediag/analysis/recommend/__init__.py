@@ -1,7 +1,7 @@
 """Recommend changes that make the training loop faster, with the gain that this run's numbers predict.
 
 Each rule reads a :class:`~.view.View` of the run and returns a recommendation, or None if it lacks the evidence. The
-model in :mod:`.forecast.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
+model in :mod:`.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
 a trial has refuted. If a loop loses :data:`LOSS` of its time to data, there is something to do about the costliest
 stage.
 """
@@ -14,14 +14,15 @@ from collections.abc import Callable
 from ...session import Session
 from ..amortised import STARTUP, amortised, with_amortised
 from ..diagnosis import Recommendation, Stage, Verdict
-from ..forecast.whatif import what_if
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..numbers.sides import OF_THE_WORKERS
-from ..sentences import fed, number, percent_of, shown, unfed
+from ..sentences import fed, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
-from . import fallback, lines, loading, model, ranks, starting, transfer, transforms, tried, workers
+from ..whatif import what_if
+from ..words import number, percent_of, shown
+from . import fallback, lines, loading, model, ranks, transfer, transforms, tried, workers
 from .view import View
 
 #: Share of a step from which on what the verdict names gets at least one piece of advice that is shown.
@@ -47,10 +48,10 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     tried.settings,
     workers.more_workers,
     workers.prefetch,
-    starting.one_iterator,
-    starting.cheaper_sampler,
-    starting.persistent_workers,
-    starting.starting_others,
+    workers.one_iterator,
+    workers.cheaper_sampler,
+    workers.persistent_workers,
+    workers.starting_others,
     workers.threads,
     workers.fewer_workers,
     loading.cache,

@@ -10,16 +10,16 @@ from dataclasses import replace
 from ...session import LOADED_ONCE, Session
 from ..amortised import OTHER_LOADERS, STARTUP
 from ..diagnosis import Recommendation, Stage
-from ..forecast.whatif import WhatIf
-from ..forecast.without import speedup_without
 from ..numbers.chain import grains_of
 from ..numbers.cores import threads
 from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
-from ..sentences import number, percent, shown
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
+from ..waterfall import speedup_without
+from ..whatif import WhatIf
+from ..words import number, percent, shown
 from . import stock
 from .lines import what_helps
 from .tried import refuted

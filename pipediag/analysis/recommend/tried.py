@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ...session import Loader, LoaderSettings, Session
 from ...session.words import listed
 from ..diagnosis import Recommendation
-from ..forecast.whatif import Change
-from ..sentences import number, times
 from ..thresholds import GATE
 from ..trials.halving import Arm, arms, best, rate
+from ..whatif import Change
+from ..words import number, times
 from .view import View
 
 #: Test for each recommendation id whether settings make its change, given the present loader.

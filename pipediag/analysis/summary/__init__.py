@@ -8,11 +8,10 @@ from ...session import Session
 from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
 from ..compare import Comparison, StageChange, waits
 from ..diagnosis import Diagnosis
-from ..sentences import STAGES, counted, ends, number, percent, shown
 from ..sweep import Run, Sweep
+from ..words import STAGES, counted, ends, number, percent, shown
 from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
-from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import short, shorter_paths
+from .parts import Action, Rate, StageCost, Summary, Tone, short, shorter_paths
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 

@@ -13,13 +13,13 @@ from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..numbers.intervals import Interval
 from ..numbers.sides import OF_THE_WORKERS
-from ..sentences import STAGES, counted, few_of, job, loop_of, number, percent, span
+from ..sentences import loop_of
 from ..thresholds import GATE, RESOLUTION
 from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..verdict import OBSERVED, PROVEN, decided
 from ..waterfall import culprit, ranked, worker_parts
-from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import file, short, shortened, shorter_paths
+from ..words import STAGES, counted, few_of, job, number, percent, span
+from .parts import Action, Rate, StageCost, Summary, Tone, file, short, shortened, shorter_paths
 
 #: Largest numbers of lines for stages, of actions and of notes.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2

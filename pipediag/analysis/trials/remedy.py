@@ -1,4 +1,4 @@
-"""Decide whether a remedy pays: compare the loop under it with the unmodified loop, in rounds of their own.
+"""Decide which remedies are tried, and whether one pays: compare the loop under it with the unmodified loop, in rounds of their own.
 
 There are four: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
 allowed; a cache of samples, with the offload if that pays; and the hand-off alone, which is tried if none of the others
@@ -11,11 +11,17 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Session
 from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, paired_ratio, sure_gain
-from ..numbers.intervals import Interval, plain
+from ..numbers.intervals import Interval, exceeds, plain, total
+from ..numbers.ladder import LadderView
+from ..numbers.sides import saving
+from ..thresholds import GATE, RESOLUTION
+from ..whatif import Change, what_if
+from ..words import number
 
 #: The hand-off alone, in words.
 HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead of the loop"
@@ -210,3 +216,86 @@ def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
     moves_nothing = {"moved", "stayed", "certificate"} if rung == HANDED_OVER else set()
     left_out = moves_nothing | ({"keeping"} if rung != LOADED_ONCE else set())
     return {key: value for key, value in told.items() if key not in left_out}
+
+
+#: Milliseconds to read a kept sample, as measured for images of 224 x 224 to 500 x 375 (docs/cache.md).
+READ_BACK_MS = 0.1
+#: Remedies in the order in which they are tried. The one that can bring most is first, since time may run out.
+ORDER = (DECODED, REMEDIED, LOADED_ONCE, HANDED_OVER)
+
+
+def first(approximate: bool) -> str:
+    """Return the rung of the remedy to try first; ``approximate`` allows decoding."""
+    return DECODED if approximate else REMEDIED
+
+
+def under_way(session: Session) -> str | None:
+    """Return the rung of the remedy that is being tried, or None before the first."""
+    return next((rung for rung in reversed(ORDER) if remedy_of(session, rung) is not None), None)
+
+
+def next_trial(session: Session) -> list[str]:
+    """Return the rungs of another round of the trial under way; empty once it is decided."""
+    pair = ["baseline", under_way(session) or REMEDIED]
+    if any(found.name in pair and not found.available for found in session.rungs.values()):
+        return []
+    return [] if sure(session, pair[1]) is not None else pair
+
+
+def following(session: Session, rung: str) -> str | None:
+    """Return the rung of the remedy to try after that of ``rung``, or None."""
+    if rung == DECODED:
+        return REMEDIED
+    has_ladder = "device" in session.measured()  # without one, a gain of the hand-off could pass for the cache's
+    if rung == REMEDIED and has_ladder and not at_ceiling(session) and loading_matters(session) is not False:
+        return LOADED_ONCE
+    return HANDED_OVER if rung != HANDED_OVER and not any(result.applied for result in outcomes(session)) else None
+
+
+def reserved(session: Session, rung: str) -> list[str]:
+    """Return the rungs of later remedies for which time is reserved while that of ``rung`` is tried."""
+    if rung == DECODED:
+        return [REMEDIED]
+    return [LOADED_ONCE] if rung == REMEDIED and not at_ceiling(session) and loading_matters(session) is True else []
+
+
+def at_ceiling(session: Session) -> bool:
+    """Return whether the loop is within the gate of its ceiling under a remedy that pays: no other can gain much."""
+    model = LadderView(session)
+    if not model.has("device"):
+        return False
+    least = model.ms("device").value / (1 - GATE)
+    kept = [result.rung for result in outcomes(session) if result.applied]
+    return any(median(window.ms_per_step for window in session.windows_of(rung)) <= least for rung in kept)
+
+
+def loading_matters(session: Session) -> bool | None:
+    """Return whether the loop gains if samples are loaded only once, or None if that is open.
+
+    That saves a worker at least the time for loading, but reading a kept sample takes time too.
+    """
+    inside, model = session.inside, what_if(LadderView(session))
+    least = READ_BACK_MS if inside is None else max(READ_BACK_MS, GATE * inside.whole.wall_ms)
+    if inside is not None and inside.samples and inside.load.wall_ms < least:
+        return False
+    if model is None or model.work is None:
+        return None
+    return exceeds(model.faster(Change(work=saving(model.work.load))), LEAST)
+
+
+def why_no_handoff(session: Session) -> str:
+    """Return why the hand-off alone certainly does not pay in the measured loop; empty if it may.
+
+    At best it hides the hand-off and the copy. If the loop waits for workers, it may also make their collating faster.
+    """
+    leaves = session.batch.leaves if session.batch is not None else []
+    if leaves and all(leaf.copied is False for leaf in leaves):
+        return "the loop copies no part of its batches to the device"
+    model = what_if(LadderView(session))
+    if model is None or model.transfer is None or model.handoff is None:
+        return ""
+    most = total([model.transfer.not_negative(), model.handoff.not_negative()]).high
+    collating = model.work.collate / model.work.run if model.waits and model.work is not None else 0.0
+    if most / model.base + collating > RESOLUTION:
+        return ""
+    return f"handing a batch over and copying it cost at most {number(most)} ms of a {number(model.base)} ms step"

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from ...session import Loader, LoaderSettings, Session
 from ..checks import missing
-from ..forecast.whatif import Change, WhatIf, transfer_matters, what_if
 from ..numbers.ladder import LadderView
 from ..recommend.workers import irregular
 from ..thresholds import GATE, QUEUED
 from ..verdict import judge
 from ..waterfall import waterfall
+from ..whatif import Change, WhatIf, transfer_matters, what_if
 
 #: Maximum number of settings to try: more would leave few windows for each.
 MOST = 6

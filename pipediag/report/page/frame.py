@@ -11,8 +11,8 @@ from typing import Any
 import jinja2
 
 from ..._version import __version__
-from ...analysis.sentences import number, percent
 from ...analysis.summary import Summary
+from ...analysis.words import number, percent
 from . import bars
 from .parts import Page
 from .svg import Drawn, visible

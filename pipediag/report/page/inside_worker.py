@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...analysis import Diagnosis
 from ...analysis.numbers.hot_lines import hottest
-from ...analysis.sentences import number, percent
+from ...analysis.words import number, percent
 from ...session import HotLine
 from .. import evidence
 from ..document import Table

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...analysis.sentences import counted, number
+from ...analysis.words import counted, number
 from ...session import CACHED, CONTROLS, REMEDIES, Session, Stretch, Window, ordered, settings_of
 from .parts import Lane, Lanes, Part
 from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...analysis import Diagnosis
 from ...analysis.numbers.intervals import Interval
-from ...analysis.sentences import number
+from ...analysis.words import number
 from ...session import Session, Window, ordered
 from ..diagnosis import between, value
 from .embedded import evenly_spaced

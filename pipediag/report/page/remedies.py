@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ...analysis import Diagnosis
-from ...analysis.sentences import number, times
 from ...analysis.trials.halving import arms, rate
 from ...analysis.trials.remedy import BESIDE, Outcome, outcomes, paired, remedy_of
+from ...analysis.words import number, times
 from ...session import HANDED_OVER, Pictured, Session
 from .. import knobs, remedy
 from ..document import Table, filled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...analysis import Diagnosis
-from ...analysis.sentences import number
+from ...analysis.words import number
 from . import bars
 from .parts import Chart, Drawing, PageBlock, Part
 from .svg import Drawn, anchor, coordinate, element, image, place

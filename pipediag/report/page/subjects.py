@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...analysis import Diagnosis
 from ...analysis.audit import Audit
 from ...analysis.compare import Comparison, RungChange, StageChange
-from ...analysis.sentences import number
 from ...analysis.sweep import Run, Sweep
+from ...analysis.words import number
 from .. import Subject, advice, audit, comparison, evidence, model, ranks, sweep
 from ..diagnosis import value, warnings
 from ..document import Checklist, Listing, Paragraph, Section, Table, filled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...analysis import Diagnosis
-from ...analysis.sentences import number
+from ...analysis.words import number
 from ..account import PARTS, TITLE, account_rows
 from . import bars
 from .parts import Chart, Drawing, Part

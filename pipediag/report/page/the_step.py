@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...analysis import Diagnosis
-from ...analysis.sentences import number, shown
+from ...analysis.words import number, shown
 from ...session import received
 from ..diagnosis import StageRow, between, stage_rows, step_line, value
 from . import bars

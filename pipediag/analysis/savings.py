@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..numbers.estimate import WORKERS, mean_rate
-from ..numbers.intervals import Interval
-from ..numbers.ladder import LadderView
-from ..thresholds import AGREE, GATE
-from ..trials.remedy import FEWEST, outcome
+from .numbers.estimate import WORKERS, mean_rate
+from .numbers.intervals import Interval
+from .numbers.ladder import LadderView
+from .thresholds import AGREE, GATE
+from .trials.remedy import FEWEST, outcome
 
 _HOUR = 3600.0  # seconds
 

@@ -18,12 +18,12 @@ The supply scales with the time in which the machine can make a batch beside the
 
     pace = max(run / workers, (own + cpu) / cores)
 
-Each worker makes one batch at a time, in ``run`` milliseconds (:class:`.work.Work`); and the cores have to do what the
+Each worker makes one batch at a time, in ``run`` milliseconds (:class:`.sides.Work`); and the cores have to do what the
 workers (``cpu``) and the training process (``own``) do for a step. So on full cores, less work for the workers gains
 less than its share of their time: the training process needs its cores as before. All times are milliseconds per batch
 or step.
 
-The interval of a prediction includes the uncertainty of the change, of the model (:data:`.work.SAVED`,
+The interval of a prediction includes the uncertainty of the change, of the model (:data:`.sides.SAVED`,
 :data:`SCALING`, :data:`RECORDING`, :data:`LAUNCHING`) and of the ladder. Unless the change affects the model's own
 step, a prediction never exceeds the ladder's ceiling, batches cached on the device.
 """
@@ -34,12 +34,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ...session import Session
-from ..numbers.intervals import Interval, exactly, largest, least, log_ratio, total
-from ..numbers.ladder import LadderView
-from ..numbers.sides import Sides, sides
-from ..numbers.work import Work, saving, work_of
-from ..thresholds import RESOLUTION
+from ..session import Session
+from .numbers.intervals import Interval, exactly, largest, least, log_ratio, total
+from .numbers.ladder import LadderView
+from .numbers.sides import Sides, Work, saving, sides, work_of
+from .thresholds import RESOLUTION
 
 #: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.
 SCALING = 0.7
