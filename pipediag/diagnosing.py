@@ -181,7 +181,7 @@ def diagnose(
     from .loop.training_state import TrainingState
     from .measure.device import default_device
     from .measure.machine import environment
-    from .report.notebook import NotebookBar, in_notebook
+    from .report.progress import NotebookBar, in_notebook
 
     if not isinstance(loader, DataLoader):
         raise UsageError(f"diagnose() needs a torch DataLoader, not {type(loader).__name__}")

@@ -16,7 +16,7 @@ from ..analysis.sweep import Sweep
 from ..errors import PipediagError, SessionFileError, UsageError
 from ..session import Session
 from ..session.files import read_json
-from . import audit, comparison, diagnosis, markdown, sweep, text
+from . import diagnosis, markdown, several_runs, text
 from .document import Block, filled
 from .files import check_writable, write_whole
 from .terminal import all_printable, look_of, shown_by
@@ -34,9 +34,9 @@ def blocks(subject: Subject) -> list[Block]:
     if isinstance(subject, Diagnosis):
         found = diagnosis.blocks(subject)
     elif isinstance(subject, Comparison):
-        found = comparison.blocks(subject)
+        found = several_runs.comparison_blocks(subject)
     else:
-        found = audit.blocks(subject) if isinstance(subject, Audit) else sweep.blocks(subject)
+        found = diagnosis.audit_blocks(subject) if isinstance(subject, Audit) else several_runs.sweep_blocks(subject)
     return all_printable(filled(found))
 
 

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..analysis import Diagnosis
+from ..analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, Audit, Item
 from ..analysis.diagnosis import Stage
 from ..analysis.numbers.intervals import Interval, total
 from ..analysis.sentences import fed
-from ..analysis.summary import Summary, summarise
+from ..analysis.summary import Summary, Tone, summarise
 from ..analysis.summary.parts import shorter_paths
 from ..analysis.words import counted, ends, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
-from . import account, advice, evidence, knobs, model, ranks, remedy
-from .document import Block, Listing, Location, Paragraph, Section, Table, Title
+from . import advice, evidence, ranks, remedy
+from .document import Block, Check, Checklist, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
@@ -41,11 +42,11 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),
         ranks.section(diagnosis),
-        account.section(diagnosis),
+        evidence.account_section(diagnosis),
         *evidence.sections(diagnosis),
-        knobs.section(diagnosis),
+        remedy.settings_section(diagnosis),
         advice.section(diagnosis),
-        model.section(diagnosis),
+        evidence.model_section(diagnosis),
         remedy.section(diagnosis),
         warnings(diagnosis.warnings, session),
     ]
@@ -154,3 +155,22 @@ def between(interval: Interval | None) -> str:
     if math.isinf(interval.low) or math.isinf(interval.high):
         return "one window"
     return ends(interval).replace(" to ", " .. ")
+
+
+_TONES: dict[str, Tone] = {
+    FAILED: "bad", OPEN: "doubtful", NOT_MEASURED: "doubtful", PASSED: "good", DOES_NOT_APPLY: ""
+}  # fmt: skip
+
+
+def audit_blocks(audit: Audit) -> list[Block]:
+    return [
+        title(summarise(audit), setting(audit.diagnosis)),
+        Checklist([Check(one.status, one.title, one.figures, _todo(one), _TONES[one.status]) for one in audit.items]),
+        advice.section(audit.diagnosis),
+        warnings(audit.diagnosis.warnings, audit.diagnosis.session),
+    ]
+
+
+def _todo(item: Item) -> list[str]:
+    """Return what would fix an item, one line each."""
+    return [f"{one.title}: {advice.gain(one)}" for one in item.advice] + item.todo

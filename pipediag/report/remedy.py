@@ -1,4 +1,4 @@
-"""Report the remedy: what moved, how exact it is, whether it pays, and how to keep it."""
+"""Report what was tried: the remedy (what moved, how exact it is, whether it pays), and other loader settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import math
 from collections.abc import Iterable
 
 from ..analysis import Diagnosis
+from ..analysis.recommend.tried import IDS
 from ..analysis.savings import of_remedy
+from ..analysis.trials.halving import Arm, arms, rate
+from ..analysis.trials.halving import best as best_settings
 from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
-from ..analysis.words import ends, named, number, together
+from ..analysis.trials.settings import current
+from ..analysis.words import ends, named, number, times, together
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
 from ..session.words import DECODING, elsewhere
 from .advice import savings
-from .document import Block, Code, Listing, Section
+from .document import Block, Code, Listing, Section, Table
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -121,3 +125,45 @@ def _apart(apart: Apart) -> str:
     if apart.largest is None:
         return f"{apart.name} not comparable"
     return f"{apart.name} {apart.largest:.2g} {'levels' if apart.levels else 'of the range'}"
+
+
+def settings_section(diagnosis: Diagnosis) -> Section:
+    table = Table(
+        ("settings", "steps/s", "times the baseline", "first batch", ""), "lrlrl", _rows(diagnosis), ruled=False
+    )
+    return Section("other loader settings, measured on the loop", [table, Listing(_notes(diagnosis))], page=2)
+
+
+def _rows(diagnosis: Diagnosis) -> list[list[str]]:
+    """Return a row for the present loader, then one for each measured setting, most promising first."""
+    session, chosen = diagnosis.session, best_settings(diagnosis.session)
+    measured = [(arm, arm.speedup) for arm in arms(session) if arm.speedup is not None]
+    plain = rate(session, "baseline")
+    if not measured or plain is None or session.loader is None:
+        return []
+    rows = [[f"{current(session.loader).written} (current)", number(plain.value), "", "", ""]]
+    for arm, speedup in measured:
+        steps, startup = rate(session, arm.rung), arm.settings.startup
+        first = f"{number(startup)} s" if startup is not None else ""
+        judged = "best" if chosen is not None and arm.rung == chosen.rung else arm.verdict
+        rows.append([arm.settings.written, number(steps.value) if steps else "", times(speedup), first, judged])
+    return rows
+
+
+def _notes(diagnosis: Diagnosis) -> list[str]:
+    """Return why settings were not tried or not finished.
+
+    The reason for trying none is included only if an unmeasured recommendation depends on a trial.
+    """
+    session = diagnosis.session
+    notes = [
+        f"{arm.settings.written}: {_why_untried(arm)}" for arm in arms(session) if arm.why_not or arm.speedup is None
+    ]
+    predicted = any(one.id in IDS and one.measured is None for one in diagnosis.recommendations)
+    if session.knobs is not None and session.knobs.why_not and predicted:
+        notes.append(f"none: {session.knobs.why_not}; their gains are predicted")
+    return notes
+
+
+def _why_untried(arm: Arm) -> str:
+    return f"not tried: {arm.why_not}" if arm.speedup is None and arm.why_not else arm.why_not or "there was no time"

@@ -15,7 +15,7 @@ from pipediag.commands.sweep import Setting, Varied, grid, parse, with_setting
 from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
 from pipediag.report import RENDERERS
-from pipediag.report.sweep import headers, notes, sentence, table
+from pipediag.report.several_runs import headers, notes, sentence, table
 from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session, Window
 
 from ..conftest import Main

@@ -6,7 +6,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.report import RENDERERS
-from pipediag.report.account import TITLE, account_rows
+from pipediag.report.evidence import TITLE, account_rows
 from pipediag.session import Account, Session
 
 from ..made import climbing, make

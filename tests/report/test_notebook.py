@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.report.notebook import NotebookBar, in_notebook
+from pipediag.report.progress import NotebookBar, in_notebook
 
 from ..made import climbing, make, waits
 

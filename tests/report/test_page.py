@@ -14,7 +14,7 @@ from pipediag.analysis.audit import audit
 from pipediag.analysis.compare import compare
 from pipediag.analysis.sweep import Run, Sweep
 from pipediag.report.page import write
-from pipediag.report.page.inside_worker import under
+from pipediag.report.page.worker import under
 from pipediag.session import HotLine, Session
 
 from ..made import FLAT, climbing, make

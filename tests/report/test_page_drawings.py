@@ -7,11 +7,11 @@ import math
 import pytest
 
 from pipediag.analysis.numbers.intervals import Interval
-from pipediag.report.page import bars, over_time
+from pipediag.report.page import over_time, svg
 from pipediag.report.page.over_time import Pace, Span, from_stretches, from_windows, run_over_time
 from pipediag.report.page.parts import Lane, Lanes, Part
-from pipediag.report.page.sample_times import histogram, position, without_stragglers
 from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks, visible
+from pipediag.report.page.worker import histogram, position, without_stragglers
 from pipediag.session import Session, Stretch, Window
 
 
@@ -45,17 +45,17 @@ class TestElements:
 
 class TestBars:
     def test_bar(self) -> None:
-        assert bars.bar("half", 0.5, "soft", 0.25) == (
+        assert svg.bar("half", 0.5, "soft", 0.25) == (
             '<svg role="img" aria-label="half" class="bar" width="100%" height="14">'
             '<rect class="track" width="100%" height="100%" rx="2"></rect>'
             '<rect class="fill soft" x="25%" width="50%" height="14" rx="2"></rect></svg>'
         )
 
     def test_nothing_has_no_bar(self) -> None:
-        assert bars.bar("none", 0.0).count("<rect") == 1
+        assert svg.bar("none", 0.0).count("<rect") == 1
 
     def test_bars_with_a_limit(self) -> None:
-        assert bars.bars("two", [(0.2, "neutral"), (0.4, "accent")], 0.9) == (
+        assert svg.bars("two", [(0.2, "neutral"), (0.4, "accent")], 0.9) == (
             '<svg role="img" aria-label="two" class="bar" width="100%" height="22">'
             '<rect class="fill neutral" x="0%" width="20%" height="10" rx="2"></rect>'
             '<rect class="fill accent" x="0%" y="12" width="40%" height="10" rx="2"></rect>'
@@ -65,12 +65,12 @@ class TestBars:
     def test_stack(self) -> None:
         """A small segment only has a tooltip, and a gap nothing; the last segment ends where the stack does."""
         parts = [
-            bars.Segment("<a>", 0.5, "t1", "5 ms"),
-            bars.Segment("gap", 0.25, ""),
-            bars.Segment("b", 0.05, "t2"),
-            bars.Segment("c", 0.9, "t3"),
+            svg.Segment("<a>", 0.5, "t1", "5 ms"),
+            svg.Segment("gap", 0.25, ""),
+            svg.Segment("b", 0.05, "t2"),
+            svg.Segment("c", 0.9, "t3"),
         ]
-        assert bars.stack("all", parts, 30) == (
+        assert svg.stack("all", parts, 30) == (
             '<svg role="img" aria-label="all" class="stack" width="100%" height="30">'
             '<svg x="0%" width="50%" height="30"><title>&lt;a&gt;: 5 ms</title>'
             '<rect class="fill t1" width="100%" height="100%"></rect><text x="8" y="19.5">&lt;a&gt;</text></svg>'
@@ -81,7 +81,7 @@ class TestBars:
         )
 
     def test_whisker(self) -> None:
-        assert bars.whisker("5", Interval(5.0, 4.0, 7.0), 10.0, "accent") == (
+        assert svg.whisker("5", Interval(5.0, 4.0, 7.0), 10.0, "accent") == (
             '<svg role="img" aria-label="5" class="bar" width="100%" height="18">'
             '<line class="rail" x1="0%" x2="100%" y1="9" y2="9"></line>'
             '<line class="whisker accent" x1="40%" x2="70%" y1="9" y2="9"></line>'
@@ -91,7 +91,7 @@ class TestBars:
         )
 
     def test_open_ends_have_no_cap(self) -> None:
-        drawn = bars.whisker("open", Interval(5.0, -math.inf, math.inf), 10.0, "accent")
+        drawn = svg.whisker("open", Interval(5.0, -math.inf, math.inf), 10.0, "accent")
         assert '<line class="whisker accent" x1="0%" x2="100%" y1="9" y2="9"></line><circle' in drawn
 
 

@@ -1,4 +1,6 @@
-"""Decide which remedies are tried, and whether one pays: compare the loop under it with the unmodified loop, in rounds of their own.
+"""Decide which remedies are tried, and whether one pays.
+
+The loop under it is compared with the unmodified loop, in rounds of their own.
 
 There are four: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
 allowed; a cache of samples, with the offload if that pays; and the hand-off alone, which is tried if none of the others
