@@ -15,8 +15,7 @@ from ..host.passes import Request
 from ..host.progress import duration, really_runs
 from ..session import Session
 from ..session.private import masked, without_values
-from .measuring import exit_code, measure
-from .results import Results
+from .results import Results, exit_code, measure
 
 #: The settings of one run: argument names with their values, in the given order.
 Setting = tuple[tuple[str, str], ...]

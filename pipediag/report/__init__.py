@@ -15,7 +15,7 @@ from ..analysis.summary import summarise
 from ..analysis.sweep import Sweep
 from ..errors import PipediagError, SessionFileError, UsageError
 from ..session import Session
-from ..session.files import read_json
+from ..session.codec import read_json
 from . import diagnosis, markdown, several_runs, text
 from .document import Block, filled
 from .files import check_writable, write_whole

@@ -15,7 +15,7 @@ from .._version import __version__
 from ..errors import SessionFileError
 from .codec import build, check_entries
 from .events import KINDS, read
-from .loader import Knobs, Loader, LoaderSettings, Place
+from .loader import Knobs, Loader, LoaderSettings, Place, Script, Warning_
 from .ranks import Rank, RankTrial
 from .remedies import Apart, Edit, Elsewhere, Keeping, Kept, Pictured, Proof, Remedy
 from .rungs import (
@@ -42,7 +42,6 @@ from .rungs import (
     settings_rung,
     workers_make,
 )
-from .script import Script, Warning_
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
 from .windows import UNTOUCHED, Account, Observed, OtherStart, Startup, Stretch, Window
 from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail

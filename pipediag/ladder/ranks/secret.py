@@ -6,7 +6,7 @@ import os
 import re
 from hmac import digest
 
-from ...session.files import opened_own
+from ...session.codec import opened_own
 
 #: Environment variable with a text that all ranks on several hosts know and nobody else does, if the user gives one.
 OWN = "PIPEDIAG_SECRET"
