@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Sequence
 
 from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
-from .certainty import DISTURBED, rungs_beside
 from .numbers.chain import why_unsplit
 from .numbers.ladder import LadderView
 from .numbers.sides import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
-from .verdict import disagreements, judge, measured_share, starved_share, starves
+from .verdict import DISTURBED, disagreements, judge, measured_share, rungs_beside, starved_share, starves
 from .waterfall import by_stage, waterfall
 
 #: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.

@@ -5,19 +5,24 @@ Only what would be wrong in an experiment repeated is called certain.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from ..session import RUNGS, STAGE_OF_RUNG, Session
+from ..session.events import KEPT_BATCHES
 from . import sentences
 from .amortised import amortised, described, seen_once
-from .certainty import ENOUGH, rungs_beside, why_uncertain
 from .diagnosis import Stage, Verdict
+from .numbers.chain import parts_of_sample
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
+from .numbers.load import others, stolen
 from .numbers.sides import OF_THE_WORKERS, sides
+from .sentences import waiting
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages
-from .words import percent
+from .words import counted, number, percent, shown
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 #: Rounding error, relative.
@@ -197,3 +202,87 @@ def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
     large = piece.ms.value >= CO_BOTTLENECK * top.ms.value * (1 - _DUST)
     close = piece.ms.high >= top.ms.low
     return (large or close) and piece.ms.value > GATE * base.value
+
+
+#: Windows that each side of a comparison needs, and times at which they were measured: one says nothing about others.
+ENOUGH = 2
+#: Pairs of windows agree if the shares that they give lie within this range, and if other processes lengthened the step
+#: of one of them by less than this share.
+_APART, DISTURBED = 0.25, 0.1
+#: Verdicts that rest on the kernel's counters.
+_COUNTED = ("contention", "ipc")
+
+
+def why_uncertain(ladder: LadderView, bottleneck: str) -> str:
+    """Return why it is not certain whether the loop starves and what for, as a clause; empty if it is certain."""
+    return next(filter(None, _reasons(ladder, bottleneck)), "")
+
+
+def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
+    session, ceiling = ladder.session, ladder.ceiling if ladder.intervened else ""
+    if not ceiling:
+        yield f"seen in {counted(session.steps_seen, 'step')} only"
+        return
+    if any(one.code == KEPT_BATCHES for one in session.warnings):
+        yield "the script goes on without its loader after an epoch"
+    paired = ladder.paired("baseline", ceiling)
+    if ladder.serial:
+        if ladder.windows("baseline") < ENOUGH:
+            yield "measured once only"
+    elif len(paired) < ENOUGH:
+        yield "measured once only"
+    elif min(ladder.times("baseline"), ladder.times(ceiling)) < ENOUGH:
+        yield "measured at one time only"
+    windows = [window for pair in paired for window in pair]
+    if stolen(windows, session.cores):
+        yield "this virtual machine's host took CPU time away"
+    if not ladder.serial:
+        shares = [1 - fast / slow for slow, fast in ladder.steps_of_pairs("baseline", ceiling)]
+        if shares and max(shares) - min(shares) > _APART:
+            yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(shares))}"
+        if ladder.disturbed("baseline", ceiling) > DISTURBED:
+            yield _busy(session, ladder)
+    if (share := ladder.waits_beside) > GATE:
+        yield f"the loop waits {percent(share)} of a step for another loader, too"
+    if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
+        yield "the kernel does not count how long threads wait for a core"
+
+
+def _busy(session: Session, ladder: LadderView) -> str:
+    used = others(session, ladder.windows_used("baseline"))
+    whose = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
+    return f"{whose}, and not evenly"
+
+
+def rungs_beside(stage: str) -> tuple[str, ...]:
+    """Return the rungs that prove what a stage costs: with and without it.
+
+    The workers' stages are part of the baseline, so the rung without the stage is enough.
+    """
+    adding = next((rung for rung, of in STAGE_OF_RUNG.items() if of == stage), "")
+    if not adding:  # contention, the sampler: the same work with and without
+        return ("worker", "host", "device")
+    without = RUNGS[max(0, RUNGS.index(adding) - 1)]
+    return (without, adding) if adding in ("host", "worker") else (without,)
+
+
+def so_far(session: Session) -> list[str]:
+    """Return the interim result in parts, the most important first; empty before the first steps.
+
+    Once the loop was fed from a cache, the first part is what data costs, the figure of the later headline. Until then
+    it is the time in ``next()``, which misleads at first: the loop uses up batches that were queued in its slow first
+    step. So the workers' pace stands beside it.
+    """
+    ladder = LadderView(session)
+    waits = waiting(ladder)
+    if not waits:
+        return []
+    step, starved = number(ladder.ms("baseline").value), starved_share(ladder)
+    parts = [waits]
+    if ladder.intervened and starved is not None:
+        parts = [f"data costs {percent(max(0.0, starved.value))} of a step of {step} ms"]
+    elif session.workers and (made := ladder.evidence("baseline").get("worker_ms", 0.0)):
+        who = counted(session.workers, "worker")
+        parts.append(f"a step takes {step} ms, a batch from {who} {number(made / session.workers)} ms")
+    inside = parts_of_sample(session.inside, lambda cost: cost.wall_ms)
+    return [*parts, *(f"{shown(name)} is {percent(share)} of a sample" for name, share in inside[:1])]

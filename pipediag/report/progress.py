@@ -7,9 +7,9 @@ import time
 from html import escape
 from typing import Any, NamedTuple
 
-from ..analysis.so_far import so_far
 from ..analysis.summary.parts import short
 from ..analysis.trials.remedy import HAND_OFF, remedy_of, under_way
+from ..analysis.verdict import so_far
 from ..analysis.words import counted, number, shown
 from ..session import (
     DECODED,

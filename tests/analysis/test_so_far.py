@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.so_far import so_far
+from pipediag.analysis.verdict import so_far
 from pipediag.analysis.words import percent
 from pipediag.session import Observed
 

@@ -74,7 +74,7 @@ def _once(method: Callable[Concatenate[LadderView, _P], _T]) -> Callable[Concate
     """Compute a figure of a ladder once for the same arguments."""
 
     @functools.wraps(method)
-    def kept(self: LadderView, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def kept(self: LadderView, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         key = (method.__name__, *args, *kwargs.items())
         if key not in self._known:
             self._known[key] = method(self, *args, **kwargs)
