@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
@@ -256,13 +256,9 @@ def other_loaders(ladder: LadderView) -> list[OtherLoader]:
 
     The first use in a process is left out of the cost: it also pays what is done only once.
     """
-    return [*filter(None, (_loader(ladder, starts) for starts in _by_place(ladder.session.other_starts)))]
-
-
-def _by_place(starts: list[OtherStart]) -> Iterator[list[OtherStart]]:
-    ordered = sorted(starts, key=lambda one: (one.where, one.attempt, one.step))
-    for _, group in groupby(ordered, key=lambda one: one.where):
-        yield list(group)
+    ordered = sorted(ladder.session.other_starts, key=lambda one: (one.where, one.attempt, one.step))
+    by_place = groupby(ordered, key=lambda one: one.where)
+    return [*filter(None, (_loader(ladder, list(starts)) for _, starts in by_place))]
 
 
 def _loader(ladder: LadderView, starts: list[OtherStart]) -> OtherLoader | None:
@@ -309,19 +305,16 @@ def amortised(ladder: LadderView) -> list[Stage]:
         return []
     step, session = ladder.ms("baseline").value, ladder.session
     each, start = startup_ms(ladder), epoch_start(ladder)
-    found = [_start(session, each, start)] if each is not None and start is not None else []
+    found = []
+    if each is not None and start is not None:
+        place = culprit(session, "sampler") if start.by_sampler else None
+        named = [f"the sampler {place.name}"] if place is not None else []
+        found = [Stage(STARTUP, each, 0.0, place or culprit(session, STARTUP), links=named)]
     found += [Stage(OTHER_LOADERS, one.per_step, 0.0, Place("DataLoader", one.where)) for one in other_loaders(ladder)]
     found = [replace(stage, ms=stage.ms.blurred(RUN_TO_RUN * stage.ms.value)) for stage in found]
     found = [stage for stage in found if stage.ms.low > 0 and stage.ms.beside(step).value >= GATE]
     whole = step + sum(stage.ms.value for stage in found)
     return ranked([replace(stage, share=stage.ms.value / whole) for stage in found])
-
-
-def _start(session: Session, each: Interval, start: EpochStart) -> Stage:
-    """Return an epoch's start as a stage; if most of it is the sampler's, at the sampler."""
-    place = culprit(session, "sampler") if start.by_sampler else None
-    named = [f"the sampler {place.name}"] if place is not None else []
-    return Stage(STARTUP, each, 0.0, place or culprit(session, STARTUP), links=named)
 
 
 def described(ladder: LadderView, cost: Stage) -> str:
@@ -338,12 +331,8 @@ def with_amortised(share: Interval, step: float, costs: Sequence[Stage]) -> Inte
     rest = step * (1 - share.value)
     whole = cost + rest
     of_the_step = share.shifted(-share.value).times(step / whole)  # the step was measured: only its division is open
-    between = [
-        Interval(*((cost + more) / (whole + more) - cost / whole for more in _ends(stage.ms))) for stage in costs
-    ]
+    between = []
+    for stage in costs:
+        reach = (0.0, stage.ms.low - stage.ms.value, stage.ms.high - stage.ms.value)
+        between.append(Interval(*((cost + more) / (whole + more) - cost / whole for more in reach)))
     return total([of_the_step, *between]).shifted(cost / whole)
-
-
-def _ends(ms: Interval) -> tuple[float, float, float]:
-    """Return how far an interval reaches from its value: 0, to its low end, to its high end."""
-    return 0.0, ms.low - ms.value, ms.high - ms.value

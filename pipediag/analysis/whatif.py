@@ -329,9 +329,11 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         besides = min(found.handed + found.locked, max(0.0, base - loop))
     loop += besides + (found.sampler if loop_rung != "worker" else 0.0)
     waiting = base - loop
-    lost = _lost(found, waiting) if workers else NOTHING
+    # If certain, and at most what the baseline shows.
+    lost = least(found.lost, exactly(max(0.0, waiting))) if workers and found.lost.low > 0 else NOTHING
     waits = _waits(ladder, found, loop, lost.value)
     work, seen = work_of(ladder), ladder.evidence("baseline")
+    below = ladder.below("worker") if "worker" in rungs else None
     own = loop * (ladder.evidence(loop_rung).get("process_cpu", seen.get("process_cpu", 0.0)) or 1.0)
     idle = waiting - lost.value if workers else 0.0
     spins = max(0.0, seen.get("process_cpu", 0.0) * base - own) / idle if waits and idle > 0 else 0.0
@@ -342,7 +344,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
-        handoff=_handoff(ladder, besides - found.sampler),
+        handoff=ladder.cost("worker", below).shifted(besides - found.sampler) if below is not None else None,
         lost=lost,
         waits=waits,
         workers=workers,
@@ -350,7 +352,10 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         own=own,
         spins=min(spins, seen.get("process_cpu", 0.0)),
         cores=session.cores or math.inf,
-        others=_others(ladder),
+        # Under a cgroup quota other processes do not reduce the cores that this one may use.
+        others=0.0
+        if session.environment.get("cgroup_quota")
+        else max(0.0, seen.get("cores_busy", 0.0) - seen.get("cores_used", math.inf)),
         batch=loader.batch_size if loader else None,
     )
 
@@ -382,27 +387,6 @@ def _supply(ladder: LadderView, waiting: float, waits: bool, workers: int, work:
     if ladder.has("supply"):
         return min(base, ladder.ms("supply").value)
     return min(base, work.run / workers) if work is not None else 0.0
-
-
-def _handoff(ladder: LadderView, besides: float) -> Interval | None:
-    below = ladder.below("worker") if "worker" in ladder.rungs else None
-    return ladder.cost("worker", below).shifted(besides) if below is not None else None
-
-
-def _lost(found: Sides, waiting: float) -> Interval:
-    """Return the loop's slowdown by running workers, if certain, and at most what the baseline shows."""
-    return least(found.lost, exactly(max(0.0, waiting))) if found.lost.low > 0 else NOTHING
-
-
-def _others(ladder: LadderView) -> float:
-    """Return the cores that other processes use.
-
-    Under a cgroup quota they do not reduce the cores that this process may use.
-    """
-    seen = ladder.evidence("baseline")
-    if ladder.session.environment.get("cgroup_quota"):
-        return 0.0
-    return max(0.0, seen.get("cores_busy", 0.0) - seen.get("cores_used", math.inf))
 
 
 def transfer_matters(session: Session, gate: float) -> bool:

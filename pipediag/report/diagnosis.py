@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..analysis import Diagnosis
-from ..analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, Audit, Item
+from ..analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, Audit
 from ..analysis.diagnosis import Stage
 from ..analysis.numbers.intervals import Interval, total
 from ..analysis.sentences import fed
@@ -165,12 +165,18 @@ _TONES: dict[str, Tone] = {
 def audit_blocks(audit: Audit) -> list[Block]:
     return [
         title(summarise(audit), setting(audit.diagnosis)),
-        Checklist([Check(one.status, one.title, one.figures, _todo(one), _TONES[one.status]) for one in audit.items]),
+        Checklist(
+            [
+                Check(
+                    one.status,
+                    one.title,
+                    one.figures,
+                    [*(f"{fix.title}: {advice.gain(fix)}" for fix in one.advice), *one.todo],
+                    _TONES[one.status],
+                )
+                for one in audit.items
+            ]
+        ),
         advice.section(audit.diagnosis),
         warnings(audit.diagnosis.warnings, audit.diagnosis.session),
     ]
-
-
-def _todo(item: Item) -> list[str]:
-    """Return what would fix an item, one line each."""
-    return [f"{one.title}: {advice.gain(one)}" for one in item.advice] + item.todo

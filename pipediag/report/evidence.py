@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from ..analysis import Diagnosis
@@ -12,7 +13,7 @@ from ..analysis.numbers.ladder import LadderView
 from ..analysis.numbers.load import mean_account
 from ..analysis.sentences import waiting
 from ..analysis.words import counted, few, number, percent, shown
-from ..session import CONTROLS, RUNG_MEANING, Account, Cost, HotLine, Prefix, Profile, Share, ordered, settings_of
+from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Prefix, Profile, ordered, settings_of
 from .document import Listing, Section, Table
 
 #: Share of a sample's time from which the code between the transforms has a row.
@@ -169,13 +170,9 @@ def account_rows(diagnosis: Diagnosis) -> list[AccountRow]:
     for rung in _RUNGS:
         account = mean_account(diagnosis.ladder.windows_used(rung))
         if account is not None:
-            parts = _parts(account)
+            parts = (account.cpu_ms, account.queue_ms, account.waits_ms, account.other_ms)
             rows.append(AccountRow(rung, sum(parts), parts))
     return rows
-
-
-def _parts(account: Account) -> tuple[float, float, float, float]:
-    return account.cpu_ms, account.queue_ms, account.waits_ms, account.other_ms
 
 
 def account_section(diagnosis: Diagnosis) -> Section:
@@ -190,18 +187,17 @@ def why_no_account(diagnosis: Diagnosis) -> str:
 
 
 def model_section(diagnosis: Diagnosis) -> Section:
-    profile, prefix = diagnosis.session.profile, diagnosis.session.prefix
-    lines = [_profiled(profile)] if profile is not None else []
-    lines += [_frozen(prefix)] if prefix is not None else []
+    """Say what the model's side of a step consists of, and what of it could run a batch ahead."""
+    profile, prefix, lines = diagnosis.session.profile, diagnosis.session.prefix, list[str]()
     tables = _tables(profile) if profile is not None and profile.steps else []
+    if profile is not None and profile.why_not:
+        lines.append(f"no trace was recorded: {profile.why_not}")
+    elif profile is not None:
+        busy = f"operators take {number(profile.busy_ms)} ms of a step of {number(profile.step_ms)} ms on the device"
+        lines.append(f"{profile.steps} steps on batches that lie on the device: {profile.trace}; {busy}")
+    if prefix is not None:
+        lines.append(_frozen(prefix))
     return Section("the model's side", [Listing(lines), *tables], page=5)
-
-
-def _profiled(profile: Profile) -> str:
-    if profile.why_not:
-        return f"no trace was recorded: {profile.why_not}"
-    busy = f"operators take {number(profile.busy_ms)} ms of a step of {number(profile.step_ms)} ms on the device"
-    return f"{profile.steps} steps on batches that lie on the device: {profile.trace}; {busy}"
 
 
 def _frozen(prefix: Prefix) -> str:
@@ -213,19 +209,9 @@ def _frozen(prefix: Prefix) -> str:
 
 
 def _tables(profile: Profile) -> list[Table]:
-    parts = {"module": profile.modules, "operator": profile.operators, "kernel": profile.kernels}
-    return [
-        Table(
-            (name, "calls a step", "ms a step", "share"),
-            "lrrr",
-            [_share(share, profile.step_ms) for share in shares],
-            code=True,
-            extra=name == "kernel",
-        )
-        for name, shares in parts.items()
-    ]
-
-
-def _share(share: Share, step_ms: float) -> tuple[str, ...]:
-    part = share.ms / step_ms if step_ms > 0 else 0.0
-    return share.name, number(share.calls), number(share.ms), percent(part)
+    tables, step = [], profile.step_ms or math.inf
+    for name, shares in (("module", profile.modules), ("operator", profile.operators), ("kernel", profile.kernels)):
+        rows = [(one.name, number(one.calls), number(one.ms), percent(max(0.0, one.ms / step))) for one in shares]
+        headers = (name, "calls a step", "ms a step", "share")
+        tables.append(Table(headers, "lrrr", rows, code=True, extra=name == "kernel"))
+    return tables

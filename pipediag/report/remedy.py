@@ -8,15 +8,22 @@ from collections.abc import Iterable
 from ..analysis import Diagnosis
 from ..analysis.recommend.tried import IDS
 from ..analysis.savings import of_remedy
-from ..analysis.trials.halving import Arm, arms, rate
+from ..analysis.trials.halving import arms, rate
 from ..analysis.trials.halving import best as best_settings
 from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..analysis.trials.settings import current
 from ..analysis.words import ends, named, number, times, together
-from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Kept, Proof, Remedy
 from ..session.words import DECODING, elsewhere
 from .advice import savings
 from .document import Block, Code, Listing, Section, Table
+
+#: What is the case if a remedy beside the offload was not tried.
+_INSTEAD = {
+    DECODED: "JPEGs are decoded in the workers",
+    HANDED_OVER: "the hand-off alone was not tried",
+    LOADED_ONCE: "samples are not kept",
+}
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -48,12 +55,18 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
         return [f"{HAND_OFF}; {_verdict(result)}", *_cost(remedy, result)]
     moved = [*dict.fromkeys(map(named, remedy.moved))]
     if remedy.keeping is not None:
-        lines = [f"{BESIDE[LOADED_ONCE]}: {_verdict(result)}, from the second epoch on", _keeping(remedy.keeping)]
+        kept = remedy.keeping
+        part = "" if kept.fits == 1 else f", {kept.fits:.0%} of the samples"
+        room = f"{number(kept.nbytes / 1e9)} of {number(kept.free / 1e9)} GB free{part}"
+        lines = [f"{BESIDE[LOADED_ONCE]}: {_verdict(result)}, from the second epoch on"]
+        lines.append(f"samples are {kept.what}: {room}")
         lines += [f"moved to {remedy.device}: {', '.join(moved)}"] if moved else []
     elif result.rung == DECODED:
         lines = [f"{BESIDE[DECODED]}: {_verdict(result)}", f"moved to {remedy.device}: {', '.join([DECODING, *moved])}"]
     else:
-        lines = [_verdict(result) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
+        expected = (one.predicted for one in diagnosis.recommendations if one.id == "offload" and one.predicted)
+        predicted = next((f", predicted {number(one.value)}" for one in expected), "")
+        lines = [_verdict(result) + predicted, f"moved to {remedy.device}: {', '.join(moved)}"]
         lines += _stayed(remedy.stayed)
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
@@ -62,19 +75,10 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
 
 def _untried(remedy: Remedy, result: Outcome) -> list[str]:
     """Return why a remedy was not tried."""
-    if result.rung == DECODED:
-        return [f"JPEGs are decoded in the workers: {result.why_not}"]
-    if result.rung == HANDED_OVER:
-        return [f"the hand-off alone was not tried: {result.why_not}"]
-    if result.rung == LOADED_ONCE:
-        return [f"samples are not kept: {result.why_not}"]
+    if result.rung in _INSTEAD:
+        return [f"{_INSTEAD[result.rung]}: {result.why_not}"]
     others = [kept for kept in remedy.stayed if result.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
     return [f"nothing was moved: {result.why_not}", *_stayed(others)]
-
-
-def _keeping(keeping: Keeping) -> str:
-    part = "" if keeping.fits == 1 else f", {keeping.fits:.0%} of the samples"
-    return f"samples are {keeping.what}: {number(keeping.nbytes / 1e9)} of {number(keeping.free / 1e9)} GB free{part}"
 
 
 def _cost(remedy: Remedy, result: Outcome) -> list[str]:
@@ -94,12 +98,6 @@ def _verdict(result: Outcome) -> str:
     between = ends(speedup) if math.isfinite(speedup.high) else "in one round"
     ratio = f"{number(speedup.value)} times the steps{between and f' ({between})'}"
     return f"it pays: {ratio}" if result.applied else f"reverted: {result.reverted}; {ratio}"
-
-
-def _predicted(diagnosis: Diagnosis) -> str:
-    """Return the predicted speedup as text; empty if there is no prediction."""
-    expected = [one.predicted for one in diagnosis.recommendations if one.id == "offload" and one.predicted]
-    return f", predicted {number(expected[0].value)}" if expected else ""
 
 
 def _stayed(stayed: Iterable[Kept]) -> list[str]:
@@ -156,14 +154,15 @@ def _notes(diagnosis: Diagnosis) -> list[str]:
     The reason for trying none is included only if an unmeasured recommendation depends on a trial.
     """
     session = diagnosis.session
-    notes = [
-        f"{arm.settings.written}: {_why_untried(arm)}" for arm in arms(session) if arm.why_not or arm.speedup is None
-    ]
+    notes = []
+    for arm in arms(session):
+        if arm.speedup is None:
+            notes.append(
+                f"{arm.settings.written}: {f'not tried: {arm.why_not}' if arm.why_not else 'there was no time'}"
+            )
+        elif arm.why_not:
+            notes.append(f"{arm.settings.written}: {arm.why_not}")
     predicted = any(one.id in IDS and one.measured is None for one in diagnosis.recommendations)
     if session.knobs is not None and session.knobs.why_not and predicted:
         notes.append(f"none: {session.knobs.why_not}; their gains are predicted")
     return notes
-
-
-def _why_untried(arm: Arm) -> str:
-    return f"not tried: {arm.why_not}" if arm.speedup is None and arm.why_not else arm.why_not or "there was no time"

@@ -278,7 +278,6 @@ class TestTransfer:
 
     def test_not_watched(self) -> None:
         session = run()
-        assert session.batch is not None
         session.batch.unwatched = "parts of the script are compiled"
         assert item(session, "transfer").figures.endswith(
             "; how the loop copies was not observed: parts of the script are compiled"
@@ -398,7 +397,6 @@ class TestUnread:
 
     def test_compiled(self) -> None:
         session = run()
-        assert session.batch is not None
         session.batch.unwatched = "parts of the script are compiled"
         one = item(session, "unread")
         assert (one.status, one.figures) == (NOT_MEASURED, "parts of the script are compiled")
@@ -597,7 +595,7 @@ class TestCommand:
     ) -> None:
         """Whatever the items say: 3 for an audit that failed, 0 for one that passed or that is inconclusive."""
         analyzed(run())
-        module, passed = sys.modules["pipediag.commands.audit"], audit(diagnose_session(run()))
+        module, passed = sys.modules["pipediag.commands.analyze"], audit(diagnose_session(run()))
         assert {one.status for one in passed.items} == {PASSED}
         for statuses in itertools.product(STATUSES, repeat=3):
             given = dict(zip(("starvation", "startup", "syncs"), statuses, strict=True))

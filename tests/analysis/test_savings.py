@@ -73,7 +73,6 @@ class TestRecommendations:
         session = self.late(length=600)
         (gain,) = [one.gain for one in diagnose_session(session).recommendations if one.id == "num-workers"]
         found = advised(session)["num-workers"]
-        assert gain is not None and found is not None
         assert (found.batches, found.now) == (600, pytest.approx(0.6 * LadderView(session).ms("baseline").value))
         assert found.then.value == pytest.approx(found.now / gain.value)
         assert found.then.low == pytest.approx(found.now / gain.high)

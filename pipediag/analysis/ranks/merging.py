@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...session import REMEDIES, Observed, Rank, Script, Session, Warning_, Window, fed_apart
+from ...session import REMEDIES, Rank, Script, Session, Warning_, Window, fed_apart
 from ..numbers.estimate import WORKERS
 from ..numbers.ladder import LadderView
 from ..thresholds import GATE
@@ -46,7 +46,11 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
     return replace(
         job,
         windows=_longest_waits(windows, sessions),
-        observed=max((session.observed for session in sessions.values()), key=_waiting),
+        # Of the rank that waits for the largest share of its steps.
+        observed=max(
+            (session.observed for session in sessions.values()),
+            key=lambda seen: sum(one.waited for one in seen) / sum(one.seconds for one in seen) if seen else -1.0,
+        ),
         environment=environment,
         script=_script(sessions, leading.script),
         warnings=_warnings(sessions, min(sessions)),
@@ -146,11 +150,6 @@ def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -
         return replace(window, evidence={**window.evidence, "wait_ms": wait})
 
     return [of_job(window) if "wait_ms" in window.evidence else window for window in windows]
-
-
-def _waiting(observed: Sequence[Observed]) -> float:
-    """Return the share of the observed steps spent waiting for batches; negative if none were observed."""
-    return sum(one.waited for one in observed) / sum(one.seconds for one in observed) if observed else -1.0
 
 
 def _which(window: Window) -> tuple[int, str, int]:

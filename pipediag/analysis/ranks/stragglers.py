@@ -260,14 +260,16 @@ def _of_input(
         return found.above is True, found.ratio
 
     tried = [some for some in trials.fed() if len(some) <= most]
-    count, too_few = len(tried[0]) if tried else _predicted(paces, most, step, worth), 0
+    # The job is as slow as the slowest input; if several must be fed, the paces say which.
+    predicted = (count for count in range(1, most) if _saved(paces, count, step) >= worth)
+    count, too_few = len(tried[0]) if tried else next(predicted, most), 0
     enough, gain = fed(ranks[:count], _saved(paces, count, step) >= worth)
     if not enough and count < most:
         count, too_few = most, count
         enough, gain = fed(ranks[:count], False)
     if not enough:
         return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
-    while count - too_few > 1 and not _needed(paces, count, step, worth):
+    while count - too_few > 1 and not _saved(paces, count, step) >= worth > _saved(paces, count - 1, step):
         middle = (count + too_few) // 2
         if trials.closed and _numbers(ranks[:middle]) not in tried:
             break
@@ -277,7 +279,9 @@ def _of_input(
     if math.log(fed(ranks[-count:], False)[1].value) > AS_WELL * math.log(gain.value):
         instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
         return None, f"{instead}, so they share what limits them"
-    return Straggler(_numbers(late), "input", gain, _late(late, gain)), ""
+    caches = "its cache" if count == 1 else "their caches"
+    sentence = f"{_holds(late)}: fed from {caches}, the job runs {times(gain)} as fast{_mostly(late[0], count == 1)}."
+    return Straggler(_numbers(late), "input", gain, sentence), ""
 
 
 def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
@@ -298,29 +302,10 @@ def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
     return sorted(by_pace(ranks), key=lambda one: (suspected.get(one.rank, len(ranks)), one.rank in instead))
 
 
-def _predicted(paces: Sequence[float | None], most: int, step: float, worth: float) -> int:
-    """Return how many of the slowest ranks must be fed, at most ``most``, to save the job ``worth`` milliseconds.
-
-    The job is as slow as the slowest input; if several must be fed, the paces say which.
-    """
-    return next((count for count in range(1, most) if _saved(paces, count, step) >= worth), most)
-
-
-def _needed(paces: Sequence[float | None], count: int, step: float, worth: float) -> bool:
-    """Return whether ``count`` ranks suffice by their paces, and fewer do not."""
-    return _saved(paces, count, step) >= worth > _saved(paces, count - 1, step)
-
-
 def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
     """Return the milliseconds of a step that the job saves, by the paces, if its ``count`` slowest inputs are fed."""
     slowest, left = paces[0], paces[count]
     return step * (1 - left / slowest) if slowest and left is not None else 0.0
-
-
-def _late(ranks: Sequence[Rank], gain: Interval) -> str:
-    caches = "its cache" if len(ranks) == 1 else "their caches"
-    fed = f"fed from {caches}, the job runs {times(gain)} as fast"
-    return f"{_holds(ranks)}: {fed}{_mostly(ranks[0], len(ranks) == 1)}."
 
 
 # The step

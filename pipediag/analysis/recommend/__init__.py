@@ -14,7 +14,6 @@ from collections.abc import Callable
 from ...session import Session
 from ..amortised import STARTUP, amortised, with_amortised
 from ..diagnosis import Recommendation, Stage, Verdict
-from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..numbers.sides import OF_THE_WORKERS
 from ..sentences import fed, unfed
@@ -75,18 +74,18 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     view = View(ladder, costs, verdict, numbers)
     made = [one for rule in RULES if (one := rule(view)) is not None]
     made += [*transforms.cheaper(view), *lines.cheaper(view)]
-    found = [one for one in made if one.gain is None or _worth(one.gain, one.at_most)]
-    told = [one for one in found if one.gain is None or one.gain.value >= WORTH]
+    found, told = [], []
+    for one in made:
+        gain = one.gain
+        if gain is None or (gain.low > 1 and (gain.value if one.at_most else gain.high) >= WORTH):
+            found.append(one)
+            told += [one] if gain is None or gain.value >= WORTH else []
     if top is not None and not _answered(ladder.session, verdict, told):
         found.append(fallback.for_stage(ladder, numbers, top))
     found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
     return found, _nothing(view)
-
-
-def _worth(gain: Interval, at_most: bool) -> bool:
-    return gain.low > 1 and (gain.value if at_most else gain.high) >= WORTH
 
 
 def _answered(session: Session, verdict: Verdict, told: list[Recommendation]) -> bool:

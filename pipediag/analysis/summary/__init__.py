@@ -15,6 +15,12 @@ from .parts import Action, Rate, StageCost, Summary, Tone, short, shorter_paths
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
+#: Headline and tone of an audit, by whether it failed and whether it is conclusive.
+_AUDITED: dict[tuple[bool, bool], tuple[str, Tone]] = {
+    (True, True): ("The audit failed", "bad"),
+    (False, True): ("The audit passed", "good"),
+    (False, False): ("The audit is inconclusive", "doubtful"),
+}
 #: Largest number of a comparison's warnings shown.
 _NOTES = 3
 
@@ -55,12 +61,14 @@ def _of_audit(audit: Audit) -> Summary:
     for item in items:
         actions += [advice(audit.diagnosis.session, one) for one in item.advice]
         actions += map(Action, item.todo)
-    others = [f"{count} {_status(status, count)}" for status in STATUSES[1:] if (count := audit.count(status))]
-    headline, tone = _answer_of_audit(audit)
+    counts = {status: audit.count(status) for status in STATUSES}
+    names = {status: "do not apply" if status == DOES_NOT_APPLY and counts[status] > 1 else status for status in counts}
+    others = [f"{counts[status]} {names[status]}" for status in STATUSES[1:] if counts[status]]
+    headline, tone = _AUDITED[bool(audit.failed), audit.conclusive]
     return replace(
         inner,
         headline=headline,
-        figures=", ".join([f"{audit.count(FAILED)} of {counted(len(items), 'check')} failed", *others]),
+        figures=", ".join([f"{counts[FAILED]} of {counted(len(items), 'check')} failed", *others]),
         certainty="",
         tone=tone,
         basis="",
@@ -70,16 +78,6 @@ def _of_audit(audit: Audit) -> Summary:
         findings=[(item.status, item.title) for item in items],
         actions=list(dict.fromkeys(actions))[:ACTIONS],
     )
-
-
-def _status(status: str, count: int) -> str:
-    return "do not apply" if status == DOES_NOT_APPLY and count > 1 else status
-
-
-def _answer_of_audit(audit: Audit) -> tuple[str, Tone]:
-    if audit.failed:
-        return "The audit failed", "bad"
-    return ("The audit passed", "good") if audit.conclusive else ("The audit is inconclusive", "doubtful")
 
 
 #: Headline and tone of a comparison by its answer.

@@ -213,20 +213,19 @@ def to_dict(session: Session) -> dict[str, Any] | None:
     return {
         "why_not": session.knobs.why_not or None,
         "best": chosen.rung if chosen else None,
-        "tried": [_told(session, arm) for arm in arms(session)],
-    }
-
-
-def _told(session: Session, arm: Arm) -> dict[str, Any]:
-    return {
-        "rung": arm.rung,
-        "num_workers": arm.settings.num_workers,
-        "prefetch_factor": arm.settings.prefetch_factor,
-        "pin_memory": arm.settings.pin_memory,
-        "startup_s": arm.settings.startup,
-        "steps_per_s": plain(rate(session, arm.rung)),
-        "measured_speedup": plain(arm.speedup),
-        "rounds": arm.rounds,
-        "verdict": arm.verdict,
-        "why_not": arm.why_not or None,
+        "tried": [
+            {
+                "rung": arm.rung,
+                "num_workers": arm.settings.num_workers,
+                "prefetch_factor": arm.settings.prefetch_factor,
+                "pin_memory": arm.settings.pin_memory,
+                "startup_s": arm.settings.startup,
+                "steps_per_s": plain(rate(session, arm.rung)),
+                "measured_speedup": plain(arm.speedup),
+                "rounds": arm.rounds,
+                "verdict": arm.verdict,
+                "why_not": arm.why_not or None,
+            }
+            for arm in arms(session)
+        ],
     }

@@ -32,7 +32,8 @@ def part(diagnosis: Diagnosis) -> Part | None:
 
 
 def _gains(session: Session, measured: list[Outcome]) -> Chart:
-    pairs = [[_rate(values) for values in paired(session, "baseline", one.rung)] for one in measured]
+    rounds = [paired(session, "baseline", one.rung) for one in measured]
+    pairs = [[1000.0 * len(ms) / sum(ms) for ms in pair] for pair in rounds]
     high = max(max(pair) for pair in pairs)
     rows = []
     for one, (before, after) in zip(measured, pairs, strict=True):
@@ -40,17 +41,10 @@ def _gains(session: Session, measured: list[Outcome]) -> Chart:
         label = f"{number(before)} steps/s before, {number(after)} after"
         drawn = svg.bars(label, [(before / high, "neutral"), (after / high, "good" if one.applied else "soft")])
         result = "pays" if one.applied else "reverted"
-        rows.append([_name(one), drawn, number(before), number(after), times(one.speedup), result])
+        name = BESIDE.get(one.rung, "transforms on the device")
+        rows.append([name, drawn, number(before), number(after), times(one.speedup), result])
     headers = ("remedy", "steps/s before and after", "before", "after", "gain", "")
     return Chart("Steps per second without and with each remedy", headers, "lgrrrl", rows)
-
-
-def _rate(ms: list[float]) -> float:
-    return 1000.0 * len(ms) / sum(ms)
-
-
-def _name(one: Outcome) -> str:
-    return BESIDE.get(one.rung, "transforms on the device")
 
 
 def _pictures(session: Session) -> Pictures | None:
