@@ -29,6 +29,8 @@ _SPREAD, _WEIGHT = 0.15, 4
 _WILD = 2.0
 #: Number of launches, apart from the first, after which no more are needed, and after which no more are tried.
 _ENOUGH, _MOST = 3, 5
+#: The stages, which are no part of the baseline step.
+STARTUP, OTHER_LOADERS = "startup", "other loaders"
 
 
 @dataclass(frozen=True)
@@ -289,10 +291,6 @@ def _made_meanwhile(ladder: LadderView) -> float:
     if not workers or not ladder.has("baseline"):
         return 0.0
     return max(0.0, ladder.evidence("baseline").get("worker_ms", 0.0) / workers - ladder.ms("baseline").value)
-
-
-#: The stages, which are no part of the baseline step.
-STARTUP, OTHER_LOADERS = "startup", "other loaders"
 
 
 def amortised(ladder: LadderView) -> list[Stage]:

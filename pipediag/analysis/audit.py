@@ -20,12 +20,11 @@ from .numbers.ladder import LadderView
 from .numbers.sides import OF_THE_WORKERS
 from .recommend import tried
 from .recommend.view import batch_text, bytes_text
-from .sentences import fed
 from .thresholds import GATE, QUEUED
 from .trials.halving import arms
 from .verdict import measured_share
 from .whatif import Change, what_if
-from .words import counted, number, percent, percent_of, times
+from .words import counted, fed, number, percent, percent_of, times
 
 #: Results of a check, in the order in which a reader needs them.
 STATUSES = FAILED, OPEN, NOT_MEASURED, PASSED, DOES_NOT_APPLY = (
@@ -35,6 +34,13 @@ STATUSES = FAILED, OPEN, NOT_MEASURED, PASSED, DOES_NOT_APPLY = (
 _TOO_WIDE = "too uncertain to tell; a longer --budget narrows the interval"
 #: Largest number of recommendations in one item; the report has them all.
 _NAMED = 3
+#: Ids of the recommendations that change only the loader's settings.
+KNOBS = frozenset({*tried.IDS, "persistent-workers", "one-iterator"})
+_CORES = frozenset({"threads", "fewer-workers", "more-cores"})
+_COPYING = frozenset({"overlap-copies", "pin-memory"})
+_LIGHTER = frozenset({"uint8", "pack", "low-precision"})
+#: Minimum number of windows per rung.
+_ENOUGH = 2
 
 
 class Unanswered(Exception):
@@ -213,11 +219,6 @@ def margin(ladder: LadderView) -> Interval:
     return ladder.ratio(ladder.ceiling, "supply")
 
 
-#: Ids of the recommendations that change only the loader's settings.
-KNOBS = frozenset({*tried.IDS, "persistent-workers", "one-iterator"})
-_CORES = frozenset({"threads", "fewer-workers", "more-cores"})
-
-
 def _starvation(check: Check) -> Result:
     """Check the input pipeline's cost per step against the gate."""
     ladder, starved = check.ladder, check.diagnosis.verdict.starved
@@ -296,10 +297,6 @@ def _knobs(check: Check) -> Result:
     if measured:
         figures += f"; {counted(measured, 'other setting')} measured"
     return check.judged(figures, KNOBS)
-
-
-_COPYING = frozenset({"overlap-copies", "pin-memory"})
-_LIGHTER = frozenset({"uint8", "pack", "low-precision"})
 
 
 def _transfer(check: Check) -> Result:
@@ -412,10 +409,6 @@ def _unread(check: Check) -> Result:
     return replace(found, figures=f"{figures}; {little}")
 
 
-#: Minimum number of windows per rung.
-_ENOUGH = 2
-
-
 def next_round(session: Session, gate: float) -> list[str]:
     """Return the rungs that need another window each; empty if every item is decided or never will be.
 
@@ -443,8 +436,6 @@ def _compared(ladder: LadderView, gate: float) -> Iterator[tuple[set[str], Inter
     if ladder.has("supply") and ladder.has("worker"):
         yield {"supply", top}, margin(ladder).inverse(), 1 / (1 - bound)
 
-
-__all__ = ["DOES_NOT_APPLY", "FAILED", "NOT_MEASURED", "OPEN", "PASSED", "STATUSES", "Audit", "Item", "audit"]
 
 #: Each check's id and title, and the function that makes it. Functions raise :class:`Unanswered`.
 CHECKS: tuple[tuple[str, str, Callable[[Check], Result]], ...] = (

@@ -47,6 +47,19 @@ class Stage:
         """The other stages in the piece."""
         return [stage for stage in self.covers if stage != self.stage]
 
+    def to_dict(self) -> dict[str, Any]:
+        without = self.without
+        return {
+            "stage": self.stage,
+            "rung": self.rung,
+            "covers": self.covers,
+            "links": self.links,
+            "culprit": self.culprit and asdict(self.culprit),
+            "ms": self.ms.to_dict(),
+            "share": round(self.share, 4),
+            "without": without and {"steps_per_s": round(without.steps_per_s, 4), "measured": without.measured},
+        }
+
 
 @dataclass
 class Verdict:
@@ -174,31 +187,10 @@ class Diagnosis:
             "rungs": [
                 self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs}) if settings_of(name) is None
             ],
-            "waterfall": [
-                {
-                    "stage": s.stage,
-                    "rung": s.rung,
-                    "covers": s.covers,
-                    "links": s.links,
-                    "culprit": s.culprit and asdict(s.culprit),
-                    "ms": s.ms.to_dict(),
-                    "share": round(s.share, 4),
-                    "without": (
-                        {"steps_per_s": round(s.without.steps_per_s, 4), "measured": s.without.measured}
-                        if s.without
-                        else None
-                    ),
-                }
-                for s in self.waterfall
-            ],
+            "waterfall": [stage.to_dict() for stage in self.waterfall],
             "amortised": [
-                {
-                    "stage": s.stage,
-                    "culprit": s.culprit and asdict(s.culprit),
-                    "ms": s.ms.to_dict(),
-                    "share": round(s.share, 4),
-                }
-                for s in self.amortised
+                {name: value for name, value in stage.to_dict().items() if name in ("stage", "culprit", "ms", "share")}
+                for stage in self.amortised
             ],
             "startup": [round(s.seconds, 4) for s in session.startups],
             "evidence": {

@@ -59,8 +59,10 @@ def waterfall(ladder: LadderView) -> list[Stage]:
             pieces.append(_stage(ladder, ladder.stage(rung), arms, rung, ladder.covered(rung)))
             at = here
         before = rung if ladder.has(rung) else before
-    if found.sampler:
-        pieces.append(_sampler(ladder, found))
+    if found.sampler:  # timed, not derived from rungs
+        place = culprit(ladder.session, "sampler")
+        named = [f"the sampler {place.name}"] if place is not None else []
+        pieces.append(_stage(ladder, "sampler", exactly(found.sampler), links=named))
     pieces += _lost(ladder, found)
     pieces += _of_the_workers(ladder, found)
     left = found.step.value - sum(piece.ms.value for piece in pieces)
@@ -91,13 +93,6 @@ def _stage(
     share = ms.value / ladder.ms("baseline").value
     added_by = rung if ladder.has(rung) else ""
     return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], added_by, links or [])
-
-
-def _sampler(ladder: LadderView, found: Sides) -> Stage:
-    """Return the time of the sampler; it was timed, not derived from rungs."""
-    place = culprit(ladder.session, "sampler")
-    named = [f"the sampler {place.name}"] if place is not None else []
-    return _stage(ladder, "sampler", exactly(found.sampler), links=named)
 
 
 def _lost(ladder: LadderView, found: Sides) -> list[Stage]:

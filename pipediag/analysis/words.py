@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from ..session import LADDER, Link, Place, Rank
+from ..session import LADDER, Link, Place, Rank, Session
 from ..session.words import listed
 from .numbers.intervals import Interval
+from .numbers.ladder import LadderView
 
 #: Each stage in few words: its name for readers.
 STAGES = {
@@ -109,3 +110,30 @@ def job(ranks: Sequence[Rank]) -> str:
     size, hosts = ranks[0].world_size, len({rank.host for rank in ranks})
     seen = f"{len(ranks)} of " if len(ranks) < size else ""
     return f"{seen}{counted(size, 'rank')} on {counted(hosts, 'host')}"
+
+
+def loop_of(session: Session) -> str:
+    """Return what the loop does, in a word."""
+    return "evaluation" if session.evaluates else "training"
+
+
+def fed(ladder: LadderView) -> str:
+    """Return how the step without input cost is known, in words."""
+    return "without the wait" if ladder.serial else "with cached batches"
+
+
+def whose(session: Session) -> str:
+    """Return whom data costs time."""
+    return f"the job of {counted(len(session.ranks), 'rank')}" if len(session.ranks) > 1 else f"your {loop_of(session)}"
+
+
+def unfed(session: Session) -> str:
+    """Return why the loop was not fed from a cache, as a clause."""
+    what = "the time was over" if session.ended == "budget" else "the loop ended"
+    return f"{what} before it could be fed from a cache"
+
+
+def waiting(ladder: LadderView) -> str:
+    """Return how long the loop waits in ``next()``; empty if that is unknown."""
+    share = ladder.waited("baseline") if ladder.has("baseline") else None
+    return f"the loop waits {percent(share.value)} of a step in next()" if share is not None else ""

@@ -32,13 +32,9 @@ def analyze(
     plan: str | None = None,
     price: float | None = None,
 ) -> int:
-    """Measure the script and report the diagnosis; return the exit code.
+    """Measure the script and report the diagnosis; return the exit code, 3 if data certainly costs over ``fail_over``.
 
-    Args:
-        results: where the report goes.
-        fail_over: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
-        plan: file for the plan of the remedy, written if the remedy pays.
-        price: what an hour of training costs, in any currency.
+    The ``plan`` of the remedy is written if the remedy pays. ``price`` is what an hour of training costs.
 
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
@@ -79,12 +75,9 @@ def _save_plan(session: Session, path: str) -> None:
 
 
 def audit(request: Request, results: Results, percent: float, price: float | None) -> int:
-    """Measure what the checklist needs, show and write it; return the exit code: 3 if the audit failed.
+    """Measure what the checklist needs, show and write it; return the exit code, 3 if the audit failed.
 
-    Args:
-        results: where the report goes.
-        percent: percentage of a step that the input pipeline may cost.
-        price: what an hour of training costs, in any currency.
+    ``percent`` of a step is what the input pipeline may cost.
 
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.

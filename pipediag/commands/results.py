@@ -147,11 +147,7 @@ def exit_code(session: Session) -> int:
 
 
 def gated(diagnosis: Diagnosis, percent: float | None) -> int:
-    """Return the exit code of an analysis with ``--fail-over``: the gate's code if nothing else failed.
-
-    Args:
-        percent: percentage of a step that the input pipeline may cost; None for no gate.
-    """
+    """Return the exit code: the gate's if nothing else failed and data certainly costs over ``percent`` of a step."""
     code, starved = exit_code(diagnosis.session), diagnosis.verdict.starved
     if code or percent is None or starved is None or 100 * starved.low <= percent:
         return code

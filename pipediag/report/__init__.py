@@ -1,4 +1,9 @@
-"""Write and read reports: each kind of subject becomes one document, and the file's ending chooses its format."""
+"""Write and read reports: each kind of subject becomes one document, and the file's ending chooses its format.
+
+It may import ``analysis``, ``session`` and ``errors``. Begin with :data:`RENDERERS`: ``diagnosis`` and ``several_runs``
+say in the blocks of ``document`` what there is to say, ``text`` and ``markdown`` write them, ``page`` draws them.
+``screen`` shows the summary alone, ``trace`` the timeline; ``progress`` follows a measurement.
+"""
 
 from __future__ import annotations
 
@@ -132,9 +137,6 @@ def write(subject: Subject, path: str) -> None:
 
 def read(path: str, price: float | None = None) -> Diagnosis:
     """Return the diagnosis of a saved session, recomputed from its windows.
-
-    Args:
-        price: what an hour of training costs, in any currency.
 
     Raises:
         SessionFileError: the file is missing, unreadable, or not a session.

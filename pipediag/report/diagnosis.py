@@ -10,12 +10,11 @@ from ..analysis import Diagnosis
 from ..analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, Audit
 from ..analysis.diagnosis import Stage
 from ..analysis.numbers.intervals import Interval, total
-from ..analysis.sentences import fed
 from ..analysis.summary import Summary, Tone, summarise
 from ..analysis.summary.parts import shorter_paths
-from ..analysis.words import counted, ends, job, number, percent, shown
+from ..analysis.words import counted, ends, fed, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
-from . import advice, evidence, ranks, remedy
+from . import evidence, ranks, remedy
 from .document import Block, Check, Checklist, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
@@ -24,6 +23,9 @@ _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s withou
 _SMALL = 0.01
 #: Maximum width of the transforms' names in one cell.
 _WIDTH = 30
+_TONES: dict[str, Tone] = {
+    FAILED: "bad", OPEN: "doubtful", NOT_MEASURED: "doubtful", PASSED: "good", DOES_NOT_APPLY: ""
+}  # fmt: skip
 
 
 def blocks(diagnosis: Diagnosis) -> list[Block]:
@@ -45,7 +47,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         evidence.account_section(diagnosis),
         *evidence.sections(diagnosis),
         remedy.settings_section(diagnosis),
-        advice.section(diagnosis),
+        remedy.advice_section(diagnosis),
         evidence.model_section(diagnosis),
         remedy.section(diagnosis),
         warnings(diagnosis.warnings, session),
@@ -157,11 +159,6 @@ def between(interval: Interval | None) -> str:
     return ends(interval).replace(" to ", " .. ")
 
 
-_TONES: dict[str, Tone] = {
-    FAILED: "bad", OPEN: "doubtful", NOT_MEASURED: "doubtful", PASSED: "good", DOES_NOT_APPLY: ""
-}  # fmt: skip
-
-
 def audit_blocks(audit: Audit) -> list[Block]:
     return [
         title(summarise(audit), setting(audit.diagnosis)),
@@ -171,12 +168,12 @@ def audit_blocks(audit: Audit) -> list[Block]:
                     one.status,
                     one.title,
                     one.figures,
-                    [*(f"{fix.title}: {advice.gain(fix)}" for fix in one.advice), *one.todo],
+                    [*(f"{fix.title}: {remedy.gain(fix)}" for fix in one.advice), *one.todo],
                     _TONES[one.status],
                 )
                 for one in audit.items
             ]
         ),
-        advice.section(audit.diagnosis),
+        remedy.advice_section(audit.diagnosis),
         warnings(audit.diagnosis.warnings, audit.diagnosis.session),
     ]

@@ -11,13 +11,17 @@ from ..analysis.numbers.chain import grains, why_unsplit
 from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
 from ..analysis.numbers.load import mean_account
-from ..analysis.sentences import waiting
-from ..analysis.words import counted, few, number, percent, shown
+from ..analysis.words import counted, few, number, percent, shown, waiting
 from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Prefix, Profile, ordered, settings_of
 from .document import Listing, Section, Table
 
 #: Share of a sample's time from which the code between the transforms has a row.
 _SEEN = 0.02
+TITLE = "what the training thread does in a step, ms"
+#: The parts of a step, in the order of the columns.
+PARTS = ("on a CPU", "waits for a core", "waits for data", "other blocking")
+_RUNGS = ("device", "host", "worker", "baseline")
+_NOT_COUNTED = "the training thread's account: the kernel does not count it, or another thread draws the batches"
 
 
 def sections(diagnosis: Diagnosis) -> list[Section]:
@@ -147,13 +151,6 @@ def _startup_lines(ladder: LadderView) -> list[str]:
 
 def ms(value: float) -> str:
     return f"{number(value)} ms" if value < 1000 else f"{number(value / 1000)} s"
-
-
-TITLE = "what the training thread does in a step, ms"
-#: The parts of a step, in the order of the columns.
-PARTS = ("on a CPU", "waits for a core", "waits for data", "other blocking")
-_RUNGS = ("device", "host", "worker", "baseline")
-_NOT_COUNTED = "the training thread's account: the kernel does not count it, or another thread draws the batches"
 
 
 class AccountRow(NamedTuple):

@@ -56,6 +56,8 @@ _RATES = {
 
 #: Most characters of the first answer.
 _ANSWER = 90
+#: Seconds between changes of the bar, and most characters beside it.
+_EVERY, _BAR_WIDTH = 1.0, 120
 
 
 class News(NamedTuple):
@@ -176,10 +178,6 @@ def _rates(session: Session) -> list[str]:
     latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
     parts = [f"{name} {number(latest[rung])}" for rung, name in _RATES.items() if rung in latest]
     return [f"{', '.join(parts)} steps/s"] if parts else []
-
-
-#: Seconds between changes of the bar, and most characters beside it.
-_EVERY, _BAR_WIDTH = 1.0, 120
 
 
 def in_notebook() -> bool:

@@ -1,4 +1,4 @@
-"""Report what was tried: the remedy (what moved, how exact it is, whether it pays), and other loader settings."""
+"""Report what would help, and what was tried: remedies (what moved, how exact it is), other loader settings."""
 
 from __future__ import annotations
 
@@ -6,24 +6,70 @@ import math
 from collections.abc import Iterable
 
 from ..analysis import Diagnosis
+from ..analysis.diagnosis import Recommendation
 from ..analysis.recommend.tried import IDS
-from ..analysis.savings import of_remedy
+from ..analysis.savings import Savings, of_remedy
 from ..analysis.trials.halving import arms, rate
 from ..analysis.trials.halving import best as best_settings
 from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..analysis.trials.settings import current
-from ..analysis.words import ends, named, number, times, together
+from ..analysis.words import ends, named, number, shown, times, together
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Kept, Proof, Remedy
 from ..session.words import DECODING, elsewhere
-from .advice import savings
-from .document import Block, Code, Listing, Section, Table
+from .document import Advice, Block, Code, Listing, Paragraph, Section, Table
 
+#: Units of time, with their seconds; a time is given in the largest unit of which it has at least two.
+_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 #: What is the case if a remedy beside the offload was not tried.
 _INSTEAD = {
     DECODED: "JPEGs are decoded in the workers",
     HANDED_OVER: "the hand-off alone was not tried",
     LOADED_ONCE: "samples are not kept",
 }
+
+
+def advice_section(diagnosis: Diagnosis) -> Section:
+    blocks: list[Block] = [Paragraph(diagnosis.nothing_to_gain)]
+    for count, one in enumerate(diagnosis.recommendations, 1):
+        (how, *code), saved = one.how.splitlines(), savings(diagnosis, one.savings)
+        blocks.append(Advice(count, one.title, shown(one.stage), gain(one), saved, one.evidence, how, code, one.risk))
+    return Section("what would help", blocks, page=1)
+
+
+def gain(one: Recommendation) -> str:
+    """Return the measured speedup as text, or the predicted one, which may be a bound."""
+    if one.measured is not None:
+        predicted = f", {number(one.predicted.value)}x predicted" if one.predicted else ""
+        return f"{times(one.measured)} measured{predicted}"
+    if one.predicted is None:
+        return "not predicted"
+    return f"at most {times(one.predicted)}" if one.at_most else times(one.predicted)
+
+
+def savings(diagnosis: Diagnosis, saved: Savings | None) -> str:
+    """Return what a change brings, in one line; empty if unknown."""
+    if saved is None:
+        return ""
+    unit, seconds = next((one for one in _UNITS if saved.now >= 2 * one[1]), _UNITS[-1])
+    now, then = saved.now / seconds, saved.then.times(1 / seconds)
+    between = ends(then)
+    took = f"{number(then.value)} {unit}{between and f' ({between})'}"
+    if saved.batches is None:
+        told = f"hour of today's training: {took}"
+    else:
+        start = " with its start" if saved.with_start else ""
+        told = f"epoch of {saved.batches} batches{start}: {took} instead of {number(now)} {unit}"
+    costs = saved.costs(diagnosis.price)
+    if costs is not None:
+        told += f"; costs {_money(costs[1].value)} instead of {_money(costs[0])}"
+    loader = diagnosis.session.loader
+    if saved.workers is not None and loader is not None:
+        told += f"; {saved.workers} of {loader.num_workers} workers keep up"
+    return told
+
+
+def _money(amount: float) -> str:
+    return number(amount) if amount >= 0.01 else f"{amount:.2g}"
 
 
 def section(diagnosis: Diagnosis) -> Section:

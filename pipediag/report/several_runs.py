@@ -16,16 +16,21 @@ _HEADERS = ("", "before", "after", "change", "interval", "")
 
 def comparison_blocks(comparison: Comparison) -> list[Block]:
     sides = {"before": comparison.before, "after": comparison.after}
-    settings = [f"{name}: {_setting(was)} -> {_setting(now)}" for name, was, now in comparison.settings]
+    settings = [
+        f"{name}: {' -> '.join('none' if value in (None, '') else str(value) for value in values)}"
+        for name, *values in comparison.settings
+    ]
+    was, now = (waits(side.ladder) for side in sides.values())
+    waiting = ""
+    if was is not None and now is not None:  # follows from the figures of both sides
+        waiting = f"The loop waits for batches for {number(was.value)} -> {number(now.value)} ms of a step."
     return [
         title(summarise(comparison)),
         Paragraph(f"bottleneck: {' -> '.join(shown(side.verdict.bottleneck) for side in sides.values())}", "line"),
         Listing([f"{name}: {side.verdict.sentence}" for name, side in sides.items()], details=True),
         Section("steps a second", [Table(_HEADERS, "lrrrll", [*map(_rung, comparison.rungs)])]),
         Section("a worker's own ms for a sample", [_own(comparison.of_the_workers)]),
-        Section(
-            "the training process's own ms of a step", [_own(comparison.of_the_loop), Paragraph(_waiting(comparison))]
-        ),
+        Section("the training process's own ms of a step", [_own(comparison.of_the_loop), Paragraph(waiting)]),
         Section("set otherwise", [Listing(settings)]),
         warnings(comparison.warnings, comparison.after.session),
     ]
@@ -46,18 +51,6 @@ def _stage(one: StageChange) -> list[str]:
     name = f"{one.name} ({one.where})" if one.name and one.where else one.name or shown(one.stage)
     verdict = _significant(one.change, one.significant)
     return [name, value(one.before), value(one.after), change, between(one.change), verdict]
-
-
-def _waiting(comparison: Comparison) -> str:
-    """Return how the loop's waiting for batches changed: what follows from the figures of both sides."""
-    was, now = (waits(side.ladder) for side in (comparison.before, comparison.after))
-    if was is None or now is None:
-        return ""
-    return f"The loop waits for batches for {number(was.value)} -> {number(now.value)} ms of a step."
-
-
-def _setting(value: object) -> str:
-    return "none" if value in (None, "") else str(value)
 
 
 def _significant(interval: Interval | None, significant: bool) -> str:

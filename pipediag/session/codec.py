@@ -21,6 +21,11 @@ _T = TypeVar("_T")
 
 #: Largest numbers: a tensor's float32 values, and counts in 64 bits.
 _LARGEST_FLOAT, _LARGEST_INT = 1e39, 1 << 63
+#: Bounds of a file: bytes, values, and depth of nesting. A long session reaches a tenth of each.
+MOST_BYTES, MOST_VALUES, DEEPEST = 16 << 20, 200_000, 40
+#: pipediag measures no numbers with more digits.
+_MOST_DIGITS = 18
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def build(cls: type[_T], data: Any) -> _T:
@@ -90,13 +95,6 @@ def check_entries(data: Mapping[str, Any], kinds: Mapping[str, Any], name: str) 
     for key, value in data.items():
         if key in kinds and isinstance(_fit(kinds[key], value, f"{name}.{key}"), float) and value < 0:
             raise ValueError(f"{name}.{key} is {value:g}")
-
-
-#: Bounds of a file: bytes, values, and depth of nesting. A long session reaches a tenth of each.
-MOST_BYTES, MOST_VALUES, DEEPEST = 16 << 20, 200_000, 40
-#: pipediag measures no numbers with more digits.
-_MOST_DIGITS = 18
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: str) -> Any:

@@ -177,8 +177,13 @@ SCRIPTS = {"input": Truth(), "model": Truth(compute=150.0), "cpu": Truth(compute
 
 
 def drawn(before: Truth, after: Truth, draws: int = 200, **more: Any) -> list[Comparison]:
-    draw = random.Random(7)
-    return [held(before.analysed(draw, **more), after.analysed(draw, **more)) for _ in range(draws)]
+    """Comparisons of analyses, each of which is in two of them."""
+    draw, count = random.Random(7), draws // 2
+    first, second = (
+        [diagnose_session(script.analysed(draw, **more)) for _ in range(count + extra)]
+        for script, extra in ((before, 1), (after, 0))
+    )
+    return [compare(first[n + k], second[n]) for n in range(count) for k in (0, 1)]
 
 
 class TestTwoAnalyses:

@@ -254,21 +254,14 @@ class LadderView:
         """
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
-        pairs, moved = self.steps_of_pairs(slow, fast), self._moved(slow, fast)
-        mine, value = self.ms(slow).value, self._ratio_of_means(slow, fast, moved)
+        pairs, moved, mine = self.steps_of_pairs(slow, fast), self._moved(slow, fast), self.ms(slow).value
+        value = mine / (self.ms(fast).value + moved)
+        if paired := self.paired(slow, fast):  # others may be of a time at which the machine was faster or slower
+            ours, theirs = (self._mean_ms(windows) for windows in zip(*paired, strict=True))
+            value = ours / (theirs + moved)
         found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
         found = found.times(value / found.value) if found.low <= value <= found.high else found
         return found.widened(abs(moved) / 2 / mine)
-
-    def _ratio_of_means(self, slow: str, fast: str, moved: float) -> float:
-        """Return the ratio of the mean steps of the neighbours in time; of all windows if there are no neighbours.
-
-        A window without a neighbour may be of a time at which the machine was faster or slower.
-        """
-        pairs = self.paired(slow, fast)
-        if not pairs:
-            return self.ms(slow).value / (self.ms(fast).value + moved)
-        return self._mean_ms([one for one, _ in pairs]) / (self._mean_ms([other for _, other in pairs]) + moved)
 
     def _mean_ms(self, windows: Collection[Window]) -> float:
         """Return the mean of a step over several windows: longer ones weigh more."""

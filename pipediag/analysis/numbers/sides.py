@@ -24,6 +24,10 @@ from .ladder import OWN_SIDE, LadderView
 
 #: Stages that the workers run.
 OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_SIDE)
+#: Worker time that a change saves, as a fraction of the removed code's time. It can be below 1: the remaining code may
+#: become slower, since it finds other cache and memory contents. With cheaper transforms in the caching article,
+#: loading took 1.7 times as long, which left 0.58 of the saving (benchmarks/results/caching_article-h200.json).
+SAVED = Interval(1.0, 0.55, 1.1)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def sides(ladder: LadderView) -> Sides:
     step = ladder.ms("baseline")
     own = [rung for rung in reversed(OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
-    sampler = _sampler(ladder, share)
+    spent = ladder.evidence("baseline").get("sampler_ms", 0.0)  # while the loop waits for its sampler
+    sampler = min(spent, share.value * step.value) if share is not None and spent > RESOLUTION * step.value else 0.0
     if not own:  # no rung excludes the workers' work
         fastest = ladder.ms(ladder.rungs[0]).value
         if share is not None:
@@ -102,22 +107,10 @@ def sides(ladder: LadderView) -> Sides:
     return Sides(step, compute, ready + locked, waits, lost, late, locked, sampler)
 
 
-def _sampler(ladder: LadderView, waited: Interval | None) -> float:
-    """Return the milliseconds of a step in which the loop waits for its sampler; 0 if they hardly matter."""
-    spent, step = ladder.evidence("baseline").get("sampler_ms", 0.0), ladder.ms("baseline").value
-    return min(spent, waited.value * step) if waited is not None and spent > RESOLUTION * step else 0.0
-
-
 def pins(session: Session) -> bool:
     """Return whether a thread of the training process copies each batch into page-locked memory."""
     loader = session.loader
     return loader is not None and loader.pin_memory and session.device_type != "cpu"
-
-
-#: Worker time that a change saves, as a fraction of the removed code's time. It can be below 1: the remaining code may
-#: become slower, since it finds other cache and memory contents. With cheaper transforms in the caching article,
-#: loading took 1.7 times as long, which left 0.58 of the saving (benchmarks/results/caching_article-h200.json).
-SAVED = Interval(1.0, 0.55, 1.1)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...session import REMEDIES, Rank, Script, Session, Warning_, Window, fed_apart
+from ...session import REMEDIES, Rank, Session, Warning_, Window, fed_apart
 from ..numbers.estimate import WORKERS
 from ..numbers.ladder import LadderView
 from ..thresholds import GATE
@@ -42,6 +42,11 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
     own = sessions[rank.rank]
     job = leading if own is leading else _led(own, leading)
     sharing = next(group.ranks for group in groups(ranks) if rank in group.ranks)
+
+    def files_of(kind: str) -> list[str]:
+        """The files that any rank wrote."""
+        return [*dict.fromkeys(file for rank in sorted(sessions) for file in getattr(sessions[rank].script, kind))]
+
     windows, environment = _share_of_host(job, [sessions[one.rank] for one in sharing])
     return replace(
         job,
@@ -52,7 +57,7 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
             key=lambda seen: sum(one.waited for one in seen) / sum(one.seconds for one in seen) if seen else -1.0,
         ),
         environment=environment,
-        script=_script(sessions, leading.script),
+        script=replace(leading.script, wrote=files_of("wrote"), overwrote=files_of("overwrote")),
         warnings=_warnings(sessions, min(sessions)),
         ranks=ranks,
         rank_trials=leading.rank_trials,
@@ -154,15 +159,6 @@ def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -
 
 def _which(window: Window) -> tuple[int, str, int]:
     return window.attempt, window.rung, window.round
-
-
-def _script(sessions: Mapping[int, Session], leading: Script) -> Script:
-    """Return the leading rank's view of the script, with the files that any rank wrote."""
-    scripts = [sessions[rank].script for rank in sorted(sessions)]
-    wrote = dict.fromkeys(file for script in scripts for file in script.wrote)
-    return replace(
-        leading, wrote=[*wrote], overwrote=[*dict.fromkeys(file for one in scripts for file in one.overwrote)]
-    )
 
 
 def _warnings(sessions: Mapping[int, Session], lead: int) -> list[Warning_]:

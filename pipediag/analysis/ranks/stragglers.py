@@ -37,6 +37,17 @@ from .trials import MOST_PAIRS, Change, Needed, Result, Trials
 _LONGER = 2.0
 #: Shortest time to supply a batch, as a share of the step: clocks tell no more.
 _LEAST = 1e-3
+__all__ = ["Change", "Straggler", "next_trial", "straggler_of", "straggler_or_why_none"]
+_UNKNOWN = "It is not known whether one rank holds up the others"
+#: Feeding an input straggler alone brings at least this share of what feeding all ranks brings.
+HALF = 0.5
+#: Feeding as many other ranks helps as well from this share of the logarithm of the straggler's gain on.
+AS_WELL = 0.5
+#: Length of a delay as a share of the step with all ranks fed, and the shortest in milliseconds that a sleeping process
+#: can keep. Slack shorter than half of the delay is not found.
+DELAY, LEAST_DELAY_MS = 0.2, 2.0
+#: Once this many ranks, delayed one by one, delay the whole job, all count as equally fast.
+_EQUAL = 2
 
 
 @dataclass(frozen=True)
@@ -101,21 +112,6 @@ def all_bound(ladder: LadderView, ranks: Sequence[Rank]) -> bool:
     step = ladder.ms("baseline").value
     paces = [pace for rank in ranks if rank.workers and (pace := input_pace(rank)) is not None]
     return 2 * sum(around(pace / step, WORKERS).high >= 1 for pace in paces) > len(ranks)
-
-
-__all__ = ["Change", "Straggler", "next_trial", "straggler_of", "straggler_or_why_none"]
-
-_UNKNOWN = "It is not known whether one rank holds up the others"
-
-#: Feeding an input straggler alone brings at least this share of what feeding all ranks brings.
-HALF = 0.5
-#: Feeding as many other ranks helps as well from this share of the logarithm of the straggler's gain on.
-AS_WELL = 0.5
-#: Length of a delay as a share of the step with all ranks fed, and the shortest in milliseconds that a sleeping process
-#: can keep. Slack shorter than half of the delay is not found.
-DELAY, LEAST_DELAY_MS = 0.2, 2.0
-#: Once this many ranks, delayed one by one, delay the whole job, all count as equally fast.
-_EQUAL = 2
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from ..amortised import STARTUP, amortised, with_amortised
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.ladder import LadderView
 from ..numbers.sides import OF_THE_WORKERS
-from ..sentences import fed, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
-from ..words import number, percent_of, shown
+from ..words import fed, number, percent_of, shown, unfed
 from . import fallback, lines, loading, model, ranks, transfer, transforms, tried, workers
 from .view import View
 

@@ -26,6 +26,19 @@ _DECODERS = (
     *((f"{package}.", {"imread"}) for package in ("imageio", "skimage", "matplotlib", "tifffile")),
     *((f"{package}.", {"decode_jpeg", "decode"}) for package in ("simplejpeg", "turbojpeg", "jpeg4py")),
 )
+#: What helps where no library's functions take the time.
+LOOPS = "whole arrays in place of Python loops, numba or a compiled operation"
+_STORED = "what is stored must be made again when the data changes"
+_SPECTRA = (
+    *("torch.functional.stft", "torch.fft", "torchaudio.functional", "torchaudio.transforms"),
+    *("librosa.feature", "librosa.core.spectrum"),
+)
+#: Largest number of lines of a stage for which something is recommended.
+_NAMED = 3
+#: What helps where a library's functions take the time of which nothing else is known.
+_FEWER = (
+    "call it less often, or on less data (float32, smaller arrays, the whole batch at once); numba for a loop around it"
+)
 
 
 @dataclass(frozen=True)
@@ -51,13 +64,6 @@ DECODING = Way(
     "smaller files: images stored at about the size that training uses; torchvision.io.decode_jpeg and Image.draft() "
     "before convert() decode faster",
     "other decoders and other sizes give slightly other pixels",
-)
-#: What helps where no library's functions take the time.
-LOOPS = "whole arrays in place of Python loops, numba or a compiled operation"
-_STORED = "what is stored must be made again when the data changes"
-_SPECTRA = (
-    *("torch.functional.stft", "torch.fft", "torchaudio.functional", "torchaudio.transforms"),
-    *("librosa.feature", "librosa.core.spectrum"),
 )
 #: The first that fits counts: functions that are special come before their libraries.
 WAYS = (
@@ -171,14 +177,6 @@ def way_for(line: HotLine, on_cpu: bool) -> Way | None:
 def decodes(function: str) -> bool:
     """Return whether a function of a library decodes pictures, by its full name."""
     return any(function.startswith(module) and function.rpartition(".")[2] in names for module, names in _DECODERS)
-
-
-#: Largest number of lines of a stage for which something is recommended.
-_NAMED = 3
-#: What helps where a library's functions take the time of which nothing else is known.
-_FEWER = (
-    "call it less often, or on less data (float32, smaller arrays, the whole batch at once); numba for a loop around it"
-)
 
 
 def cheaper(view: View) -> list[Recommendation]:

@@ -42,21 +42,25 @@ def offload(view: View) -> Recommendation | None:
     sure, probable = _movable(view)
     if not probable:
         return None
-    change = _moved(view, probable, sure)
+    moving = [links[n] for n in probable]
+    # Bytes per sample that the workers send; 0 if unknown.
+    now, then = moving[-1].bytes_out, moving[0].bytes_in * stock.part_needed(moving)
+    sent = then / now if now and then else 1.0
+    change = view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent, sum(map(stock.recordings, moving)))
     if change.work.value <= 0:
         return None
-    moving = [links[n] for n in probable]
     names = [link.name for link in moving]
     took = sum(work.links[n] for n in probable)
     evidence = [
         f"{listed(names)} take{s(names)} a worker {view.per_sample(took)}, {share_text(took, work.run)} of its time"
     ]
-    now, then = moving[-1].bytes_out, _sent(moving)
     if 0 < then < now:
         evidence.append(f"{bytes_text(then)} per sample then cross the bus instead of {bytes_text(now)}")
     if probable[0] > 0:
-        before = links[probable[0] - 1]
-        evidence.append(f"{named(before)} and everything before it stay in the workers: {_why_it_stays(before)}")
+        before, why = links[probable[0] - 1], "it has no kernel on the device"
+        if not stock.is_torchvisions(before):
+            why = "it is not torchvision's, and moves only if it is proven to give the same results there"
+        evidence.append(f"{named(before)} and everything before it stay in the workers: {why}")
     where = f"  # before {view.loader.where}" if view.loader.where else ""
     return view.made(
         "offload",
@@ -69,18 +73,6 @@ def offload(view: View) -> Recommendation | None:
         "loader.certificate says how far its pixels differ from the workers'",
         came.speedup if came is not None else None,
     )
-
-
-def _moved(view: View, probable: Sequence[int], sure: Sequence[int]) -> Change:
-    moving = [view.session.links[n] for n in probable]
-    now, then = moving[-1].bytes_out, _sent(moving)
-    sent = then / now if now and then else 1.0
-    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent, sum(map(stock.recordings, moving)))
-
-
-def _sent(moving: Sequence[Link]) -> float:
-    """Return the bytes per sample that the workers send if these transforms move; 0 if unknown."""
-    return moving[0].bytes_in * stock.part_needed(moving)
 
 
 def _movable(view: View) -> tuple[list[int], list[int]]:
@@ -106,12 +98,6 @@ def _suffix(fits: Sequence[bool]) -> list[int]:
     while first and fits[first - 1]:
         first -= 1
     return list(range(first, len(fits)))
-
-
-def _why_it_stays(link: Link) -> str:
-    if stock.is_torchvisions(link):
-        return "it has no kernel on the device"
-    return "it is not torchvision's, and moves only if it is proven to give the same results there"
 
 
 def reorder(view: View) -> Recommendation | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..amortised import OtherLoader, epoch_start, other_loaders, startup_ms
+from ..amortised import epoch_start, other_loaders, startup_ms
 from ..diagnosis import Recommendation
 from ..numbers.cores import full
 from ..numbers.cores import threads as wanting_to_run
@@ -23,6 +23,7 @@ _BLOCKED = 0.3
 _SEVERAL = 1.1
 #: Seconds of an epoch in which starting workers, from a tenth of a second to several, is worth avoiding.
 _SHORT_EPOCH = 60.0
+_TIMED = "computed from these times, not tried: no steady window includes the time between {}"
 
 
 def more_workers(view: View) -> Recommendation | None:
@@ -204,9 +205,6 @@ def more_cores(view: View) -> Recommendation | None:
     )
 
 
-_TIMED = "computed from these times, not tried: no steady window includes the time between {}"
-
-
 def one_iterator(view: View) -> Recommendation | None:
     """Recommend one iterator for many batches, if the loop makes a new one for every batch."""
     loader, base = view.loader, view.whatif.base
@@ -303,21 +301,16 @@ def starting_others(view: View) -> Recommendation | None:
     ]
     if one.kept and not one.persistent:
         title = "Keep the workers of the other loader"
+        risk = "its workers stay in memory beside those of the training loader"
         how = f"persistent_workers=True in the DataLoader that is iterated at {one.where}"
         evidence.append(f"launching its workers and ending them takes {number(one.kept)} s of that")
     else:
         title, left = "Use the other loader half as often", max(0.0, one.spent.value / 2 - one.hidden)
+        risk = "what it is used for, such as a validation, is known less often"
         how = f"use the loader that is iterated at {one.where} less often, or with fewer batches"
-    risk = _risk(one)
     return view.made(
         "other-loaders", title, "startup", _gain(base, cost, left), [*evidence, _TIMED.format("steps")], how, risk
     )
-
-
-def _risk(one: OtherLoader) -> str:
-    if one.kept and not one.persistent:
-        return "its workers stay in memory beside those of the training loader"
-    return "what it is used for, such as a validation, is known less often"
 
 
 def _gain(base: float, cost: Interval, left: float) -> Interval:

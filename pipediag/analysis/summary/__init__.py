@@ -99,11 +99,12 @@ def _of_comparison(comparison: Comparison) -> Summary:
         gain = loop.speedup
         figures = f"{number(gain.value)}x the steps a second" if loop.significant else f"{number(gain.value)}x"
         certainty = ", ".join(filter(None, [ends(gain), "certain" if loop.significant else ""]))
-    rates = [
-        Rate(name, side.ladder.ms("baseline").inverse(1000.0).value, _waits(side))
-        for name, side in zip(("before", "after"), sides, strict=True)
-        if side.ladder.has("baseline")
-    ]
+    rates = []
+    for name, side in zip(("before", "after"), sides, strict=True):
+        if side.ladder.has("baseline"):
+            step, wait = side.ladder.ms("baseline"), waits(side.ladder)
+            note = f"waits {number(wait.value)} of {number(step.value)} ms" if wait is not None else ""
+            rates.append(Rate(name, step.inverse(1000.0).value, note))
     changed, session = comparison.changed, comparison.after.session
     return Summary(
         headline,
@@ -117,12 +118,6 @@ def _of_comparison(comparison: Comparison) -> Summary:
         careful=[one.message for one in comparison.warnings[:_NOTES]],
         notes=len(comparison.warnings[_NOTES:]),
     )
-
-
-def _waits(side: Diagnosis) -> str:
-    """Return how long the loop waits for batches; empty if unknown."""
-    found = waits(side.ladder)
-    return f"waits {number(found.value)} of {number(side.ladder.ms('baseline').value)} ms" if found is not None else ""
 
 
 def _stage(session: Session, one: StageChange) -> str:

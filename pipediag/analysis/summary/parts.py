@@ -11,6 +11,14 @@ from typing import Literal
 from ...session import Session
 
 Tone = Literal["", "good", "doubtful", "bad"]
+#: Paths up to this length are named in full, and of longer ones no more than this.
+_LONG, _LONGEST = 40, 60
+#: Folders of installed packages.
+_PACKAGES = tuple(f"{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+#: Places in a text. Both begin where a word begins only, which keeps the search linear in long texts.
+_PLACE = re.compile(r"(?<![^\s(),'\"])[^\s(),'\"]+:\d+")
+#: An absolute path of at least two parts, not in an address. Those of the machine itself stay.
+_ABSOLUTE = re.compile(r"(?<![^\s(,'\"=`])/(?!dev/|proc/|sys/)[^\s/(),;'\"`]+(?:/[^\s/(),;'\"`]+)+")
 
 
 @dataclass(frozen=True)
@@ -88,27 +96,13 @@ class Summary:
     notes: int = 0
 
 
-#: Paths up to this length are named in full, and of longer ones no more than this.
-_LONG, _LONGEST = 40, 60
-#: Folders of installed packages.
-_PACKAGES = tuple(f"{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-#: Places in a text. Both begin where a word begins only, which keeps the search linear in long texts.
-_PLACE = re.compile(r"(?<![^\s(),'\"])[^\s(),'\"]+:\d+")
-#: An absolute path of at least two parts, not in an address. Those of the machine itself stay.
-_ABSOLUTE = re.compile(r"(?<![^\s(,'\"=`])/(?!dev/|proc/|sys/)[^\s/(),;'\"`]+(?:/[^\s/(),;'\"`]+)+")
-
-
 def short(session: Session, where: str) -> str:
     """Return ``file:line`` relative to the script's folder or to the installed packages, else with its last folder."""
-    inside = _in_the_scripts_folder(session, where) or _in_a_package(where)
+    in_a_package = next((where.rpartition(folder)[2] for folder in _PACKAGES if folder in where), "")
+    inside = _in_the_scripts_folder(session, where) or in_a_package
     if inside or not os.path.isabs(where):
         return inside or where
     return os.sep.join(where.split(os.sep)[-2:])
-
-
-def _in_a_package(where: str) -> str:
-    """Return a place in an installed package relative to the folder of the packages; empty if it is in none."""
-    return next((where.rpartition(folder)[2] for folder in _PACKAGES if folder in where), "")
 
 
 def _in_the_scripts_folder(session: Session, where: str) -> str:

@@ -37,6 +37,10 @@ BESIDE = {
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 #: Number of windows of the loop from which on the multiple of its workers' time that a step takes is known.
 _FEWEST_WINDOWS = 4
+#: Milliseconds to read a kept sample, as measured for images of 224 x 224 to 500 x 375 (docs/cache.md).
+READ_BACK_MS = 0.1
+#: Remedies in the order in which they are tried. The one that can bring most is first, since time may run out.
+ORDER = (DECODED, REMEDIED, LOADED_ONCE, HANDED_OVER)
 
 
 @dataclass(frozen=True)
@@ -218,12 +222,6 @@ def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
     moves_nothing = {"moved", "stayed", "certificate"} if rung == HANDED_OVER else set()
     left_out = moves_nothing | ({"keeping"} if rung != LOADED_ONCE else set())
     return {key: value for key, value in told.items() if key not in left_out}
-
-
-#: Milliseconds to read a kept sample, as measured for images of 224 x 224 to 500 x 375 (docs/cache.md).
-READ_BACK_MS = 0.1
-#: Remedies in the order in which they are tried. The one that can bring most is first, since time may run out.
-ORDER = (DECODED, REMEDIED, LOADED_ONCE, HANDED_OVER)
 
 
 def first(approximate: bool) -> str:

@@ -19,6 +19,9 @@ from .parts import Facts, Part, Sortable
 
 #: Maximum number of windows in the table; more are thinned out evenly.
 _WINDOWS = 250
+_T = TypeVar("_T")
+#: Maximum number of windows in the data if not all fit.
+_EMBEDDED_WINDOWS = 500
 
 
 def numbers(diagnosis: Diagnosis) -> Part:
@@ -101,11 +104,6 @@ def _flat(facts: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
             yield from _flat(fact, f"{before}{name} ")
         elif fact not in (None, ""):
             yield f"{before}{name}", ("yes" if fact else "no") if isinstance(fact, bool) else str(fact)
-
-
-_T = TypeVar("_T")
-#: Maximum number of windows in the data if not all fit.
-_EMBEDDED_WINDOWS = 500
 
 
 def embedded(subject: Subject, room: int) -> tuple[str, str]:

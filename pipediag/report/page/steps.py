@@ -12,6 +12,7 @@ from .parts import Chart, Drawing, Part
 
 #: The colours of a stack in the rows below it, where they stand alone.
 _IN_ROWS = {"neutral": "neutral", "t4": "accent", "t2": "soft"}
+_COLOURS = ("neutral", "t3", "t4", "t2")
 
 
 def part(diagnosis: Diagnosis) -> Part | None:
@@ -69,9 +70,6 @@ def ladder(diagnosis: Diagnosis) -> Part | None:
     headers = ("rung", f"0 to {number(high)} ms a step", "ms", "95 % interval", "steps/s", "what the loop received")
     lead = "The same loop, fed from one place of the pipeline after another. Each rung adds a stage to the one above."
     return Part("ladder", "The ladder", [Chart("Milliseconds a step by rung", headers, "lgrrrl", rows)], lead)
-
-
-_COLOURS = ("neutral", "t3", "t4", "t2")
 
 
 def account(diagnosis: Diagnosis) -> Part | None:

@@ -7,13 +7,12 @@ from ...analysis.audit import Audit
 from ...analysis.compare import Comparison, RungChange, StageChange
 from ...analysis.sweep import Run, Sweep
 from ...analysis.words import number
-from .. import Subject, advice, evidence, ranks, several_runs
+from .. import Subject, evidence, ranks, remedy, several_runs
 from ..diagnosis import audit_blocks, value, warnings
 from ..document import Checklist, Listing, Paragraph, Section, Table, filled
 from . import raw, remedies, steps, svg, worker
 from .over_time import run_over_time
 from .parts import Chart, Page, PageBlock, Part, with_content, with_drawings
-from .svg import Drawn
 
 
 def page_of(subject: Subject) -> Page:
@@ -36,7 +35,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Page:
         worker.sample_times(diagnosis),
         remedies.part(diagnosis),
         remedies.settings(diagnosis),
-        _of_section(advice.section(diagnosis), "advice"),
+        _of_section(remedy.advice_section(diagnosis), "advice"),
         _of_section(warnings(diagnosis.warnings, diagnosis.session)),
         _of_section(evidence.model_section(diagnosis), "model"),
         _of_section(other, "evidence"),
@@ -88,13 +87,12 @@ def _comparison(subject: Comparison) -> Page:
 def _with_bars(caption: str, table: Table, found: list[RungChange] | list[StageChange]) -> PageBlock:
     sides = [side.value for one in found for side in (one.before, one.after) if side is not None]
     high = max(sides, default=0.0) or 1.0
-    return with_drawings(table, caption, "before and after", [_before_and_after(one, high) for one in found])
-
-
-def _before_and_after(one: RungChange | StageChange, high: float) -> Drawn:
-    label = f"{value(one.before) or 'not measured'} before, {value(one.after) or 'not measured'} after"
-    sides = ((one.before, "neutral"), (one.after, "accent"))
-    return svg.bars(label, [(side.value / high if side else 0.0, colour) for side, colour in sides])
+    drawings = []
+    for one in found:
+        label = f"{value(one.before) or 'not measured'} before, {value(one.after) or 'not measured'} after"
+        shares = [(side.value / high if side else 0.0) for side in (one.before, one.after)]
+        drawings.append(svg.bars(label, [*zip(shares, ("neutral", "accent"), strict=True)]))
+    return with_drawings(table, caption, "before and after", drawings)
 
 
 def _sweep(subject: Sweep) -> Page:

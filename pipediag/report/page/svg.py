@@ -20,6 +20,10 @@ WIDTH = 1000
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
+#: Height of a bar in a row of a table, and of a stack, in pixels.
+_BAR, _STACK = 14, 40
+#: Minimum share of the width for a segment to carry its name.
+_NAMED = 0.07
 
 
 class Drawn(str):
@@ -114,12 +118,6 @@ def _escape(match: re.Match[str]) -> str:
 
 def _attribute(value: str | float) -> str:
     return escape(visible(value)) if isinstance(value, str) else coordinate(value)
-
-
-#: Height of a bar in a row of a table, and of a stack, in pixels.
-_BAR, _STACK = 14, 40
-#: Minimum share of the width for a segment to carry its name.
-_NAMED = 0.07
 
 
 @dataclass(frozen=True)

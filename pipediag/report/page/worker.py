@@ -17,6 +17,11 @@ from .svg import Drawn, anchor, coordinate, element, image, place
 #: Minimum share that has the strongest colour.
 _LARGE = 0.4
 _HEADERS = ("part", "ms", "CPU ms", "share", "where")
+_HEIGHT, _AXIS, _TOP = 160.0, 20.0, 30.0
+#: Number of edges with a figure.
+_LABELLED = 5
+#: Values far below the others are not drawn if fewer than this share of all, and at least this many empty bars apart.
+_FEW, _EMPTY = 0.1, 5
 
 
 def part(diagnosis: Diagnosis) -> Part | None:
@@ -65,7 +70,10 @@ def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[
     found = []
     for (_, share), inner in zip(parts, own, strict=True):
         fits = min(1.0, share / sum(line.share for line in inner)) if inner else 1.0
-        found += [_line(line, fits * line.share) for line in inner]
+        found += [
+            svg.Segment(line.text, fits * line.share, _heat(line.share), f"{percent(line.share)}, {line.where}")
+            for line in inner
+        ]
         found.append(svg.Segment("", share - fits * sum(line.share for line in inner), ""))
     return found
 
@@ -74,10 +82,6 @@ def _split(where: str) -> tuple[str, int]:
     """Return the file and the line of a place; "" and 0 if it has no line."""
     file, _, line = where.rpartition(":")
     return (file, int(line)) if line.isdecimal() else ("", 0)
-
-
-def _line(line: HotLine, width: float) -> svg.Segment:
-    return svg.Segment(line.text, width, _heat(line.share), f"{percent(line.share)}, {line.where}")
 
 
 def _told(parts: Sequence[svg.Segment]) -> str:
@@ -102,13 +106,6 @@ def _strength(share: float) -> str:
 def _heat(share: float) -> str:
     """Return the colour of a share in a stack: stronger for more."""
     return "t4" if share >= _LARGE else "t3" if share >= 0.2 else "t2" if share >= 0.08 else "t1"
-
-
-_HEIGHT, _AXIS, _TOP = 160.0, 20.0, 30.0
-#: Number of edges with a figure.
-_LABELLED = 5
-#: Values far below the others are not drawn if fewer than this share of all, and at least this many empty bars apart.
-_FEW, _EMPTY = 0.1, 5
 
 
 def sample_times(diagnosis: Diagnosis) -> Part | None:
