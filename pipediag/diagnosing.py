@@ -25,8 +25,7 @@ from .analysis.stopping import next_round
 from .analysis.summary import StageCost, summarise
 from .analysis.trials.remedy import best, remedy_of, why_none
 from .analysis.words import few_of, number
-from .arguments import positive
-from .errors import AnalysisOver, NothingMeasured, UsageError
+from .errors import AnalysisOver, NothingMeasured, UsageError, positive
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
 from .session.events import unmeasurable
 
@@ -110,13 +109,17 @@ class Diagnosis(analysis.Diagnosis):
             UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this
                 machine.
         """
-        from .remedy.unmeasured import why_not_moved
+        from .remedy.saved import why_not_moved
 
         came, device = best(self.session), self.session.device_type
         if came is not None and not came.applied:
             return _as_it_is(loader, why_none(self.session))
         if came is None and (why := why_not_moved(device)):
-            return _as_it_is(_checked(loader), why)
+            from torch.utils.data import DataLoader
+
+            if not isinstance(loader, DataLoader):
+                raise UsageError(f"apply() takes a torch DataLoader, not {type(loader).__name__}")
+            return _as_it_is(loader, why)
         from .remedy import offload
         from .remedy.summary import why_nothing
 
@@ -218,7 +221,8 @@ def diagnose(
     if measurement.training.device is None:
         session.device.setdefault("type", default_device().type)
     if not session.anything_seen:
-        raise NothingMeasured(unmeasurable(session) or _why_nothing(session, budget))
+        too_short = f"the budget of {budget:g} s ended before a step was measured: give more" if session.ended else ""
+        raise NothingMeasured(unmeasurable(session) or too_short or "no step was seen: the loader is empty")
     return Diagnosis.of(job_session({0: session, **measurement.ranks}))
 
 
@@ -242,13 +246,6 @@ def _train(
             pass
         raise
     measurement.conclude()
-
-
-def _why_nothing(session: Session, budget: float) -> str:
-    """Return why no step was measured."""
-    if session.ended:  # the measurement ended the loop
-        return f"the budget of {budget:g} s ended before a step was measured: give more"
-    return "no step was seen: the loader is empty"
 
 
 def _note_restored(state: TrainingState, session: Session) -> None:
@@ -289,15 +286,6 @@ def _stage_name(piece: analysis.diagnosis.Stage) -> str:
     """Return the name of a piece of the step, with the other stages and the transforms in it."""
     name = f"{piece.stage} (with {', '.join(piece.others)})" if piece.others else piece.stage
     return f"{name}: {', '.join(piece.links)}" if piece.links else name
-
-
-def _checked(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return the loader. Raises UsageError if it is none."""
-    from torch.utils.data import DataLoader
-
-    if not isinstance(loader, DataLoader):
-        raise UsageError(f"apply() takes a torch DataLoader, not {type(loader).__name__}")
-    return loader
 
 
 def _as_it_is(loader: DataLoader[Any], why: str) -> DataLoader[Any]:

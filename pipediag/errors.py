@@ -1,8 +1,11 @@
-"""Define pipediag's errors: each has an exit code, and a message that says what to do next."""
+"""Define pipediag's errors, each with an exit code and a message that says what to do next; check callers' numbers."""
 
 from __future__ import annotations
 
+import math
+import numbers
 import sys
+from typing import Any
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -75,3 +78,29 @@ def analysis_over(reason: str) -> AnalysisOver:
             self.msg, self.returncode = str(self), EXIT_OK
 
     return PytestOver(reason)
+
+
+def positive(name: str, value: Any, unit: str) -> float:
+    """Return the value if it is a positive, finite number; ``unit`` is for the message.
+
+    Raises:
+        UsageError: it is not. A bool is no number here.
+    """
+    if _is(numbers.Real, value) and math.isfinite(value) and value > 0:
+        return float(value)
+    raise UsageError(f"{name} is in {unit} and must be positive and finite, not {value!r}")
+
+
+def at_least(least: int, name: str, value: Any) -> int:
+    """Return the value if it is a whole number of at least ``least``.
+
+    Raises:
+        UsageError: it is not. A bool is no number here.
+    """
+    if _is(numbers.Integral, value) and value >= least:
+        return int(value)
+    raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def _is(kind: type, value: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

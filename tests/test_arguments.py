@@ -9,8 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
-from pipediag.arguments import at_least, positive
-from pipediag.errors import UsageError
+from pipediag.errors import UsageError, at_least, positive
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0, -1.0, True, "5", None, numpy.float64("nan"), 1j])

@@ -11,8 +11,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "pipediag"
 #: Packages and single modules, lowest first; those in one line do not import from each other.
 LAYERS = (
-    ("errors", "frames", "imports", "lifeline", "marker", "patches", "_version"),
-    ("arguments", "session"),
+    ("errors", "frames", "lifeline", "marker", "patches", "_version"),
+    ("session",),
     ("analysis",),
     ("usercode", "report"),
     ("measure",),
@@ -28,10 +28,8 @@ LAYERS = (
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 #: Packages that work without torch and numpy.
 PURE = (
-    "arguments",
     "errors",
     "frames",
-    "imports",
     "lifeline",
     "marker",
     "patches",

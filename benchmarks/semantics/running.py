@@ -32,8 +32,7 @@ import torch
 import torch._dynamo  # which the first optimizer imports
 import torchvision.transforms.v2  # noqa: F401
 
-from pipediag.host import runner
-from pipediag.host.inside import rerouting
+from pipediag.host import rerouting, runner
 from pipediag.host.script import Target, run
 from pipediag.lifeline import end_with
 from pipediag.remedy import spotcheck

@@ -361,10 +361,10 @@ def _not_starved(ladder: LadderView, share: Interval) -> str:
     base = ladder.ms("baseline")
     if not ladder.intervened:
         share_text = percent_of(f"a {number(base.value)} ms step", share)
-        return f"Not starved_sentence: the loop waits for data {share_text}.{_only_observed(ladder)}"
+        return f"Not starved: the loop waits for data {share_text}.{_only_observed(ladder)}"
     best = ladder.best
     return (
-        f"Not starved_sentence: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms "
+        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms "
         f"{fed(ladder)}, so data costs {percent_of('', share)}. To be faster, work on the model's own step."
     )
 

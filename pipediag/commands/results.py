@@ -15,7 +15,7 @@ from ..errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USA
 from ..host import passes
 from ..host.endings import files_written
 from ..host.progress import ProgressLine, opening
-from ..host.ranks.scheduled import follow, follows
+from ..host.scheduled import follow, follows
 from ..host.standard_streams import output_beside, put
 from ..report.terminal import printable
 from ..session import Session

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import util
@@ -29,14 +29,11 @@ from ..measure.machine import descriptors_left
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import UNMEASURABLE, Story
-from .inside.channel import Sender
-from .inside.dead_workers import cause_of
-from .inside.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
-from .inside.threads import raised_in_threads
-from .inside.tracebacks import script_hook
-from .own_imports import script_aside
-from .ranks.members import hosting_members
-from .script import NoSuchModule, Target, run
+from .channel import Sender
+from .exceptions import cause_of, raised_in_threads, script_hook
+from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
+from .hosting import hosting_members
+from .script import NoSuchModule, Target, run, script_aside
 from .stacks import write_no_stacks, write_stacks_on_end
 from .standard_streams import keep_printing
 
@@ -88,7 +85,7 @@ class Child:
         self._first_step: float | None = None
         self._was_interrupted = False
         self._over: AnalysisOver | None = None  # as raised in another thread
-        self._writes = Writes(self._send_file, order["began"])
+        self._writes = Writes(lambda path, old: sender.send("wrote", {"path": path, "overwrote": old}), order["began"])
 
     def run(self, target: Target) -> int:
         """Run a script and show its error as Python would; return its exit code."""
@@ -120,6 +117,7 @@ class Child:
             self._stack.enter_context(raised_in_threads(AnalysisOver, self._over_in_thread))
             os.register_at_fork(after_in_child=self._leave_interrupts_to_python)
         ending: dict[str, Any] = {}
+        sender = self._sender
         try:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
@@ -127,7 +125,7 @@ class Child:
                 self._until_loader.enter_context(on_optimizer_step(partial(self._trained_without_loader, "steps")))
                 self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
                 words = ["member", str(os.getpid()), self._order["path"]]
-                self._stack.enter_context(hosting_members(words, self._send_trainer))
+                self._stack.enter_context(hosting_members(words, lambda at: sender.send("trainer", {"at": at})))
                 self._writes.listen()
                 yield
         except AnalysisOver:
@@ -148,13 +146,7 @@ class Child:
         finally:
             steps = self._trained["steps"] or self._trained["backward"]
             story = Story(optimizer_steps=steps) if self._measurement is None else self._measurement.conclude()
-            self._sender.send("ended", asdict(replace(story, **ending)))
-
-    def _send_trainer(self, at: str) -> None:
-        self._sender.send("trainer", {"at": at})
-
-    def _send_file(self, path: str, overwrote: bool) -> None:
-        self._sender.send("wrote", {"path": path, "overwrote": overwrote})
+            sender.send("ended", asdict(replace(story, **ending)))
 
     def _trained_without_loader(self, what: str) -> None:
         """End a script that trains without a DataLoader: there is nothing to measure."""
@@ -251,8 +243,6 @@ def leave(over: AnalysisOver) -> int:
     atexit._run_exitfuncs()
     util._exit_function()  # type: ignore[attr-defined]
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            pass
     os._exit(code)

@@ -94,14 +94,11 @@ def warn_of_trouble(history: list[Outcome], session: Session, workdir: str | Non
     gave = sorted({window.attempt for window in session.windows}) or [1]
     passes = f"{'pass' if len(gave) == 1 else 'passes'} {', '.join(map(str, gave))}"
     kept = f" ({passes} gave the reported results)" if session.anything_seen else ""
-    session.warn("later-pass-failed", f"your script {trouble(history)}{kept}", _how_to_run_twice(history[-1], workdir))
-
-
-def _how_to_run_twice(outcome: Outcome, workdir: str | None) -> str:
-    if outcome.story.error.startswith("EOFError"):
-        return "the first run read standard input to its end: pass the answers as arguments"
     workdirs = "use --workdir DIR, or " if workdir is None else ""
-    return f"pipediag repeats a script if one run is too short: {workdirs}make the script repeatable"
+    help = f"pipediag repeats a script if one run is too short: {workdirs}make the script repeatable"
+    if history[-1].story.error.startswith("EOFError"):
+        help = "the first run read standard input to its end: pass the answers as arguments"
+    session.warn("later-pass-failed", f"your script {trouble(history)}{kept}", help)
 
 
 def nothing_measured(history: list[Outcome], budget: float, loader: int | None) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from .locks import locked
 
 _PREFIX = "pipediag-"
 #: File in a scratch folder on which its run holds a lock: the system releases it however the run ends.
@@ -112,3 +111,12 @@ def _lay(source: str, target: str) -> None:
     except OSError:  # it was removed, or cannot be read
         pass
     os.symlink(source, target)
+
+
+def locked(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Return whether this process has taken the lock; not so if another one holds it, or the file system has none."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Measure a process that the script or a launcher has started for training, beside the child. See :mod:`.members`."""
+"""Measure a process that the script or a launcher has started for training, beside the child. See :mod:`.hosting`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from ..errors import AnalysisOver
 from ..lifeline import end_with_starter
 from ..measure.own_rank import in_a_job, own_rank
+from .channel import connected
 from .child import Child, leave, read_order
-from .inside.channel import connected
-from .locks import locked
+from .folders import locked
 from .script import Target
 from .stacks import stacks_of, write_stacks_on_end
 from .standard_streams import keep_printing

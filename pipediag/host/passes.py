@@ -6,23 +6,30 @@ script cannot run again, the results of its first run are reported.
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .._version import __version__
 from ..analysis.words import counted
-from ..errors import NothingMeasured
+from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received
-from ..session.events import unmeasurable
+from ..session.events import Pass, Tick, unmeasurable
 from ..session.private import masked
+from .channel import Listener, Receiver
+from .connections import Job, Lines
 from .endings import failure, files_written, nothing_measured, nth, trouble, warn_of_trouble, words
 from .folders import Folders, scratch_folder
-from .one_pass import one_pass
-from .processes import no_orphans
-from .ranks.lines import Job
+from .processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
+from .scheduled import announce
 from .script import Target
-from .watch import PROLOGUE, Outcome, Progress
+from .stacks import stacks_of
+from .watch import FAREWELL, PROLOGUE, Outcome, Progress
 
 #: Maximum seconds of a later pass before its first batch, or this multiple of the first pass's if that is longer.
 PROLOGUE_AGAIN, PROLOGUE_TIMES = 60.0, 4.0
@@ -31,6 +38,10 @@ MAX_PASSES = 40
 MAX_EXCLUDED = 2
 #: Maximum number of consecutive passes without a new window before the analysis ends.
 MAX_BARREN = 2
+#: Seconds that a job may continue after one of its ranks has failed: the others may wait for it for ever.
+_WITHOUT_A_RANK = 8.0
+#: Seconds that a launcher has to end by itself once its ranks have ended or were told to.
+_SHORT_FAREWELL = 3.0
 _FAILED_UNDER = "the script failed on these batches"
 
 
@@ -113,7 +124,8 @@ def _close(session: Session, history: list[Outcome], folders: Folders, request: 
     script.error = words(outcome) if outcome.exit_code else ""
     script.wrote = [path for path in script.wrote if path != request.profile and folders.hold(path)]
     script.overwrote = [path for path in script.overwrote if path in script.wrote]
-    session.ended = _ending(outcome)
+    failed = "script-failed" if outcome.exit_code else outcome.reason or "script-ended"
+    session.ended = "interrupted" if outcome.interrupted else failed
     if script.exit_code and not outcome.interrupted:
         session.warn("script-failed", f"your script failed in its {nth(len(history))} run: {failure(outcome)}")
     if request.profile and session.profile is None:
@@ -128,14 +140,6 @@ def _acquit(session: Session, history: list[Outcome]) -> None:
         if rung in session.rungs and again:
             why = f"the script failed in its {nth(number)} run, and not only on these batches: {error}"
             session.rungs[rung] = Rung(rung, False, why)
-
-
-def _ending(outcome: Outcome) -> str:
-    if outcome.interrupted:
-        return "interrupted"
-    if outcome.exit_code:
-        return "script-failed"
-    return outcome.reason or "script-ended"
 
 
 def _give_up(outcome: Outcome, session: Session) -> None:
@@ -230,3 +234,84 @@ def _why_again(following: Plan, outcome: Outcome) -> str:
     after = counted(steps, "step") if steps else counted(sum(one.draws for one in outcome.drawn), "batch", "batches")
     left = "the changes that could help" if following.climbed else "the other stages"
     return f"the script ended after {after}; running it again to measure {left}"
+
+
+def one_pass(
+    target: Target,
+    plan: Plan,
+    job: Job,
+    scratch: str,
+    folder: str | None,
+    patience: float,
+    progress: Progress,
+    began: float,
+) -> Outcome:
+    """Run the script once in ``folder``.
+
+    Args:
+        patience: maximum number of seconds before its first batch.
+        began: the time at which the analysis began; files from before are the user's own.
+    """
+    order, stacks, members = (os.path.join(scratch, name) for name in ("order.json", "stacks.txt", "members"))
+    facts: dict[str, Any] = {"parent": os.getpid(), "stacks": stacks, "members": members, "began": began}
+    facts |= {"lock": os.path.join(scratch, "measured"), "plan": plan.to_dict(), **job.to_dict()}
+    with open(order, "w", encoding="utf-8") as file:
+        json.dump(facts, file)
+    reading, writing = os.pipe()
+    progress(Pass(plan.attempt, plan.why), job.session)
+    lines = Lines(Receiver(reading), Listener(members), plan, job, progress, patience)
+    try:
+        announce(order, target, folder)
+        command = [*interpreter(target.flags), "child", order, str(writing), *target.argv]
+        child = subprocess.Popen(command, pass_fds=[writing], cwd=folder)
+        os.close(writing)
+        hanging = False
+        interrupted = 0
+        try:
+            while True:
+                over = child.poll() is not None
+                lines.take(0 if over else 0.1)
+                progress(Tick(), lines.leader.session)
+                if over:
+                    break
+                if lines.overdue():
+                    leader = lines.leader
+                    lines.signal(signal.SIGTERM)
+                    end_child(child, FAREWELL)
+                    leader.watch.look_at(stacks_of(stacks, leader.pid) if leader.pid else stacks)
+                elif not hanging and lines.without_a_rank() > _WITHOUT_A_RANK:
+                    hanging = True
+                    end_child(child, _SHORT_FAREWELL)
+        except KeyboardInterrupt as interrupt:
+            interrupted = signal_of(interrupt)
+            # A terminal interrupts a launcher too. A second interrupt would break into its own way out.
+            launches = lines.signal(signal.SIGINT)
+            if not (launches and wait_quietly(child, _SHORT_FAREWELL, lines.take)):
+                child.send_signal(signal.SIGINT)
+                if not wait_quietly(child, FAREWELL, lines.take):
+                    end_child(child, 1.0)
+        outcome = lines.close()
+        # We may have ended it at its deadline, or because one of its ranks had failed.
+        _note_end(outcome, child, interrupted, lines.was_ended, hanging)
+        if outcome.exit_code and not outcome.interrupted:
+            outcome.story = lines.cause(outcome.story)
+    finally:
+        lines.end()
+    return outcome
+
+
+def _note_end(
+    outcome: Outcome, child: subprocess.Popen[bytes], interrupted: int, was_ended: bool, hanging: bool
+) -> None:
+    """Record how the child ended."""
+    outcome.interrupted = interrupted or (signal.SIGINT if outcome.reason == "interrupted" else 0)
+    outcome.exit_code = exit_code_of(child)
+    if outcome.interrupted:
+        outcome.exit_code = EXIT_BY_SIGNAL + outcome.interrupted
+    elif outcome.reason or was_ended:
+        # We stopped the script, so the exit code is not its own.
+        outcome.exit_code = 0
+    elif hanging:
+        outcome.exit_code = max(child.returncode, EXIT_FAILED)
+    elif child.returncode < 0:
+        outcome.killed = -child.returncode

@@ -10,7 +10,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -46,17 +46,16 @@ def no_orphans() -> Iterator[None]:
     """End every process started within the context that still runs at its end, including orphans."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children, so that they can be found
     before = {p.pid for p in psutil.Process().children(recursive=True)}
-    with _exit_codes_kept(), _interrupting(signal.SIGTERM), _interrupting(signal.SIGHUP):
+    # A parent, such as a supervisor, may have ignored SIGCHLD: the system would keep no exit codes of children.
+    with (
+        _handled(signal.SIGCHLD, signal.SIG_DFL, if_ignored=True),
+        _handled(signal.SIGTERM, _as_interrupt),
+        _handled(signal.SIGHUP, _as_interrupt),
+    ):
         try:
             yield
         finally:
             _end([p for p in psutil.Process().children(recursive=True) if p.pid not in before])
-
-
-def _exit_codes_kept() -> AbstractContextManager[None]:
-    """Let the system keep the exit codes of children: not so if a parent, such as a supervisor, ignored SIGCHLD."""
-    ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
-    return _handled(signal.SIGCHLD, signal.SIG_DFL) if ignored else nullcontext()
 
 
 class Terminated(KeyboardInterrupt):
@@ -72,17 +71,16 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
     return interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
-def _interrupting(number: signal.Signals) -> AbstractContextManager[None]:
-    """Raise :class:`Terminated` on the signal within the context, unless it is ignored as under ``nohup``."""
-    ignored = signal.getsignal(number) is signal.SIG_IGN
-    return nullcontext() if ignored else _handled(number, _as_interrupt)
-
-
 @contextmanager
 def _handled(
-    number: signal.Signals, handler: Callable[[int, FrameType | None], None] | signal.Handlers
+    number: signal.Signals,
+    handler: Callable[[int, FrameType | None], None] | signal.Handlers,
+    if_ignored: bool = False,
 ) -> Iterator[None]:
-    """Handle a signal in this way within the context."""
+    """Handle a signal in this way within the context, if it is ignored (as under ``nohup``) or if it is not."""
+    if (signal.getsignal(number) is signal.SIG_IGN) != if_ignored:
+        yield
+        return
     before = signal.signal(number, handler)
     try:
         yield
@@ -91,14 +89,8 @@ def _handled(
 
 
 def _as_interrupt(signum: int, frame: FrameType | None) -> None:
-    if signum == signal.SIGHUP:
-        _leave_lost_terminal()
-    raise Terminated(signum)
-
-
-def _leave_lost_terminal() -> None:
-    """Discard output to a terminal that was closed: the report is still written to its files."""
-    for stream in (1, 2):
+    """Raise :class:`Terminated`; discard output to a terminal that was closed: the report still goes to its files."""
+    for stream in (1, 2) if signum == signal.SIGHUP else ():
         try:
             termios.tcgetattr(stream)
         except termios.error as error:
@@ -106,6 +98,7 @@ def _leave_lost_terminal() -> None:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, stream)
                 os.close(nowhere)
+    raise Terminated(signum)
 
 
 def end_child(child: subprocess.Popen[bytes], patience: float) -> None:
@@ -144,7 +137,7 @@ def wait_quietly(child: subprocess.Popen[bytes], seconds: float, meanwhile: Call
 def _end(processes: list[psutil.Process]) -> None:
     # Helpers such as the resource tracker end by themselves shortly after their parent.
     _, alive = psutil.wait_procs(processes, timeout=0.5)
-    removing = [process for process in alive if _name(process).startswith(_REMOVES_FILES)]
+    removing = [process for process in alive if _removes_files(process)]
     _kill([process for process in alive if process not in removing])
     _, alive = psutil.wait_procs(removing, timeout=_REMOVING)
     _kill(alive)
@@ -152,18 +145,15 @@ def _end(processes: list[psutil.Process]) -> None:
 
 def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
-        try:
+        with suppress(psutil.Error):
             process.kill()
-        except psutil.Error:
-            pass
     psutil.wait_procs(processes, timeout=2)
 
 
-def _name(process: psutil.Process) -> str:
-    try:
-        return str(process.name())
-    except psutil.Error:  # it has ended
-        return ""
+def _removes_files(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # it has ended
+        return str(process.name()).startswith(_REMOVES_FILES)
+    return False
 
 
 def exit_code_of(child: subprocess.Popen[bytes]) -> int:

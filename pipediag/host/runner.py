@@ -17,12 +17,10 @@ from ..errors import PipediagError, PlanRefused, RunOver
 from ..frames import in_one_line
 from ..measure.own_rank import own_rank
 from ..remedy import saved
-from .inside.hooks import on_first_iteration
-from .inside.threads import raised_in_threads
-from .inside.tracebacks import script_hook
-from .own_imports import script_aside
-from .ranks.members import hosting_members
-from .script import NoSuchModule, Target, run
+from .exceptions import raised_in_threads, script_hook
+from .hooks import on_first_iteration
+from .hosting import hosting_members
+from .script import NoSuchModule, Target, run, script_aside
 
 #: Arguments instead of a plan's file: find out what can move, without or with the decoding of JPEGs. The first one also
 #: stands for no folder of samples.
@@ -72,37 +70,30 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
             cache_dir = None if folder == NO_PLAN else folder
             try:
                 with script_aside():
-                    from .inside.rerouting import Rerouting
+                    from .rerouting import Rerouting
 
                     rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
                     stack.enter_context(rerouting.installed())
             except Exception as error:  # such as a missing torchvision: the script trains without us
                 warn(f"nothing is moved, the script trains plainly: {in_one_line(error)}")
 
-        stack.enter_context(hosting_members(["runner", *arguments], _warn_of_missed, found.set))
+        missed = "nothing is moved in a process that another Python runs: "
+        stack.enter_context(hosting_members(["runner", *arguments], lambda command: warn(missed + command), found.set))
         stack.enter_context(on_first_iteration(begin))
         stack.enter_context(raised_in_threads(RunOver, lambda over: os._exit(_print_error(over))))
         yield found
 
 
-def _warn_of_missed(command: str) -> None:
-    warn(f"nothing is moved in a process that another Python runs: {command}")
-
-
 def say(text: str) -> None:
     """Print one line for the user on standard error, in a job only from the first rank."""
     if not own_rank():
-        _print(text)
+        warn(text)
 
 
 def warn(text: str) -> None:
     """Print one line about a problem, with the rank if this process is not the first of a job."""
     rank = own_rank()
-    _print(f"rank {rank}: {text}" if rank else text)
-
-
-def _print(text: str) -> None:
-    print(f"pipediag: {text}", file=sys.stderr, flush=True)
+    print(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}", file=sys.stderr, flush=True)
 
 
 def _print_error(error: PipediagError | RunOver) -> int:

@@ -10,15 +10,17 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import re
 import shutil
 import sys
 import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import CodeType, ModuleType
 
 from ..errors import UsageError
-from .own_imports import forget_hidden
-from .ranks.python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
 
 
 class NoSuchModule(UsageError):
@@ -165,3 +167,138 @@ def _main_module(file: str | None) -> ModuleType:
     if file is not None:
         main.__file__ = file
     return main
+
+
+#: Modules that Python itself has imported before any script begins.
+_NATIVE = {"os", "io", "abc", "codecs", "encodings", "stat", "site", "posixpath", "genericpath", "zipimport"}
+
+
+@contextmanager
+def script_aside() -> Iterator[None]:
+    """Let imports within the context find the standard library, and give the script its own modules back."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    folders = {os.path.dirname(os.path.realpath(script)), os.path.realpath(os.curdir)}
+    hiding = {name: module for name, module in sys.modules.items() if _hides(name, folders)}
+    if not hiding and not any(_would_hide(folder) for folder in folders):
+        yield
+        return
+    path = list(sys.path)
+    sys.path[:] = [one for one in path if os.path.realpath(one or os.curdir) not in folders]
+    before = {*sys.modules}
+    for name in hiding:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.path[:] = path + [one for one in sys.path if one not in path]
+        names = {_top(name) for name in hiding} | {name for folder in folders for name in _would_hide(folder)}
+        for name in [one for one in sys.modules if one not in before or one in hiding]:
+            if _top(name) in names:
+                del sys.modules[name]
+        sys.modules.update(hiding)
+
+
+def forget_hidden(folder: str) -> None:
+    """Forget modules of the standard library that pipediag has imported and that the script's folder hides."""
+    hidden = _would_hide(folder) - _NATIVE - {*sys.builtin_module_names}
+    for name in [one for one in sys.modules if _top(one) in hidden]:
+        del sys.modules[name]
+
+
+def _hides(name: str, folders: set[str]) -> bool:
+    """Return whether a module, or the package that it is in, stands in place of one of the standard library."""
+    file = getattr(sys.modules.get(_top(name)), "__file__", None) or ""
+    folder = os.path.dirname(os.path.realpath(file))
+    return _top(name) in sys.stdlib_module_names and file != "" and bool({folder, os.path.dirname(folder)} & folders)
+
+
+def _would_hide(folder: str) -> set[str]:
+    """Return the names of the standard library's modules that a folder has files or packages for."""
+    try:
+        names = {name.removesuffix(".py") for name in os.listdir(folder or os.curdir)}
+    except OSError:
+        return set()
+    return names & sys.stdlib_module_names if not os.path.exists(os.path.join(folder, "os.py")) else set()
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+#: Flags of Python's that take the next word as their value if it is not attached.
+_WITH_VALUE = "WX"
+_LONG_WITH_VALUE = ("--check-hash-based-pycs",)
+_PYTHON = re.compile(r"^(python|pypy)[0-9.]*$")
+
+
+@dataclass(frozen=True)
+class PythonCommand:
+    """A command that runs a script, or with ``-m`` a module, with the words before it.
+
+    Attributes:
+        flags: the interpreter's own.
+        target: the script and its arguments, or ``-m``, the module and its arguments.
+    """
+
+    interpreter: str
+    flags: tuple[str, ...]
+    target: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> PythonCommand | None:
+        """Return the command that the words form; None if it runs no script or module."""
+        flags = 1
+        while flags < len(words) and words[flags].startswith("-") and words[flags] != "-":
+            word = words[flags]
+            if word == "-m":
+                return cls(words[0], tuple(words[1:flags]), tuple(words[flags:])) if flags + 1 < len(words) else None
+            if word.startswith("--"):
+                flags += 2 if word in _LONG_WITH_VALUE else 1
+                continue
+            if "c" in word or "m" in word.partition("W")[0].partition("X")[0]:  # code, or a module in one word: -um
+                return None
+            flags += 2 if word[-1] in _WITH_VALUE and not set(word[1:-1]) & set(_WITH_VALUE) else 1
+        if flags >= len(words) or words[flags] == "-":
+            return None
+        return cls(words[0], tuple(words[1:flags]), tuple(words[flags:]))
+
+
+def is_named_python(word: str) -> bool:
+    return _PYTHON.match(os.path.basename(word)) is not None
+
+
+def is_this_python(word: str, path: str | None = None) -> bool:
+    """Return whether a command is this interpreter, with the same packages.
+
+    Args:
+        path: where to look for it; None: as in ``PATH``.
+    """
+    found = shutil.which(word, path=path)
+    return found is not None and _installation(found) == _installation(sys.executable)
+
+
+def interpreter_of(script: str) -> str | None:
+    """Return the interpreter that a Python script names in its first lines; None if it is no Python script."""
+    try:
+        with open(script, "rb") as file:
+            first, second = (file.readline(4096).decode(errors="replace").strip() for _ in range(2))
+    except OSError:
+        return None
+    if not first.startswith("#!"):
+        return None
+    words = first[2:].split()
+    if words[:1] and os.path.basename(words[0]) == "sh" and second.startswith("'''exec'"):  # pip's, for long paths
+        words = second.removeprefix("'''exec'").replace('"', " ").split()
+    elif words[:1] and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    return words[0] if words[:1] and is_named_python(words[0]) else None
+
+
+@cache
+def _installation(interpreter: str) -> str:
+    """Return what identifies an interpreter's packages: its virtual environment, or its real file."""
+    folder = os.path.dirname(os.path.abspath(interpreter))
+    environment = os.path.dirname(folder)
+    if os.path.exists(os.path.join(environment, "pyvenv.cfg")):
+        return os.path.realpath(environment)
+    return os.path.realpath(interpreter)

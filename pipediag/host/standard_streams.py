@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -33,20 +33,14 @@ def put(text: str, stream: TextIO) -> OSError | None:
         stream.write(text)
         stream.flush()
     except OSError as error:
-        _silence(stream)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        with suppress(OSError, ValueError):
+            os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
         return error
     except ValueError:  # it was closed
         pass
     return None
-
-
-def _silence(stream: TextIO) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, stream.fileno())
-    except (OSError, ValueError):
-        pass
-    os.close(nowhere)
 
 
 @contextmanager

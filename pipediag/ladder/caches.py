@@ -41,7 +41,6 @@ class CachePlan:
 
     @property
     def distinct(self) -> int:
-        """Number of batches to collect."""
         return max(self.device, self.host, self.shared)
 
     @property

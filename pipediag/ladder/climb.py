@@ -5,29 +5,28 @@ In a distributed job this is rank 0; the others follow, see :mod:`.follow`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 
+from ..analysis.amortised import wants_start
 from ..analysis.recommend.stock import worth_trying
 from ..analysis.thresholds import GATE
-from ..analysis.trials.remedy import can_be_judged, first, following, remedy_of, reserved, under_way
+from ..analysis.trials.remedy import first, following, leaves_rest, remedy_of, reserved, under_way
 from ..analysis.trials.settings import makes_way
 from ..analysis.whatif import transfer_matters
-from ..session import CACHED, Rung, cut_of
-from .deadline import OutOfTime
+from ..session import CACHED, Rung, Session, cut_of
 from .driven import Driven
-from .launches import launch_again
-from .loop_side import Loop, Turn
+from .loop_side import Loop, LoopSide, Turn
 from .probes import modelside
 from .probes.alternatives import located
-from .probes.batchsteps import batch_steps
-from .probes.sync_watch import watch_syncs
+from .probes.modelside import batch_steps, watch_syncs
 from .probes.tensor_uses import watch_uses
 from .ranks.lockstep import Leader, Lockstep
 from .ranks.trials import RankTrials
-from .trials.settings import SettingsTrial, proposal
+from .settings_trial import SettingsTrial, proposal
+from .steering import OutOfTime
 
 NOT_ALL_JOINED = {
     "code": "ranks-missing",
@@ -42,6 +41,9 @@ _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 #: Minimum share of the budget for the ladder, however long the first steps take, and minimum share of a remedy's time
 #: for measuring it, however long preparing it takes.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
+#: Smallest and largest share of the budget for starts of the workers. It is the share of an epoch that a start seems to
+#: take.
+_LEAST_FOR_STARTS, _MOST_FOR_STARTS = 0.1, 0.5
 #: Maximum seconds until a worker has tried cheaper transforms, the batches before included.
 _TRYING_SECONDS = 10.0
 #: Least and largest share of the budget of a distributed job for the trials of its ranks. Slow steps need more of it.
@@ -57,40 +59,43 @@ class Climb(Driven):
         self._compares_batches = not self._session.batch_steps
 
     def _run(self) -> Turn[None]:
-        ended, until = "settled", self._deadline.at
+        ended, until = "settled", self._steering.until
         if not self._plan.climbed:
             self._announce_rungs()
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
-            yield from launch_again(self._loop_side, self._session, self._plan.budget, self._send_findings)
+            yield from start_again(self._loop_side, self._session, self._plan.budget, self._send_findings)
             if isinstance(self._lockstep, Leader):
                 ended = yield from self._climb_in_job(self._lockstep, until)
             else:
-                ended = yield from self._rounds(partial(self._makes_way, until - self._plan.knobs))
+                since = until - self._plan.knobs  # from then on trying other settings may be worth more
+                ended = yield from self._rounds(lambda: self._clock.now() > since and makes_way(self._session))
             yield from self._try_alternatives()
             yield from self._look_at_model()
         if self._plan.knobs and not self._lockstep.in_job:
             yield from self._try_settings(until)
         if self._plan.apply and self._session.windows:
             yield from self._try_remedies(ended)
-        self._deadline.lift()
+        self._steering.until = math.inf
         yield from self._settler.take_granted()
         self._setting.take_reports(self._lockstep.stop())
         self._setting.finish(ended)
 
     def _climb_in_job(self, leader: Leader, until: float) -> Turn[str]:
         """Measure the ladder and make the trials of ranks; the time that they leave goes to the ladder again."""
-        self._await_ranks(leader)
+        self._loop_side.agree()  # the other ranks need to know the epoch
+        if not leader.all_joined():
+            self._setting.send("warning", NOT_ALL_JOINED)
         trials = RankTrials(leader, self._loop_side, self._windows)
 
         def leave_time() -> bool:
             least, most = _TRIALS_SHARE * self._plan.budget, _MOST_FOR_TRIALS * self._plan.budget
-            self._deadline.at = until - min(max(least, trials.seconds), most)
+            self._steering.until = until - min(max(least, trials.seconds), most)
             return False
 
         leave_time()
         ended = yield from self._rounds(leave_time)
-        self._deadline.at = until
+        self._steering.until = until
         yield from trials.run()
         return (yield from self._rounds()) if ended == "budget" and self._clock.now() < until else ended
 
@@ -107,23 +112,13 @@ class Climb(Driven):
                     steps -= 1
         self._send_findings()
 
-    def _await_ranks(self, leader: Leader) -> None:
-        """Wait for the other ranks; warn if they do not come."""
-        self._loop_side.agree()  # they need to know the epoch
-        if not leader.all_joined():
-            self._setting.send("warning", NOT_ALL_JOINED)
-
-    def _makes_way(self, since: float) -> bool:
-        """Return whether the ladder ends here: from ``since`` on, if trying other settings is worth more."""
-        return self._clock.now() > since and makes_way(self._session)
-
     def _rounds(self, may_end: Callable[[], bool] = lambda: False) -> Turn[str]:
         """Measure window after window as the schedule asks; return why there are no more.
 
         After each round, ``may_end`` may end them early.
         """
         self._setting.send_first_steps()
-        schedule = self._windows.schedule
+        schedule = self._steering.schedule
         round_ = schedule.round
         try:
             while (rung := schedule.next_rung()) is not None:
@@ -133,15 +128,13 @@ class Climb(Driven):
                         return "budget"
                 self._setting.send("progress", {"rung": rung, "round": schedule.round + 1})
                 if cut_of(rung) is not None and rung not in self._session.rungs:
-                    self._windows.announce(Rung(rung))
-                self.rung = rung
-                failed = yield from self._measure(rung)
-                self.rung = "baseline"
+                    self._loop_side.announce(Rung(rung))
+                with self._steering.under(rung):
+                    failed = yield from self._measure(rung)
                 self._send_findings()
                 if failed and schedule.allows(rung) and schedule.failed(rung):
-                    self._windows.unavailable(rung, failed)
+                    self._loop_side.unavailable(rung, failed)
         except OutOfTime:
-            self.rung = "baseline"
             return "budget"
         return "settled"
 
@@ -150,7 +143,7 @@ class Climb(Driven):
         session, findings = self._session, self.feed.findings
         if session.alternatives or self._lockstep.in_job or not worth_trying(session):
             return
-        self._deadline.put(_TRYING_SECONDS)
+        self._steering.limit(_TRYING_SECONDS)
         self.feed.rung_switch.tries = True
         try:
             yield from self._settler.settle("baseline")
@@ -162,7 +155,7 @@ class Climb(Driven):
             pass  # its workers are too slow, or the data ended
         finally:
             self.feed.rung_switch.tries = False
-            self._switcher.disturb()
+            self._steering.disturb()
         for one in located(findings.alternatives or [], session.links):
             self._setting.send("alternative", asdict(one))
 
@@ -170,13 +163,12 @@ class Climb(Driven):
         """Analyze the step that is fed from the device; see :mod:`.modelside`."""
         if not modelside.wanted(self._setting) or modelside.why_not(self._setting):
             return
-        self._deadline.lift()  # each part limits its own time
-        self.rung = "device"
-        yield from self._settler.fill_caches()
-        yield from self._settler.settle("device")
-        self._switcher.disturb()
-        yield from modelside.look_at_model(self._loop_side)
-        self.rung = "baseline"
+        self._steering.until = math.inf  # each part limits its own time
+        with self._steering.under("device"):
+            yield from self._settler.fill_caches()
+            yield from self._settler.settle("device")
+            self._steering.disturb()
+            yield from modelside.look_at_model(self._loop_side)
 
     def _try_settings(self, until: float) -> Turn[None]:
         """Compare the loop under other loader settings with the loop as it is, in rounds of their own.
@@ -191,11 +183,10 @@ class Climb(Driven):
         if not trial.feeds:
             return
         self._setting.send("trying", {"budget": seconds})
-        self._windows.begin_rounds(trial.schedule(), seconds)
-        self._deadline.put(seconds)
+        self._steering.begin_rounds(trial.schedule(), seconds)
+        self._steering.limit(seconds)
         try:
             for rung, feed in trial.feeds.items():
-                self.rung = rung
                 self._loop_side.serve(rung, feed)
                 yield from self._begin(rung)
                 self._setting.send("knobs", asdict(trial.started(rung)))
@@ -206,10 +197,8 @@ class Climb(Driven):
             trial.close()
             for rung in trial.feeds:
                 self._loop_side.dismiss(rung)
-        self.rung = "baseline"  # a later failure of the script is not attributed to a setting
 
     def _try_remedies(self, ended: str) -> Turn[None]:
-        """Compare the loop under one remedy after the other with the loop as it is."""
         session, until = self._session, self._clock.now() + self._plan.apply
         begun, then = under_way(session), first(self._plan.approximate)
         self._prepare_remedy(ended, begun or then)
@@ -226,14 +215,14 @@ class Climb(Driven):
                 self._prepare_remedy(ended, rung)
 
     def _prepare_remedy(self, ended: str, rung: str) -> None:
-        self._deadline.lift()  # a trial in the workers is not limited by the budget
+        self._steering.until = math.inf  # a trial in the workers is not limited by the budget
         self._setting.send("applying", {"ended": ended, "rung": rung})
 
     def _try_remedy(self, rung: str, seconds: float, at_most: float) -> Turn[None]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own.
 
-        Preparing it counts towards its ``seconds``. A trial that ends before its first look tells nothing, so the
-        rounds until then may take ``at_most`` seconds, and a share of them however long preparing took.
+        Preparing it counts towards its ``seconds``. As long as it tells nothing yet or seems to pay, its rounds may
+        take ``at_most`` seconds, and a share of them however long preparing took.
         """
         began, begins = self._clock.now(), remedy_of(self._session, rung) is None
         yield from self._settler.take_granted()
@@ -244,38 +233,41 @@ class Climb(Driven):
         prepared = self._clock.now()
         least = prepared + _LEFT_FOR_REMEDY * seconds
         own, until = max(began + seconds, least), max(began + at_most, least)
-        self._windows.begin_rounds(self._setting.trial_schedule(rung, begins), own - prepared)
+        self._steering.begin_rounds(self._setting.trial_schedule(rung, begins), own - prepared)
         try:
-            if rung not in self._switcher.pace:
-                self.rung = rung
+            if rung not in self._steering.pace:
                 yield from self._begin(rung)
             left = max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
             self._setting.send("applying", {"budget": left})
-            self._deadline.put(left)
-            yield from self._rounds(lambda: self._clock.now() > own and can_be_judged(self._session, rung))
+            self._steering.limit(left)
+            yield from self._rounds(lambda: self._clock.now() > own and leaves_rest(self._session, rung))
         finally:
             self._end_trial()
 
     def _begin(self, rung: str) -> Turn[None]:
         """Start the workers of a separate source; their startup does not count as pace."""
-        yield from self._settler.settle(rung)
-        self._switcher.forget(rung)
+        with self._steering.under(rung):
+            yield from self._settler.settle(rung)
+        self._steering.forget(rung)
 
     def _measure(self, rung: str) -> Turn[str]:
         """Measure a window of ``rung`` and its side measurements; return why there is none, or ""."""
         trouble = yield from self._windows.measure(rung)
-        if trouble or not self._windows.schedule.allows(rung):
-            self._switcher.disturb()
+        if trouble or not self._steering.schedule.allows(rung):
+            self._steering.disturb()
             return trouble
         if rung in CACHED:
             yield from self._watch_uses()
         if rung == "host" and self._plan.audit is not None and self._session.syncs is None:
-            self._switcher.disturb()
-            found = yield from watch_syncs(self._loop_side, self._switcher.pace["host"])
+            self._steering.disturb()
+            found = yield from watch_syncs(self._loop_side, self._steering.pace["host"])
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
             self._compares_batches = False
-            yield from self._compare_batches()
+            self._steering.disturb()
+            seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
+            for one in (yield from batch_steps(self._loop_side, self._steering.pace["device"], seconds)):
+                self._setting.send("batch-step", one)
         return ""
 
     def _watch_uses(self) -> Turn[None]:
@@ -287,13 +279,33 @@ class Climb(Driven):
         asked = self._plan.audit is not None and "host" in session.measured()
         if not asked and not transfer_matters(session, GATE / 2):
             return
-        self._switcher.disturb()
+        self._steering.disturb()
         yield from watch_uses(self._loop_side, facts)
         self._setting.send("batch", asdict(facts))
 
-    def _compare_batches(self) -> Turn[None]:
-        """Time single steps on each cached batch, once, to find whether the model's step depends on the batch."""
-        seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
-        self._switcher.disturb()
-        for one in (yield from batch_steps(self._loop_side, self._switcher.pace["device"], seconds)):
-            self._setting.send("batch-step", one)
+
+def start_again(loop_side: LoopSide, session: Session, budget: float, send: Callable[[], None]) -> Turn[None]:
+    """Start the workers again, as each epoch of the script does, until the cost of that is known or not worth more.
+
+    The first start of a process also imports modules and reads what later ones find ready, and long epochs show no
+    other one. Here the data ends early: the loop, fed as it is, takes the batches requested so far, the workers end,
+    and new ones start; the loop's own epoch goes on. The ranks of a job restart their workers together at the ends of
+    epochs instead. ``send`` sends what was found.
+    """
+    feed, clock, spent = loop_side.feed, loop_side.clock, 0.0
+    startups = feed.findings.startups
+    with suppress(OutOfTime):
+        while startups and not loop_side.lockstep.in_job:
+            send()
+            share = wants_start(session)
+            allowed = budget * min(_MOST_FOR_STARTS, max(_LEAST_FOR_STARTS, share)) if share else 0.0
+            if spent + startups[-1].seconds + startups[-1].shutdown > allowed or not feed.end_data():
+                return
+            began, seen = clock.now(), len(startups)
+            with feed.rung_switch.undisturbed():
+                while len(startups) == seen:
+                    delivery = yield from loop_side.take("baseline")
+                    if delivery is not None:
+                        yield from loop_side.hand(delivery.batch)
+            spent += clock.now() - began
+    send()

@@ -12,15 +12,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..loop.epochs import Epochs
 from ..session import Rung
-from .availability import availability
-from .deadline import Deadline, OutOfTime
 from .feed import epoch_length
-from .findings import FindingsSender
+from .loader_facts import availability
 from .loop_side import Loop, LoopSide, Turn
 from .ranks.lockstep import Lockstep
-from .trials.remedy import Trial
+from .remedy_trial import Trial
+from .steering import Epochs, OutOfTime, Steering
 from .windows import Windows
 from .workers.delivery import Delivery
 
@@ -36,31 +34,34 @@ class Driven(ABC):
 
     Attributes:
         feed: the measured loader's batches.
-        rung: the rung under way, to which an error of the script may be due.
     """
 
     def __init__(self, loop: Loop, seconds: float, lockstep: Lockstep) -> None:
         setting = loop.setting
         self.feed = loop.feed
-        self.rung = "baseline"
         self._setting = setting
         self._plan = setting.plan
         self._clock = setting.clock
         self._session = setting.session
         self._lockstep = lockstep
-        self._deadline = Deadline(setting.clock, seconds)
         length, joined = epoch_length(loop.feed.loader), not lockstep.in_job  # ranks count epochs and steps together
         self._epochs = Epochs(length, loop.handed, setting.plan.horizon, joined)
-        self._loop_side = LoopSide(loop, self._epochs, self._deadline, lockstep)
+        budget, short = setting.plan.budget, setting.plan.attempt > 1
+        self._steering = Steering(setting.clock, budget, self._epochs, setting.schedule, seconds, short)
+        self._loop_side = LoopSide(loop, self._steering, lockstep)
         self._device = self._loop_side.device
         self._windows = Windows(self._loop_side, self._recorded)
         self._settler = self._windows.settler
-        self._switcher = self._windows.switcher
-        self._findings = FindingsSender(loop.feed.findings, setting.send, setting.plan.attempt, setting.looks_inside)
+        self._looks_inside = setting.looks_inside
         self._trial: Trial | None = None  # of the remedy tried last
         self._peak: int | None = None  # device memory in bytes that the loop takes at most without a remedy
         self.feed.endless = self._epochs.length is not None
         self._driving = self._run()
+
+    @property
+    def rung(self) -> str:
+        """The rung under way, to which an error of the script may be due."""
+        return self._steering.rung
 
     @property
     def horizon(self) -> int | None:
@@ -86,7 +87,7 @@ class Driven(ABC):
 
     def next(self) -> Any:
         """Return the loop's next turn: a batch, :data:`END`, or a :class:`Failure`."""
-        if self._deadline.passed:
+        if self._steering.is_late:
             return self._driving.throw(OutOfTime())
         return next(self._driving)
 
@@ -116,7 +117,6 @@ class Driven(ABC):
         """Hand the loop its batches until the analysis is over."""
 
     def _recorded(self, rung: str) -> None:
-        """Note that a window of ``rung`` was recorded."""
         self._send_findings()
         if self._trial is not None and rung == self._trial.rung:
             self._trial.measured()
@@ -125,11 +125,11 @@ class Driven(ABC):
     def _announce_rungs(self) -> None:
         """Report which rungs can be measured, as far as it is known beforehand."""
         excluded = {**self._plan.excluded, **({"supply": _RANKS_WAIT} if self._lockstep.in_job else {})}
-        for rung in availability(self.feed.loader, self._device.is_cpu, excluded, self._windows.schedule.rungs):
-            self._windows.announce(rung)
+        for rung in availability(self.feed.loader, self._device.is_cpu, excluded, self._steering.schedule.rungs):
+            self._loop_side.announce(rung)
 
     def _send_findings(self) -> None:
-        self._findings.send_new()
+        self.feed.findings.send_new(self._setting.send, self._plan.attempt, self._looks_inside)
         self._setting.send_observed()
 
     def _prepare_trial(self, rung: str, seconds: float) -> bool:
@@ -139,7 +139,7 @@ class Driven(ABC):
         if self._trial.feed is None:
             return False
         self._loop_side.serve(rung, self._trial.feed)
-        self._windows.announce(Rung(rung))
+        self._loop_side.announce(Rung(rung))
         return True
 
     def _end_trial(self) -> None:
@@ -147,5 +147,5 @@ class Driven(ABC):
         if self._trial is not None and self._trial.feed is not None:
             self._trial.feed.close()
             self._loop_side.dismiss(self._trial.rung)
-            self._switcher.disturb()
+            self._steering.disturb()
         self._trial = None

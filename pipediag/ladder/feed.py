@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -27,53 +28,60 @@ _TIMEOUT = 120
 _NOTICEABLE = 1e-4
 
 
-class Source(Protocol):
-    """A source of the loop's batches: the measured loader's feed, or a separate one."""
+class Source(ABC):
+    """A source of the loop's batches: the measured loader's feed, or a separate one.
+
+    Attributes:
+        waited: seconds spent waiting for batches so far.
+        stalled: the part of ``waited`` in which later batches were already there.
+        late: the part of ``waited`` in which the workers were still making the batch; the rest is for handing it over.
+    """
+
+    waited = stalled = late = 0.0
 
     @property
-    def waited(self) -> float:
-        """Seconds spent waiting for batches so far."""
-
-    @property
-    def stalled(self) -> float:
-        """The part of ``waited`` in which later batches were already there."""
-
-    @property
-    def late(self) -> float:
-        """The part of ``waited`` in which the workers were still making the batch; the rest is for handing it over."""
-
-    @property
-    def sampling(self) -> float:
-        """Seconds that the sampler has taken to give indices, in the loop's thread; part of ``waited`` if it draws."""
-
-    @property
-    def worker_pids(self) -> list[int]: ...
-
-    @property
+    @abstractmethod
     def workers(self) -> int:
         """Number of workers; 0 if the training process makes the batches."""
 
     @property
+    @abstractmethod
     def backlog(self) -> int:
         """Batches that queue up when none is taken for a while."""
 
     @property
+    @abstractmethod
+    def worker_pids(self) -> list[int]: ...
+
+    @property
     def ready(self) -> int:
         """Batches that are queued now, to the extent that this is visible."""
+        return 0
 
     @property
     def at_work(self) -> int:
         """Batches that are being made now, to the extent that this is visible."""
+        return 0
 
+    @property
+    def sampling(self) -> float:
+        """Seconds that the sampler has taken to give indices, in the loop's thread; part of ``waited`` if it draws."""
+        return 0.0
+
+    @abstractmethod
     def pause(self) -> None:
         """Keep the workers from beginning further batches for some seconds or until one is taken, if possible."""
 
-    def take(self) -> Delivery | None: ...
+    @abstractmethod
+    def take(self) -> Delivery | None:
+        """Return the next batch, or None if the data is used up."""
 
-    def renew(self) -> None: ...
+    @abstractmethod
+    def renew(self) -> None:
+        """Restart the data."""
 
 
-class Feed:
+class Feed(Source):
     """A :class:`Source` of one loader's batches, under a rung that can change at any time."""
 
     def __init__(
@@ -88,7 +96,6 @@ class Feed:
         self.loader = loader
         self.rung_switch = RungSwitch(int(loader.num_workers))
         self.findings = findings or Findings()
-        self.waited = self.stalled = self.late = 0.0
         self._timeout = timeout
         self._looks_inside = looks_inside
         self._native = native
@@ -130,11 +137,7 @@ class Feed:
         self._started = self._clock.now()
         self._batch_queues = _batch_queues(loader)
         self._worker_side = worker_side = WorkerSide(
-            loader.dataset,
-            loader.collate_fn,
-            self.rung_switch,
-            self._batch_queues,
-            self._looks_inside,
+            loader.dataset, loader.collate_fn, self.rung_switch, self._batch_queues, self._looks_inside
         )
         iterable = is_iterable(loader)
         attributes: dict[str, Any] = {
@@ -156,7 +159,6 @@ class Feed:
             self._post_batches()
 
     def take(self) -> Delivery | None:
-        """Return the next batch from the workers, or None if the epoch's data is used up."""
         if self._iterator is None:
             self.open()
         self._resume()

@@ -46,9 +46,9 @@ class Findings:
         self._times: list[float] = []
         self._slowest: dict[str, float] = {}
         self._draw = random.Random(0)
+        self._startups = self._revision = self._samples = 0  # sent so far
 
     def take(self, delivery: Delivery) -> None:
-        """Take in the notes that come with a batch."""
         notes = delivery.notes
         if notes is None:
             return
@@ -76,6 +76,22 @@ class Findings:
         if best is inside or longest is inside:
             self.insides[worker] = replace(best, lines=longest.lines, looks=longest.looks)
             self.revision += 1
+
+    def send_new(self, send: Callable[[str, dict[str, Any]], None], attempt: int, looks_inside: bool) -> None:
+        """Send what has appeared or changed since, between windows: locating transforms takes time.
+
+        The inside of the dataset's code is left out unless ``looks_inside``.
+        """
+        for startup in self.startups[self._startups :]:
+            send("startup", {**asdict(startup), "attempt": attempt})
+        self._startups = len(self.startups)
+        if self.revision > self._revision and looks_inside:
+            self._revision = self.revision
+            inside = merged(list(self.insides.values()))
+            send("inside", asdict(replace(inside, links=located(inside.links))))
+        if self.samples > self._samples and (tail := self.tail) is not None:
+            self._samples = self.samples
+            send("tail", asdict(tail))
 
     @property
     def tail(self) -> Tail | None:
@@ -108,32 +124,3 @@ def _histogram(ranked: list[float]) -> tuple[list[float], list[int]]:
     for ms in ranked:
         counts[max(0, bisect_right(edges, ms) - 1)] += 1
     return edges, counts
-
-
-class FindingsSender:
-    """Sends each finding when it appears and when it changes, between windows: locating transforms takes time.
-
-    The inside of the dataset's code is left out unless ``looks_inside``.
-    """
-
-    def __init__(
-        self, findings: Findings, send: Callable[[str, dict[str, Any]], None], attempt: int, looks_inside: bool
-    ) -> None:
-        self._findings = findings
-        self._send = send
-        self._attempt = attempt
-        self._looks_inside = looks_inside
-        self._startups = self._revision = self._samples = 0  # sent so far
-
-    def send_new(self) -> None:
-        found = self._findings
-        for startup in found.startups[self._startups :]:
-            self._send("startup", {**asdict(startup), "attempt": self._attempt})
-        self._startups = len(found.startups)
-        if found.revision > self._revision and self._looks_inside:
-            self._revision = found.revision
-            inside = merged(list(found.insides.values()))
-            self._send("inside", asdict(replace(inside, links=located(inside.links))))
-        if found.samples > self._samples and (tail := found.tail) is not None:
-            self._samples = found.samples
-            self._send("tail", asdict(tail))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
 from ..loop.copies import require_no_state
-from ..session import Loader, Place
+from ..session import Loader, Place, Rung
 from ..usercode.attributes import attribute
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
@@ -23,10 +23,12 @@ from .feed import epoch_length, is_iterable
 
 def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
     """Describe a loader; ``line`` is the line of the user's loop, or "" if a library runs it."""
-    dataset_code = _dataset_place(loader.dataset)
+    dataset_code, size = _dataset_place(loader.dataset), loader.batch_size
+    if size is None:
+        size = attribute(loader.batch_sampler, "batch_size", None)
     return Loader(
         dataset=type(loader.dataset).__name__,
-        batch_size=loader.batch_size if loader.batch_size is not None else _sampled_size(loader),
+        batch_size=size if isinstance(size, int) else None,
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch_factor,
         pin_memory=bool(loader.pin_memory),
@@ -63,7 +65,6 @@ def _dataset_place(dataset: Any) -> Place:
 
 
 def _item_method(dataset: Any) -> tuple[Any, Callable[..., Any] | None]:
-    """Return the innermost dataset and its item method."""
     *_, inner = datasets_in(dataset)
     method: Callable[..., Any] | None = None
     for name in ("__getitems__", "__getitem__", "__iter__"):
@@ -106,11 +107,6 @@ def _is_torchs(obj: Any) -> bool:
     return type(obj).__module__.partition(".")[0] == "torch"
 
 
-def _sampled_size(loader: DataLoader[Any]) -> int | None:
-    size = attribute(loader.batch_sampler, "batch_size", None)
-    return size if isinstance(size, int) else None
-
-
 def _start_method(loader: DataLoader[Any]) -> str:
     if loader.num_workers == 0:
         return ""
@@ -119,3 +115,29 @@ def _start_method(loader: DataLoader[Any]) -> str:
     if method is not None:
         return str(method())
     return str(torch.multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.platform == "linux" else ""))
+
+
+_NO_INDEX = (
+    "not separable: an iterable dataset has no index to fetch again; "
+    "a map-style dataset would separate loading from transforms"
+)
+
+
+def availability(
+    loader: DataLoader[Any], on_cpu: bool, excluded: Mapping[str, str], rungs: Sequence[str]
+) -> list[Rung]:
+    """Return every rung of ``rungs`` with its availability; ``excluded`` gives reasons found in an earlier pass."""
+    absent: dict[str, str] = {}
+    if loader.num_workers == 0:
+        absent["worker"] = "num_workers=0: the training process makes the batches and hands nothing over"
+    if on_cpu:
+        absent["host"] = "training runs on the CPU: there is no transfer"
+    reasons = dict(excluded)
+    if is_iterable(loader):
+        reasons.update(raw=_NO_INDEX, warm=_NO_INDEX)
+    return [
+        Rung(name, False, absent[name], exists=False)
+        if name in absent
+        else Rung(name, name not in reasons, reasons.get(name, ""))
+        for name in rungs
+    ]

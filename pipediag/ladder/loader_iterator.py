@@ -12,8 +12,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import AnalysisOver
 from ..frames import users_text
-from ..loop.identity import Place
 from ..loop.iterators import NativeIterator
+from ..loop.training import Place
 from ..session import Loader
 from ..usercode import tree
 from ..usercode.loops import loop_line
@@ -22,7 +22,7 @@ from .feed import Feed, epoch_length
 from .findings import Findings
 from .loader_facts import describe
 from .loop_side import END, Failure
-from .observing import Observer
+from .single_steps import Observer
 from .workers.delivery import Delivery
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         climb = self.track.climb
         self.track.observer.asks(self._measurement.training.device, self._feed if climb is None else climb.feed)
         if climb is None:
-            self._look_back()
+            if self._watched is not None:  # whether the loop has written into its last batch
+                batch, before = self._watched
+                self._watched, self.track.writes_in_place = None, tree.versions(batch) != before
             climb = self._measurement.promote(self.track, self._feed, self._handed)
         if climb is None:
             return self._observed_turn()
@@ -181,13 +183,6 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
             self._handed, self._length = climb.progress
         self._feed.rung_switch.set("baseline")
         self._feed.endless = self._length is not None  # its data may begin again before the epoch ends
-
-    def _look_back(self) -> None:
-        """Find out whether the loop has written into its last batch; called before the next one is fetched."""
-        if self._watched is not None:
-            batch, before = self._watched
-            self._watched = None
-            self.track.writes_in_place = tree.versions(batch) != before
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin an epoch; called by ``iter()`` of a loader with persistent workers."""

@@ -7,29 +7,23 @@ back.
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ..loop.epochs import Epochs
-from ..loop.training import Training
 from ..measure.account import Counters, InNext
-from ..measure.clock import Clock
 from ..measure.device import Device
-from ..measure.schedule import Schedule
-from ..session import CACHED, Session
+from ..session import CACHED, Rung, cut_of
 from ..usercode import tree
 from .caches import BatchCache, Caches
-from .deadline import Deadline
 from .feed import Feed, Source
-from .other_loaders import OtherLoaders
-from .plan import Plan
 from .ranks.lockstep import Lockstep
+from .steering import Steering
 from .workers.delivery import Delivery
 
 if TYPE_CHECKING:
+    from .measurement import Measurement
     from .open_window import OpenWindow
 
 #: Handed to the loop's iterator instead of a batch: the epoch ends here.
@@ -42,32 +36,6 @@ _T = TypeVar("_T")
 Turn = Generator[Any, None, _T]
 
 
-class Setting(Protocol):
-    """The parts of the analysis that a measured loop uses."""
-
-    plan: Plan
-    session: Session
-    others: OtherLoaders
-    training: Training
-    clock: Clock
-    schedule: Schedule
-
-    @property
-    def looks_inside(self) -> bool: ...
-    def send(self, kind: str, data: dict[str, Any]) -> None: ...
-    def send_observed(self) -> None: ...
-    def send_first_steps(self) -> None: ...
-    def draws_of_others(self, ordinal: int) -> int: ...
-    def trial_schedule(self, rung: str, begins: bool) -> Schedule: ...
-    def aside(self) -> AbstractContextManager[None]: ...
-    def finish(self, reason: str) -> None: ...
-    def report(self) -> str:
-        """Return what a rank of a job hands in at its end."""
-
-    def take_reports(self, reports: dict[int, str]) -> None:
-        """Take in what the other ranks have handed in."""
-
-
 @dataclass(frozen=True)
 class Loop:
     """A training loop as it is found.
@@ -75,6 +43,7 @@ class Loop:
     Attributes:
         feed: the batches of its loader.
         ordinal: number of that loader among all that the script has iterated.
+        setting: the measurement of the process.
         device: where it trains.
         handed: number of batches already yielded in the epoch.
         writes_in_place: True if the loop writes into its batches.
@@ -82,7 +51,7 @@ class Loop:
 
     feed: Feed
     ordinal: int
-    setting: Setting
+    setting: Measurement
     device: torch.device
     handed: int
     writes_in_place: bool
@@ -99,6 +68,7 @@ class LoopSide:
     """A training loop, its batches under each rung, and its device.
 
     Attributes:
+        steering: what feeds the loop, and how fast it is.
         lockstep: decides with the other ranks of a distributed job what each step is for.
         caches: the cached batches, or None before a rung has needed them.
         plain: the delivery that the loop has just been handed, if it waited for this one only, as in training.
@@ -106,13 +76,13 @@ class LoopSide:
         in_next: the loop's time in ``next()`` of its source.
     """
 
-    def __init__(self, loop: Loop, epochs: Epochs, deadline: Deadline, lockstep: Lockstep) -> None:
+    def __init__(self, loop: Loop, steering: Steering, lockstep: Lockstep) -> None:
         self.feed = loop.feed
         self.setting = loop.setting
         self.clock = loop.setting.clock
         self.device = Device(loop.device)
-        self.epochs = epochs
-        self.deadline = deadline
+        self.steering = steering
+        self.epochs = steering.epochs
         self.lockstep = lockstep
         self.writes_in_place = loop.writes_in_place
         self.caches: Caches | None = None
@@ -154,13 +124,25 @@ class LoopSide:
 
     @property
     def draws_of_others(self) -> int:
-        """Number of batches that the script has drawn from other loaders."""
         return self.setting.draws_of_others(self._ordinal)
 
     @property
     def drawn_ahead(self) -> bool:
         """True if a thread of the script draws the loader's batches ahead: the loop need not wait while it waits."""
         return self._training.drawn_ahead(self._ordinal)
+
+    # Rungs
+
+    def announce(self, rung: Rung) -> None:
+        """Report whether a rung can be measured."""
+        if not rung.available:
+            self.steering.schedule.withdraw(rung.name)
+        self.setting.send("rung", vars(rung))
+
+    def unavailable(self, name: str, why: str) -> None:
+        dissected = name == "raw" or cut_of(name) is not None
+        prefix = "not separable: " if dissected and not why.startswith("not separable") else ""
+        self.announce(Rung(name, False, prefix + why))
 
     # The other ranks
 
@@ -227,9 +209,9 @@ class LoopSide:
         a job with the leading rank's next step.
 
         Raises:
-            OutOfTime: the deadline has passed.
+            OutOfTime: the time is over.
         """
-        self.deadline.check()
+        self.steering.check_time()
         source = self.source(rung)
         self._taken += 1
         if source in self._paused:
@@ -262,7 +244,7 @@ class LoopSide:
     def end_epoch(self) -> Turn[bool]:
         """Tell the loop that its epoch is over; return True if the workers were restarted for the next one.
 
-        The ranks of a job restart them together. A process on its own does so at any time: see :mod:`.launches`.
+        The ranks of a job restart them together. A process on its own does so at any time: see :mod:`.climb`.
         """
         self.agree()
         self.epochs.end()

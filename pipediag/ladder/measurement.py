@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -18,9 +17,8 @@ from torch.utils.data import DataLoader
 
 from ..errors import AnalysisOver, SessionFileError, analysis_over
 from ..frames import in_one_line
-from ..loop.identity import Places
 from ..loop.iterators import IteratorHook, NativeIterator
-from ..loop.training import EVIDENCE, Training
+from ..loop.training import EVIDENCE, Places, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
@@ -33,17 +31,15 @@ from .caches import WRITES_IN_PLACE
 from .climb import Climb
 from .driven import Driven
 from .feed import Feed
-from .findings import FindingsSender
 from .loader_iterator import LoaderIterator, Track, raised_by_signal
 from .loop_side import Loop
-from .observing import Observer
 from .other_loaders import OtherLoaders
 from .plan import Plan
-from .probes.sample_inspection import threads
+from .probes.inspection import threads
 from .ranks.follow import Following
 from .ranks.joining import Joining, place_in_job, rank_facts
 from .ranks.lockstep import STRANGE_MESSAGE, Follower, Leader
-from .step_recorder import StepRecorder
+from .single_steps import Observer, StepRecorder
 
 Send = Callable[[str, dict[str, Any]], None]
 
@@ -183,7 +179,8 @@ class Measurement:
 
     def check(self) -> None:
         """Raise the stop again if the analysis is over; exit a script that keeps asking for data."""
-        if self.gave_up and not self.over and (self._is_late or self._joining.is_stopped):
+        late = self._first_draw is not None and self.clock.now() - self._first_draw > self.plan.budget
+        if self.gave_up and not self.over and (late or self._joining.is_stopped):
             self.finish("budget")
         if not self.over:
             return
@@ -193,10 +190,6 @@ class Measurement:
             sys.stderr.flush()
             os._exit(0)
         raise analysis_over(self.over)
-
-    @property
-    def _is_late(self) -> bool:
-        return self._first_draw is not None and self.clock.now() - self._first_draw > self.plan.budget
 
     def beside(self, track: Track, starts: bool = False) -> AbstractContextManager[None]:
         """Return a context in which a loader is used: the time counts if the loop uses it between its training steps.
@@ -211,7 +204,6 @@ class Measurement:
         return self.others.used(track, self._steps(target), starts)
 
     def _steps(self, target: Track) -> int:
-        """Return the number of batches that the script has drawn from the training loader."""
         return self.training.draws.get(target.ordinal, 0)
 
     def drew(self, track: Track) -> None:
@@ -302,13 +294,15 @@ class Measurement:
 
         A loader like the target over another dataset gets a new track, with the target's climb if it replaces it.
         """
+        own = next((one for one in self._tracks if one.loader() is loader), None)
+        if own is not None and own.climb is not None:
+            return own
         recorder = StepRecorder.within(self.session, "baseline", self.plan.attempt)
         observer = Observer(self.clock, loader.num_workers, self.plan.attempt, recorder)
         new = Track(loader, len(self._tracks) + 1, self._places.of(loader, caller()), observer)
         live = [iterator.track for iterator in self._iterators if not iterator.ended]
-        own = (one for one in self._tracks if one.loader() is loader)
         alike = (one for one in self._tracks if one.dataset is loader.dataset and new.is_like(one) and one not in live)
-        if track := next(chain(own, alike), None):
+        if track := own or next(alike, None):
             track.loader = new.loader
             if track.climb is None:
                 track.place, track.line = new.place, new.line
@@ -396,19 +390,15 @@ class Measurement:
         If the loop ended before its loader was certain, the loader with the most credited steps is taken.
         """
         if not self.over:
-            if self._target is None:
-                self._take_most_trained()
+            trained = [track for track in self._tracks if self._credits(track)]
+            if self._target is None and trained and self.plan.loader is None:
+                self._target = target = max(trained, key=self._credits)
+                self.send("device", Device(self.training.device or default_device()).facts())
+                if target.facts is not None:
+                    self.send("loader", asdict(target.facts))
+                target.findings.send_new(self.send, self.plan.attempt, self.looks_inside)
             self.send_observed(last=True)
         return self.summary()
-
-    def _take_most_trained(self) -> None:
-        trained = [track for track in self._tracks if self._credits(track)]
-        if trained and self.plan.loader is None:
-            self._target = max(trained, key=self._credits)
-            self.send("device", Device(self.training.device or default_device()).facts())
-            if self._target.facts is not None:
-                self.send("loader", asdict(self._target.facts))
-            FindingsSender(self._target.findings, self.send, self.plan.attempt, self.looks_inside).send_new()
 
     def summary(self) -> Story:
         """Return the facts from which the parent decides on another pass."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, Gpu, worker_figures
-from ..measure.steps import StepClock
-from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, Stopwatch
+from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, StepClock, Stopwatch
 from ..session import CACHED, Account, Stretch, Window
 from .loop_side import LoopSide
-from .step_recorder import StepRecorder
+from .single_steps import StepRecorder
 from .workers.delivery import Delivery
 
 #: A step is a pause if it takes at least these seconds and this many times a usual step, and if nearly all of it is
@@ -86,7 +85,11 @@ class OpenWindow:
         """Count a step: the loop has completed it and asks for the next batch."""
         asked, self._asked = self._asked, self._steps.asks()
         self._recorder.asks(self._asked, self._queue)
-        step = self._asked - asked - self._leave_out_others()
+        on_others, self._on_others = self._others.spent.since(self._on_others), self._others.spent
+        if on_others.seconds:
+            self._watch.leave_out(on_others.seconds)
+            self._account.leave_out(on_others.worked)
+        step = self._asked - asked - on_others.seconds
         if step >= _PAUSE or self._asked - self._read >= _READ_EVERY:
             busy, self._busy, self._read = self._busy, self._worked(), self._asked
             if step >= _PAUSE and not self.left_out:
@@ -97,14 +100,6 @@ class OpenWindow:
         """Return the seconds that the training thread has worked or waited for a core; 0 if they are not known."""
         times = self._loop_side.counters.here()
         return sum(times) if times is not None else 0.0
-
-    def _leave_out_others(self) -> float:
-        """Leave out what the loop has spent on other loaders in the last step; return these seconds."""
-        spent, self._on_others = self._others.spent.since(self._on_others), self._others.spent
-        if spent.seconds:
-            self._watch.leave_out(spent.seconds)
-            self._account.leave_out(spent.worked)
-        return spent.seconds
 
     def _cut_out_pause(self, step: float, in_next: float, busy: float) -> None:
         """Cut what a step took longer than usual out of the window, once, if it was a pause."""
@@ -141,7 +136,6 @@ class OpenWindow:
 
     @property
     def steps(self) -> int:
-        """Number of steps so far, including the open stretch."""
         return self._watch.total_steps
 
     @property
@@ -151,7 +145,6 @@ class OpenWindow:
 
     @property
     def running(self) -> bool:
-        """True if a stretch is open."""
         return self._watch.running
 
     @property
@@ -183,7 +176,6 @@ class OpenWindow:
             self.wanted = self.steps
 
     def evidence(self) -> dict[str, float]:
-        """Return the figures so far."""
         steps, left_out = self._watch.steps, self.left_out
         costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
         figures = {**self._evidence.finish(steps), **worker_figures(costs)}
@@ -214,7 +206,6 @@ class OpenWindow:
         return [] if self._loop_side.drawn_ahead else self._recorder.take(round_)
 
     def closed(self, round_: int, evidence: dict[str, float]) -> Window:
-        """Return the window as it is recorded."""
         return Window(
             rung=self.rung,
             round=round_,

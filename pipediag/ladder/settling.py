@@ -1,47 +1,42 @@
-"""Bring the running loop into the steady state of a rung, and collect the batches that cached rungs serve."""
+"""Bring the running loop into the steady state of a rung, and collect the batches that cached rungs serve.
+
+Only the rung's own workers run then, and their queues are filled as in training. :mod:`.steering` decides how long the
+loop settles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
-from ..session import CACHED
+from ..session import CACHED, fed_apart, made_under
 from ..usercode import tree
-from .availability import NOTHING_TO_MOVE
 from .caches import WRITES_IN_PLACE, CachePlan, Caches, plan_caches
+from .feed import Source
 from .loop_side import LoopSide, Turn
 from .probes.batchfacts import describe
 from .ranks.lockstep import CACHES
-from .switching import Switcher
+from .workers.delivery import NO_COST, Delivery
 
-#: Settling steps under a rung before its window if the loop does not wait for workers.
-_WARM = 2
-#: Minimum seconds of settling before the first window of a rung, and maximum steps of that settling.
-_FIRST_SECONDS, _FIRST_STEPS = 1.0, 12
+#: Seconds between two polls of the workers, and seconds without a new batch after which they count as idle.
+_POLL, _STILL = 0.02, 0.1
+#: Batches to drop while waiting for a stable one before the rung is given up.
+_PATIENCE = 200
 #: Seconds after which no more distinct batches are collected.
 _COLLECTING = 5.0
 #: Number of cached batches that are described.
 _DESCRIBED = 2
+NOTHING_TO_MOVE = "the batch holds no tensor that could be moved to the device"
 
 
 class Settler:
-    """Brings the loop into the steady state of a rung, and fills the caches.
+    """Switches the loop to a rung, lets it settle, and fills the caches."""
 
-    ``unavailable`` is called with a rung that cannot be served, and the reason.
-
-    Attributes:
-        switcher: the rung that feeds the loop, and its pace under each.
-        seconds: seconds that settling took the last time.
-    """
-
-    def __init__(self, loop_side: LoopSide, unavailable: Callable[[str, str], None]) -> None:
-        self.switcher = Switcher(loop_side, unavailable)
-        self.seconds = 0.0
+    def __init__(self, loop_side: LoopSide) -> None:
         self._loop_side = loop_side
+        self._steering = loop_side.steering
+        self._feed = loop_side.feed
         self._clock = loop_side.clock
         self._setting = loop_side.setting
-        self._unavailable = unavailable
 
     def settle(self, rung: str) -> Turn[str]:
         """Bring loop and workers into the rung's steady state; return why that is impossible, or "".
@@ -52,29 +47,22 @@ class Settler:
         then done. Otherwise the loop takes one round of the workers, so that it is at the same phase as one round
         later.
         """
-        switcher, loop_side = self.switcher, self._loop_side
-        if switcher.is_on(rung) and rung in switcher.pace:
+        steering, loop_side = self._steering, self._loop_side
+        if steering.has_settled(rung):
             return ""
         yield from self.take_granted()
-        switched = self._clock.now()
+        switched, source = self._clock.now(), loop_side.source(rung)
         loop_side.lockstep.do(rung)
         loop_side.agree()  # the other ranks switch at the same time
-        trouble, first, made = yield from switcher.to(rung)
+        trouble, first, made = yield from self.to(rung)
         if trouble:
             return trouble
-        at_pace = rung in CACHED or switcher.keeps_up
         # A loop that never waits for its device runs ahead of it: without synchronizing, a step would seem to take no
         # time.
         loop_side.device.synchronize()
-        began, steps = self._clock.now(), 0
-        wanted = _WARM if at_pace else self._settling_round(loop_side.source(rung).workers)
-        warm = began
-        short = loop_side.epochs.horizon is not None or self._setting.plan.attempt > 1
-        if rung not in switcher.pace and not short:  # one-time work makes the first steps slower
-            warm += min(_FIRST_SECONDS, switcher.patience)
-        # A short script needs its steps for its windows.
-        most = wanted if short else max(wanted, _FIRST_STEPS)
-        while steps < wanted or (steps < most and self._clock.now() < warm):
+        steering.begin_settling(rung, switched, made, source.workers)
+        steps, goes_on = 0, True
+        while goes_on:
             if first is not None:
                 batch, first = loop_side.own(first.batch, rung), None
             elif rung == "supply":
@@ -86,75 +74,131 @@ class Settler:
             steps += 1
             if rung != "supply":
                 yield from loop_side.hand(batch)
-            if switcher.look_at_queues(rung, made) and steps >= _WARM and self._clock.now() >= warm:
-                break
+            goes_on = steering.settles(steps, source)
         loop_side.device.synchronize()
-        switcher.estimate(rung, self._clock.now() - began, steps, made)
-        self.seconds = self._clock.now() - switched
+        steering.end_settling(rung, steps, source.workers)
         if rung in CACHED and loop_side.cache(rung).writes_in_place:
             self._setting.send("warning", WRITES_IN_PLACE)
         return ""
 
-    def _settling_round(self, workers: int) -> int:
-        """Return one batch per worker, or fewer if the loop leaves its epochs too early for that."""
-        horizon = self._loop_side.epochs.horizon
-        whole = max(_WARM, workers)
-        return whole if horizon is None else min(whole, max(1, (horizon - 2) // 3))
+    def to(self, rung: str) -> Turn[tuple[str, Delivery | None, float]]:
+        """Let only the rung's own workers make batches from now on, and fill their queues if they are fast.
+
+        Returns why that is impossible, or ""; the first batch, if workers make it; and a worker's seconds for a batch.
+        """
+        steering, loop_side = self._steering, self._loop_side
+        if steering.is_on(rung):
+            return "", None, steering.makes(rung)
+        switched, before = self._clock.now(), steering.switch(rung)
+        source = None if rung in CACHED else loop_side.source(rung)
+        self._feed.rung_switch.set(rung)
+        loop_side.only(source)
+        self._wait_until_idle(before, source)
+        if source is None:
+            return "", None, 0.0
+        first = yield from self._first_of(rung, source, switched)
+        if not first.fits(made_under(rung)):
+            return first.why_not, None, 0.0
+        made = steering.makes(rung, first.cost.wall)
+        if steering.fills(rung, made, source):
+            until = self._clock.now() + steering.patience
+            while source.ready < source.backlog - 1 and self._clock.now() < until:
+                self._clock.sleep(_POLL)
+            steering.fill(source)
+        return "", first, made
+
+    def _first_of(self, rung: str, source: Source, switched: float) -> Turn[Delivery]:
+        """Discard queued batches up to the first one made under ``rung`` since the switch at ``switched``; return it.
+
+        If the rung cannot be served, return a delivery that does not fit and says why.
+        """
+        in_flight, taken = source.backlog + source.workers, 0
+        while True:
+            delivery = yield from self._loop_side.take(rung)
+            if delivery is None:
+                continue
+            taken += 1
+            why_not = delivery.why_not if delivery.rung == rung else ""
+            if why_not:
+                self._loop_side.unavailable(rung, why_not)
+            elif delivery.fits(made_under(rung)):
+                if delivery.made >= switched or taken > in_flight:
+                    return delivery
+                continue
+            elif taken > _PATIENCE + 4 * in_flight:
+                why_not = "the workers did not follow the switch"
+            if why_not:
+                return Delivery(None, rung, False, NO_COST, delivery.worker, why_not)
+
+    def _wait_until_idle(self, before: str | None, fed_by: Source | None) -> None:
+        """Let the workers that fed the loop before finish their batches: they share its cores."""
+        steering, other = self._steering, self._loop_side.source(before or "baseline")
+        if other is fed_by or before in CACHED or not other.workers:
+            return
+        # For workers whose activity cannot be seen, the time to fill their queues is known.
+        unseen = before is not None and fed_apart(before)
+        refilled = other.backlog * steering.pace.get(before or "", 0.0) if unseen else 0.0
+        began = idle = self._clock.now()
+        ready = other.ready
+        while (now := self._clock.now()) < min(began + steering.patience, max(idle + _STILL, began + refilled)):
+            self._clock.sleep(_POLL)
+            if other.at_work or other.ready != ready:  # finished batches are still in transit
+                idle, ready = now, other.ready
+
+    # In a job
 
     def drop_stock(self, rung: str) -> Turn[None]:
         """In a job, drop the batches that queued up while this rank waited for another, if its workers are slow."""
-        if not self._loop_side.lockstep.in_job or rung in CACHED or self.switcher.keeps_up:
+        if not self._loop_side.lockstep.in_job or rung in CACHED or self._steering.keeps_up:
             return
         for _ in range(self._loop_side.source(rung).ready):
             yield from self._loop_side.take(rung)
 
     def take_granted(self) -> Turn[None]:
         """Take the steps that were granted to the other ranks for what they do now."""
-        loop_side = self._loop_side
+        loop_side, rung = self._loop_side, self._steering.fed_by
         loop_side.lockstep.reserve(0, 1)  # a window that has ended early needs no more than these
         if loop_side.granted <= 0:
             return
-        rung = self.switcher.for_steps()
+        if rung is None or rung == "supply":  # the loop has no batches to train on
+            rung = "baseline"
+            self._feed.rung_switch.set(rung)
+            loop_side.only(loop_side.source(rung))
         while loop_side.granted > 0:
             batch = yield from loop_side.next_batch(rung)
             if batch is not None:
                 yield from loop_side.hand(batch)
 
+    # Caches
+
     def fill_caches(self) -> Turn[None]:
-        """Collect and cache batches of the loop, once."""
-        loop_side = self._loop_side
+        """Collect and cache batches of the loop, once: as many distinct ones as time and memory allow."""
+        loop_side, feed = self._loop_side, self._feed
         if loop_side.caches is not None:
             return
         yield from self.take_granted()
         loop_side.lockstep.do("baseline", prepares=CACHES)
         loop_side.agree()  # the other ranks collect at the same time
-        self.switcher.disturb()
-        batches, plan = yield from self._collected()
-        feed, device = loop_side.feed, loop_side.device
-        feed.rung_switch.pool_bytes = plan.pool_bytes
-        self._setting.send("caches", {**vars(plan), "held_bytes": plan.held_bytes})
-        if self._setting.session.batch is None and plan.device:
-            self._setting.send("batch", asdict(describe(batches[:_DESCRIBED], device, self._clock)))
-        loop_side.caches = caches = Caches(batches, plan, device.torch_device, loop_side.writes_in_place)
-        if caches.device and not caches.moves:
-            self._unavailable("device", NOTHING_TO_MOVE)
-        if caches.shared:
-            feed.share(caches.shared)
-
-    def _collected(self) -> Turn[tuple[list[Any], CachePlan]]:
-        """Return distinct batches from the workers, as many as time and memory allow, and the plan of the caches."""
-        feed = self._loop_side.feed
+        self._steering.disturb()
         feed.rung_switch.set("baseline")
-        batches: list[Any] = []
+        batches: list[object] = []
         plan: CachePlan | None = None
         until = self._clock.now() + _COLLECTING
         while plan is None or len(batches) < plan.distinct:
-            delivery = yield from self._loop_side.take_fitting("baseline")
+            delivery = yield from loop_side.take_fitting("baseline")
             if delivery is None:
                 continue
             batches.append(delivery.batch)
-            if plan is None:
-                plan = plan_caches(tree.nbytes(delivery.batch), feed.workers, self._loop_side.device.is_cpu)
+            plan = plan or plan_caches(tree.nbytes(delivery.batch), feed.workers, loop_side.device.is_cpu)
             if self._clock.now() > until and len(batches) >= 2:
                 break
-        return batches, plan
+        feed.rung_switch.pool_bytes = plan.pool_bytes
+        self._setting.send("caches", {**vars(plan), "held_bytes": plan.held_bytes})
+        if self._setting.session.batch is None and plan.device:
+            facts = describe(batches[:_DESCRIBED], loop_side.device, self._clock)
+            self._setting.send("batch", asdict(facts))
+        loop_side.caches = caches = Caches(batches, plan, loop_side.device.torch_device, loop_side.writes_in_place)
+        if caches.device and not caches.moves:
+            loop_side.unavailable("device", NOTHING_TO_MOVE)
+        if caches.shared:
+            feed.share(caches.shared)

@@ -1,6 +1,6 @@
 """Time windows of the running loop under one rung after another.
 
-:mod:`.climb` and :mod:`pipediag.measure.schedule` decide which window comes next.
+:mod:`.climb` and :mod:`pipediag.measure.schedule` decide which window comes next, :mod:`.steering` how long it is.
 """
 
 from __future__ import annotations
@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from ..measure.schedule import Schedule
-from ..measure.window import window_seconds, window_steps
-from ..session import CACHED, Rung, cut_of, fed_apart
-from .availability import TOO_LARGE
-from .deadline import OutOfTime
+from ..session import CACHED, fed_apart
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .settling import Settler
+from .steering import OutOfTime
 
+TOO_LARGE = "one batch is too large to be cached within the limit of 1 GiB"
 OTHER_LOADERS = {
     "code": "other-loaders",
     "message": "other loaders are used between the training steps: what is done with their batches is part of a step",
@@ -24,14 +22,6 @@ OTHER_LOADERS = {
 }
 #: Number of disturbed windows (other code ran in them) that are discarded before such windows are accepted.
 _TOLERATED = 3
-#: Maximum window length, as a multiple of the target, if steps are slower than expected.
-_LONGEST = 3.0
-#: Rounds of the workers in a window of a loop that waits for them. Workers stay in phase, so one round is one
-#: observation, however many batches it holds.
-_ROUNDS = 3
-#: Maximum time for these rounds: seconds, or a share of the budget if that is longer, but no more than the last share.
-#: Windows of slower workers have fewer rounds: one is enough to know the workers' time for a batch.
-_ROUNDS_SECONDS, _ROUNDS_SHARE, _SHARE = 3.0, 0.025, 0.15
 #: Seconds of steps that rank 0 of a job grants at a time within a window.
 _AHEAD = 0.5
 
@@ -41,45 +31,35 @@ class Windows:
 
     Attributes:
         settler: brings the loop into a rung's steady state before a window.
-        switcher: the rung that feeds the loop, and its pace under each.
-        schedule: selects the next rung and its round.
-        target: target length of a window in seconds.
     """
 
     def __init__(self, loop_side: LoopSide, recorded: Callable[[str], None]) -> None:
+        self.settler = Settler(loop_side)
         self._loop_side = loop_side
+        self._steering = loop_side.steering
         self._setting = loop_side.setting
         self._clock = loop_side.clock
         self._gpu = loop_side.device.gpu()
         self._recorded = recorded
         self._thrown_away = 0
-        self.settler = Settler(loop_side, self.unavailable)
-        self.switcher = self.settler.switcher
-        self.begin_rounds(self._setting.schedule, self._setting.plan.budget)
-
-    def begin_rounds(self, schedule: Schedule, seconds: float) -> None:
-        """Let the next windows follow ``schedule``, which has ``seconds`` for all its rounds."""
-        self.schedule = schedule
-        self.target = window_seconds(seconds, len(schedule.rungs))
 
     def measure(self, rung: str) -> Turn[str]:
         """Measure one window of ``rung``; return why there is none, or ""."""
         loop_side = self._loop_side
         if rung != "baseline" and not fed_apart(rung):
             yield from self.settler.fill_caches()
-        if rung in CACHED and not loop_side.cache(rung):
-            self.unavailable(rung, TOO_LARGE)
-        if rung == "worker" and loop_side.caches is not None and not loop_side.caches.shared:
-            self.unavailable(rung, TOO_LARGE)
-        if not self.schedule.allows(rung):
+        no_shared = rung == "worker" and loop_side.caches is not None and not loop_side.caches.shared
+        if no_shared or (rung in CACHED and not loop_side.cache(rung)):
+            loop_side.unavailable(rung, TOO_LARGE)
+        if not self._steering.schedule.allows(rung):
             return ""
         if rung == "supply":
             return (yield from self._measure_supply())
         return (yield from self._measure_loop(rung))
 
     def _measure_loop(self, rung: str) -> Turn[str]:
+        steering, settled = self._steering, False
         window: OpenWindow | None = None
-        settled = False
         try:
             while window is None or not window.full:
                 if not settled:
@@ -91,11 +71,11 @@ class Windows:
                     yield from self.settler.drop_stock(rung)
                 assert window is not None, "settling opens it"
                 settled = yield from self.stretch(window)
-                if window.full and self.switcher.keeps_up and window.used_up_stock:
-                    self.switcher.used_up_stock(rung)  # start again without queued batches
+                if window.full and steering.keeps_up and window.used_up_stock:
+                    steering.used_up_stock(rung)  # start again without queued batches
                     window, settled = None, False
                 elif not settled:
-                    self.switcher.disturb()
+                    steering.disturb()
                     if window.worth_keeping and 2 * window.steps >= window.wanted:
                         break  # settling again would take longer than the missing steps
         except (GeneratorExit, OutOfTime):  # the script or the time is over: keep the complete stretches
@@ -107,36 +87,19 @@ class Windows:
     def _announce_steps(self, window: OpenWindow) -> None:
         """Tell the other ranks that their next steps belong to this window."""
         left = window.wanted - window.steps
-        self._loop_side.lockstep.do(window.rung, window=left, round=self.schedule.round)
+        self._loop_side.lockstep.do(window.rung, window=left, round=self._steering.schedule.round)
         # An epoch of unknown length may end at any step.
         known = self._loop_side.epochs.length is not None
         workers = self._loop_side.feed.workers
-        ahead = max(2, workers, round(_AHEAD / self.switcher.pace[window.rung])) if known else 1
+        ahead = max(2, workers, round(_AHEAD / self._steering.pace[window.rung])) if known else 1
         self._loop_side.lockstep.reserve(left, ahead)
 
     def _open(self, rung: str) -> OpenWindow:
-        quiet = rung in CACHED or self.switcher.keeps_up  # the length of such windows does not affect their pace
-        target = self.target if quiet else max(self.target, min(self.settler.seconds, self._rounds_seconds))
-        return self.opened(rung, self._wanted(rung, target), _LONGEST * target)
-
-    @property
-    def _rounds_seconds(self) -> float:
-        """Maximum seconds for the rounds of the workers in a window."""
-        budget = self._setting.plan.budget
-        return min(_SHARE * budget, max(_ROUNDS_SECONDS, _ROUNDS_SHARE * budget))
+        return self.opened(rung, *self._steering.window(rung, self._loop_side.source(rung).workers))
 
     def opened(self, rung: str, steps: int, longest: float) -> OpenWindow:
         """Open a window of ``steps`` steps that take at most ``longest`` seconds."""
         return OpenWindow(rung, steps, longest, self._loop_side, self._gpu)
-
-    def _wanted(self, rung: str, target: float) -> int:
-        """Return the batches in a window of ``target`` seconds: whole rounds if the loop waits for workers."""
-        pace = self.switcher.pace[rung]
-        if rung in CACHED or self.switcher.keeps_up:
-            return window_steps(pace, target, 0)
-        workers = max(1, self._loop_side.source(rung).workers)
-        rounds = min(float(_ROUNDS), self._rounds_seconds / max(1e-6, workers * pace))
-        return window_steps(pace, max(target, max(1.0, rounds) * workers * pace), workers)
 
     def close(self, window: OpenWindow) -> str:
         """Record the window, unless other code than the training loop ran in it; return why not, or ""."""
@@ -148,7 +111,7 @@ class Windows:
             if window.interrupted:
                 self._setting.send("warning", OTHER_LOADERS)
         if why := self._loop_side.lockstep.unserved(window.rung):
-            self.unavailable(window.rung, why)
+            self._loop_side.unavailable(window.rung, why)
             return ""
         self._record(window, evidence)
         return ""
@@ -219,7 +182,7 @@ class Windows:
                 window.takes(delivery)
                 window.count()
                 self._end_in_time(window, began)
-                if self._loop_side.deadline.passed:
+                if self._steering.is_late:
                     break
         window.stop()
         self._record(window, window.evidence())
@@ -231,23 +194,10 @@ class Windows:
         if self._clock.now() - began - window.left_out > window.longest and window.steps % workers == 0:
             window.shorten()
 
-    # Reporting
-
     def _record(self, open_: OpenWindow, evidence: dict[str, float]) -> None:
-        window = open_.closed(self.schedule.round, evidence)
-        self.switcher.learn(window)
+        window = open_.closed(self._steering.schedule.round, evidence)
+        self._steering.learn(window)
         self._setting.send("window", asdict(window))
         for stretch in open_.stretches(window.round):
             self._setting.send("stretch", vars(stretch))
         self._recorded(window.rung)
-
-    def unavailable(self, name: str, why: str) -> None:
-        dissected = name == "raw" or cut_of(name) is not None
-        prefix = "not separable: " if dissected and not why.startswith("not separable") else ""
-        self.announce(Rung(name, False, prefix + why))
-
-    def announce(self, rung: Rung) -> None:
-        """Report whether a rung can be measured."""
-        if not rung.available:
-            self.schedule.withdraw(rung.name)
-        self._setting.send("rung", vars(rung))

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from ..errors import UsageError
 from ..usercode.attributes import has_attribute
-from .iterator_makers import maker_of
+from .iterators import maker_of
 
 #: Attributes from which a loader draws its indices.
 _BATCHES, _SAMPLES = "batch_sampler", "sampler"
@@ -69,7 +69,6 @@ def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _samplers(sampler: Any) -> Iterator[Sampler[Any]]:
-    """Yield the sampler and the samplers inside it."""
     if isinstance(sampler, Sampler):
         yield sampler
         for part in vars(sampler).values():
@@ -88,14 +87,11 @@ def _copied(value: Any, copies: dict[int, Any]) -> Any:
     if not isinstance(value, (Sampler, torch.Generator)):
         return value
     if id(value) not in copies:
-        copies[id(value)] = _copied_generator(value) if isinstance(value, torch.Generator) else copy.copy(value)
-        if isinstance(value, Sampler):
+        if isinstance(value, torch.Generator):
+            copies[id(value)] = torch.Generator(value.device)
+            copies[id(value)].set_state(value.get_state())
+        else:
+            copies[id(value)] = copy.copy(value)
             for name, part in vars(value).items():
                 copies[id(value)].__dict__[name] = _copied(part, copies)
     return copies[id(value)]
-
-
-def _copied_generator(generator: torch.Generator) -> torch.Generator:
-    twin = torch.Generator(generator.device)
-    twin.set_state(generator.get_state())
-    return twin

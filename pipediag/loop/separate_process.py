@@ -135,8 +135,6 @@ def _unchanged(result: bytes) -> bytes:
 
 
 class _OfWorker:
-    """Holder of the dataset that the worker's init function sees."""
-
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from threading import get_ident, main_thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.amp.grad_scaler import GradScaler
@@ -155,3 +156,34 @@ def _optimized() -> Iterator[torch.Tensor]:
 def _alive(kind: type) -> Iterator[Any]:
     """Yield every object of a class; objects that only pretend to be of it through ``__class__`` are skipped."""
     return (obj for obj in gc.get_objects() if issubclass(type(obj), kind))
+
+
+class Place(NamedTuple):
+    """Where a loader is iterated.
+
+    Attributes:
+        where: ``file:line`` of the user's code.
+        order: the loader's number among those that are iterated there, from 0 on.
+    """
+
+    where: str
+    order: int
+
+
+class Places:
+    """The places of all loaders of this process. It keeps no loader alive."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[weakref.ref[Any]]] = {}
+
+    def of(self, loader: Any, where: str) -> Place:
+        """Return the place of a loader that is now iterated at ``where``.
+
+        A loader that was not seen there before takes the first place whose loader is gone, as in a script that builds
+        its loader again for every epoch, or else a new place.
+        """
+        loaders = [known() for known in self._at.setdefault(where, [])]
+        free = next((k for k, known in enumerate(loaders) if known is None), len(loaders))
+        order = next((k for k, known in enumerate(loaders) if known is loader), free)
+        self._at[where][order : order + 1] = [weakref.ref(loader)]
+        return Place(where, order)

@@ -28,7 +28,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from ..measure.memory import free_bytes
+from ..measure.machine import free_bytes
 from ..patches import hooked
 from ..usercode import randomness, tree
 from ..usercode.attributes import attribute
@@ -166,7 +166,6 @@ class TrainingState:
             self._generators.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
 
     def _save_generator(self, one: Any) -> None:
-        """Save the state of ``one`` if it is a random generator."""
         if isinstance(one, torch.Generator):
             self._generators.append(partial(one.set_state, one.get_state()))
         elif isinstance(one, random.Random):

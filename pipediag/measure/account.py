@@ -48,7 +48,6 @@ class Counters:
         self._file = -1
 
     def here(self) -> Times | None:
-        """Return the times of the calling thread."""
         thread = threading.get_native_id()
         if thread != self._thread:
             self._open(thread)
@@ -69,7 +68,6 @@ class Counters:
             self._file = -1
 
     def close(self) -> None:
-        """Close the file of the thread read last."""
         if self._file >= 0:
             os.close(self._file)
         self._thread, self._file = 0, -1
@@ -177,7 +175,6 @@ class StepAccount:
             self._begun = begun._replace(here=here)
 
     def drop(self) -> None:
-        """Discard the open stretch."""
         self._begun = None
 
     def figures(self, steps: int, seconds: float, left_out: float = 0.0, waiting: float = 0.0) -> Account | None:

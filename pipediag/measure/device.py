@@ -23,26 +23,22 @@ class Device:
         self._module = None if self.is_cpu else torch.get_device_module(device)
 
     def synchronize(self) -> None:
-        """Wait until all work queued on the device is done."""
         if self._module is not None:
             self._module.synchronize(self.torch_device)
 
     def delay(self, seconds: float) -> None:
         """Let the device idle for ``seconds`` before the work that is queued next; on the CPU, the host waits."""
         if self.torch_device.type == "cuda":
-            self._ticks = self._ticks or self._ticks_per_second()
+            if not self._ticks:
+                begins = self.event()
+                torch.cuda._sleep(_TICKS)
+                ends = self.event()
+                assert begins is not None and ends is not None
+                self.synchronize()
+                self._ticks = 1000 * _TICKS / float(begins.elapsed_time(ends))
             torch.cuda._sleep(int(seconds * self._ticks))
         else:
             time.sleep(seconds)
-
-    def _ticks_per_second(self) -> float:
-        """Measure the clock of ``torch.cuda._sleep``."""
-        begins = self.event()
-        torch.cuda._sleep(_TICKS)
-        ends = self.event()
-        assert begins is not None and ends is not None
-        self.synchronize()
-        return 1000 * _TICKS / float(begins.elapsed_time(ends))
 
     def event(self) -> Any | None:
         """Return a timing event recorded on the current stream, or None on the CPU."""

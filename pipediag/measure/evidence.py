@@ -10,7 +10,7 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 ``collate_ms``     milliseconds of ``worker_ms`` spent in the collate function
 ``copy_ms``        milliseconds per batch spent copying cached items, which training without pipediag does not do
 ``wait_ms``        milliseconds per step spent waiting for a batch: on a device with events, its idle time (see
-                   :mod:`.steps`); otherwise the loop's time in ``next()``
+                   :class:`.window.StepClock`); otherwise the loop's time in ``next()``
 ``next_ms``        milliseconds per step that the loop spent in ``next()``, whether the device was busy or not
 ``late_ms``        the part of ``next_ms`` in which the workers were still making the batch; the rest is its hand-off
 ``sampler_ms``     the part of ``next_ms`` in which the sampler chose the indices of a later batch, in the loop's thread

@@ -40,7 +40,6 @@ class Schedule:
         return [name for name in self._rungs if name not in self._withdrawn]
 
     def allows(self, rung: str) -> bool:
-        """Return whether the schedule includes the rung."""
         return rung not in self._withdrawn and (rung in self._rungs or cut_of(rung) is not None)
 
     def next_rung(self) -> str | None:
@@ -54,7 +53,6 @@ class Schedule:
         return None
 
     def _members(self) -> list[str]:
-        """Return the rungs of this round."""
         if self._chosen[0] != self.round:
             before = replace(self.session, windows=[w for w in self.session.windows if w.round < self.round])
             self._chosen = self.round, self._choose(before)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from .clock import Clock
 
@@ -31,11 +33,9 @@ class Stopwatch:
 
     @property
     def running(self) -> bool:
-        """True if a stretch is open."""
         return self._started is not None
 
     def count(self) -> None:
-        """Count one more issued step."""
         self._open_steps += 1
 
     def leave_out(self, seconds: float) -> None:
@@ -83,3 +83,60 @@ def window_steps(seconds_per_step: float, target_seconds: float, num_workers: in
     wanted = target_seconds / max(seconds_per_step, 1e-6)
     steps = min(max(wanted, FEW_STEPS if seconds_per_step > SLOW else MIN_STEPS), MAX_STEPS)
     return round_ * max(1, math.ceil(steps / round_))
+
+
+class EventMaker(Protocol):
+    """A maker of events that are recorded on the device's current stream; see :meth:`.device.Device.event`."""
+
+    def event(self) -> Any | None: ...
+
+
+class StepClock:
+    """A timer of steps and their waits.
+
+    Call :meth:`asks` and :meth:`gets` in turn. A step lasts from one request to the next, including the wait for its
+    batch. Steps are held back until the device has reached their events; :meth:`take` returns those that are finished.
+    """
+
+    def __init__(self, clock: Clock, device: EventMaker | None = None) -> None:
+        self._clock = clock
+        self._device = device
+        self._asked: tuple[float, Any] | None = None
+        self._got: tuple[float, Any] | None = None
+        self._open: deque[tuple[tuple[float, Any], tuple[float, Any], tuple[float, Any]]] = deque()
+
+    def asks(self) -> float:
+        """Note that the loop asks for a batch, which ends the current step; return the host's time."""
+        now = self._now()
+        if self._asked is not None and self._got is not None:
+            self._open.append((self._asked, self._got, now))
+        self._asked, self._got = now, None
+        return now[0]
+
+    def gets(self) -> float:
+        """Note that the loop gets its batch; return the host's time."""
+        self._got = self._now()
+        return self._got[0]
+
+    def breaks(self) -> None:
+        """Discard the current step: the epoch has ended, or batches come from elsewhere."""
+        self._asked = self._got = None
+
+    def take(self) -> list[tuple[float, float]]:
+        """Return seconds and waited seconds of each step that the device has finished, in order, once."""
+        found = []
+        while self._open and ((event := self._open[0][2][1]) is None or event.query()):
+            asked, got, ended = self._open.popleft()
+            found.append((_between(asked, ended), _between(asked, got)))
+        return found
+
+    def _now(self) -> tuple[float, Any]:
+        event = self._device.event() if self._device is not None else None
+        return self._clock.now(), event
+
+
+def _between(one: tuple[float, Any], other: tuple[float, Any]) -> float:
+    """Return the seconds between two moments, by the device's clock if it has recorded both."""
+    if one[1] is not None and other[1] is not None:
+        return max(0.0, float(one[1].elapsed_time(other[1])) / 1000.0)
+    return other[0] - one[0]

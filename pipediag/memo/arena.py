@@ -27,10 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
-from . import ranks
-from .locks import Lock, locked
-from .mapping import LARGE, Mapping
-from .room import free_disk, free_memory
+from .system import LARGE, Lock, Mapping, free_disk, free_memory, job_file, locked, opened_elsewhere, ranks_lock
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s2q")  # magic, version, slots
@@ -364,11 +361,11 @@ def _reopened(number: Any, room: int, folder: Path | None, run: int) -> Arena:
 
 def _in_memory(room: int) -> int:
     """Make a file that exists in memory only, or open the one of another rank of the job."""
-    name = ranks.name_for("memo", os.environ)
+    name = job_file("memo", os.environ)
     if not name:
         return _formatted(os.memfd_create("pipediag"), room)
-    with ranks.alone(name):
-        number = ranks.opened(name)
+    with ranks_lock(name):
+        number = opened_elsewhere(name)
         return _formatted(os.memfd_create(name), room) if number is None else number
 
 

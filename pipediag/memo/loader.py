@@ -11,8 +11,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..arguments import at_least
-from ..errors import UsageError
+from ..errors import UsageError, at_least
 from .memo import Memo
 
 #: Keeps the patches of this worker, until it ends.

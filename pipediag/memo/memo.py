@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import struct
+import sys
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial, wraps
+from multiprocessing.reduction import DupFd
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from ..imports import when_imported
-from . import active, lent
+from ..patches import alive, replaced, when_imported
+from . import calls, lent, pictures
 from .arena import Arena, Entry, Space
-from .calls import CALLS, FAMILIES, Call
-from .patching import layered
-from .tally import BYTES, HITS, MADE, Tally
+from .calls import FAMILIES, Call
+from .pure import memos
+from .system import locked
 from .values import Packed
 
+CALLS = (*pictures.CALLS, *calls.CALLS)
 #: Seconds to read a result back: for a call, and for a byte. What is made faster than twice that is not kept.
 _READ_S, _BYTE_S = 20e-6, 0.15e-9
 #: A family whose results do not recur may take this share of the room; judged after so many calls.
@@ -112,8 +117,8 @@ class Memo:
             self._users += 1
             if self._users == 1:
                 self._undo = ExitStack()
-                active.memos.append(self)
-                self._undo.callback(active.memos.remove, self)
+                memos.append(self)
+                self._undo.callback(memos.remove, self)
                 self._undo.enter_context(layered(warnings, "warn", _noting))
                 for call in CALLS:
                     self._undo.enter_context(when_imported(call.module, partial(self._patch, call)))
@@ -192,3 +197,73 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain(message, category, stacklevel + 2, *more, **others)  # beyond this function and the patch
 
     return warn
+
+
+#: Words of a row: for each family, the calls answered from what is kept, the calls made, and the bytes stored.
+_WORDS = 3
+_ROW = 8 * _WORDS * len(FAMILIES)
+#: Processes beyond this number share the row of an ended one.
+_ROWS = 512
+HITS, MADE, BYTES = range(_WORDS)
+
+
+class Tally:
+    """Counts by family and kind. It may be forked, or sent to spawned workers."""
+
+    def __init__(self, number: int | None = None) -> None:
+        if number is None:
+            number = os.memfd_create("pipediag-tally")
+            os.pwrite(number, bytes(_ROW * (_ROWS + 1)), 0)
+        self.number = number
+        self._memory = mmap.mmap(number, _ROW * (_ROWS + 1))
+        self._words = memoryview(self._memory).cast("q")
+        self._process = self._row = 0
+
+    def __del__(self) -> None:
+        if "number" in self.__dict__:
+            os.close(self.number)
+
+    def __reduce__(self) -> Any:
+        return _reopened, (DupFd(self.number),)
+
+    def add(self, family: int, kind: int, number: int = 1) -> None:
+        if self._process != os.getpid():
+            self._process, self._row = os.getpid(), self._new_row()
+        self._words[self._row + _WORDS * family + kind] += number
+
+    def of(self, family: int, kind: int) -> int:
+        """Return a count of all processes."""
+        rows = min(self._words[0], _ROWS)
+        step = _ROW // 8
+        return sum(self._words[step * (row + 1) + _WORDS * family + kind] for row in range(rows))
+
+    def _new_row(self) -> int:
+        with locked(self.number):
+            row = self._words[0]
+            os.pwrite(self.number, struct.pack("=q", row + 1), 0)
+        return _ROW // 8 * (row % _ROWS + 1)
+
+
+def _reopened(number: Any) -> Tally:
+    return Tally(number.detach())
+
+
+def layered(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> AbstractContextManager[None]:
+    """Replace an attribute by ``make(the present one)`` within the context.
+
+    Do nothing if others have replaced the library's own function already: what theirs does is not known.
+    """
+    plain = alive(getattr(owner, name, None))
+    if plain is None or not _is_the_librarys(plain, owner):
+        return nullcontext()
+    return replaced(owner, name, wraps(plain)(make(plain)))
+
+
+def _is_the_librarys(function: Any, owner: Any) -> bool:
+    """Return whether a function's code is in the package that has it; True for compiled ones."""
+    if not isinstance(function, FunctionType):
+        return True
+    module = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+    file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None) or "?"
+    own = os.path.dirname(file) + os.sep if os.path.basename(file) == "__init__.py" else file
+    return not hasattr(function, "__wrapped__") and function.__code__.co_filename.startswith(own)

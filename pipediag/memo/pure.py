@@ -9,10 +9,13 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from . import active
-
 if TYPE_CHECKING:
     from .memo import Memo
+
+
+#: Memos in use, the latest last.
+memos: list[Memo] = []
+
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -40,7 +43,7 @@ def pure(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @functools.wraps(function)
     def remembered(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         nonlocal drawing
-        if not active.memos or drawing:
+        if not memos or drawing:
             return function(*args, **kwargs)
 
         def made() -> _R:
@@ -52,7 +55,7 @@ def pure(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 warnings.warn(f"{function.__qualname__} draws random numbers: its results are not kept", stacklevel=5)
             return result
 
-        result: _R = _recalled(active.memos[-1], function, made, lambda: drawing, args, kwargs)
+        result: _R = _recalled(memos[-1], function, made, lambda: drawing, args, kwargs)
         return result
 
     return remembered
@@ -62,9 +65,8 @@ def _recalled(
     memo: Memo, function: Any, made: Callable[[], Any], drawing: Callable[[], bool], args: Any, kwargs: Any
 ) -> Any:
     from . import values
-    from .calls.call import PURE
-    from .code import code_of
-    from .keys import argument, digest
+    from .calls import PURE
+    from .keys import argument, code_of, digest
 
     def key() -> bytes:
         return digest("pure", code_of(function), argument(args), argument(kwargs))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .arena import Entry, Space
-from .pixels import pixels_of, with_pixels
+from .lent import pixels_of, with_pixels
 
 _SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 _ALIGNED = 64

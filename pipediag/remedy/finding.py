@@ -3,6 +3,9 @@
 Beside a batch that is trained on, only libraries' code can be tried: the user's code may run no more often than without
 the remedy, and it gets real images there. So nothing shows what it does with recorded ones. Where it may ask for the
 exact type of an object, which differs, it is tried beforehand.
+
+What was found out is remembered for a loader that a script makes again in its place. Neither a dataset nor anything
+that it holds is kept alive: code of the user's own is remembered only as long as the dataset that it was proven on.
 """
 
 from __future__ import annotations
@@ -12,12 +15,18 @@ import itertools
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..replay.certify.certifying import Certificate
+from ..replay.certify.samples import Real, Recorded
+from ..replay.custom.fingerprint import digest
+from ..replay.plan import Plan
 from ..replay.record.scouting import has_only_librarys
-from ..usercode.attributes import has_attribute
+from ..usercode.attributes import ByObject, has_attribute
 from ..usercode.contents import (
     closed_over,
     compares_identity,
@@ -29,6 +38,10 @@ from ..usercode.contents import (
     names_in,
     package,
 )
+from ..usercode.links import links_of
+from ..usercode.places import label
+from ..usercode.slots import find_slots
+from .summary import class_name
 
 #: What tells a recorded image from a real one, beside comparing it with the one that it was made of.
 _TELLING = frozenset({"type", "__class__", "id", "dir", "vars", "__dict__"})
@@ -56,17 +69,13 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
         seen[id(value)] = value
         if isinstance(value, types.FunctionType):
             functions += 1
-            if functions > _MOST or _tells(value.__code__):
+            code = value.__code__
+            if functions > _MOST or not _TELLING.isdisjoint(names_in(code)) or compares_identity(code):
                 return False
         elif _is_of_another_library(value):
             return False
         pending += _reached_from(value)
     return True
-
-
-def _tells(code: types.CodeType) -> bool:
-    """Return whether code of the user's may find out that an image is a recorded one."""
-    return not _TELLING.isdisjoint(names_in(code)) or compares_identity(code)
 
 
 def _reached_from(value: Any) -> Iterator[Any]:
@@ -103,3 +112,45 @@ def _is_of_another_library(value: Any) -> bool:
         return False
     name = package(value)
     return name not in _KNOWN and name != "" and is_library(value)
+
+
+Key = tuple[Any, ...]
+
+
+class Found(NamedTuple):
+    """What was found out."""
+
+    plan: Plan
+    certificate: Certificate | None
+    first: list[tuple[Real, Recorded]] | None = None  # the batches compared so far for a certificate
+
+
+class Known:
+    """What was found out so far."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, Found] = {}
+        self._of_dataset = ByObject[tuple[Key, Found]]()
+
+    def key(self, dataset: Any, device: torch.device, *options: bool) -> Key | None:
+        """Return what a finding depends on: the dataset's class and its transforms; None if those cannot be read."""
+        try:
+            links = [link for slot in find_slots(dataset) for link in links_of(slot.get())]
+            return class_name(dataset), str(device), options, tuple((label(link), digest(link)) for link in links)
+        except Exception:
+            return None
+
+    def found(self, key: Key, dataset: Any) -> Found | None:
+        """Return the finding for this key; one with code of the user's own only for this very dataset."""
+        its_key, found = self._of_dataset.get(dataset) or (None, None)
+        return found if its_key == key else self._found.get(key)
+
+    def note(self, key: Key, dataset: Any, found: Found) -> None:
+        """Remember a finding."""
+        if not found.plan.own:
+            self._found[key] = found
+            return
+        if any(isinstance(shapes.fn, types.MethodType) for shapes in found.plan.own.values()):
+            return  # it would keep the dataset
+        with suppress(TypeError):  # it allows no weak references
+            self._of_dataset.set(dataset, (key, found))

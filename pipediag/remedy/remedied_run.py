@@ -23,8 +23,7 @@ from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
 from ..replay.plan import Plan, moved_links
 from ..streams.feed import fetches_ahead
-from .finding import shown_by_batches
-from .known import Found, Known
+from .finding import Found, Known, shown_by_batches
 from .loader import OffloadedLoader, allowed, offload
 from .spotcheck import AFTER, EVERY, SpotCheck
 

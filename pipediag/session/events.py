@@ -1,6 +1,6 @@
 """Define the events of a measurement in one table: the class of their data, and where it goes in the session.
 
-An event is sent as its kind and plain data; see :mod:`pipediag.host.inside.channel`.
+An event is sent as its kind and plain data; see :mod:`pipediag.host.channel`.
 """
 
 from __future__ import annotations

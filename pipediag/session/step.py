@@ -125,7 +125,7 @@ class Profile:
 
 @dataclass
 class SyncCall:
-    """A call of the training loop that makes the host wait for the device; see :mod:`pipediag.measure.synclog`.
+    """A call of the training loop that makes the host wait for the device; see :mod:`pipediag.measure.syncs`.
 
     ``per_step`` is the number of calls per step, ``ms_per_step`` the host's time in them, or None if it was not
     measured. ``help`` says what to do instead.

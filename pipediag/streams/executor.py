@@ -19,8 +19,7 @@ import torch
 
 from ..loop.iterators import queued
 from .feed import Feed
-from .handover import Ready, hand_over, loops_streams
-from .labels import labelled
+from .handover import Ready, hand_over, labelled, loops_streams
 from .stage import Stage
 from .supply import Background, Inline
 

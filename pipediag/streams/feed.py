@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from ..frames import in_one_line
 from ..loop.copies import with_settings
 from ..usercode import tree
-from .handover import Ready, tensors
-from .labels import labelled
+from .handover import Ready, labelled, tensors
 
 
 @dataclass

@@ -120,7 +120,7 @@ class Graphed:
         except UsageError:
             raise
         except Exception as error:  # it waits for the device, or does something else that a capture forbids
-            return made, f"capturing it failed: {_first_line(error)}"
+            return made, f"capturing it failed: {type(error).__name__}: {''.join(str(error).splitlines()[:1])}"
         if not self._same(graph, given, made, draws):
             return made, "its graph does not give what the stage gives: it depends on something besides its batch"
         self._graphs[kind] = graph
@@ -212,7 +212,3 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return equal(one, other)
     return type(one) is type(other) and bool(one == other)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

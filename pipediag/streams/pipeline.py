@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..arguments import at_least
-from ..errors import UsageError
+from ..errors import UsageError, at_least
 from ..usercode.attributes import attribute
 from .executor import Executor, LoaderOnDevice
 from .feed import Copied, Feed

@@ -34,8 +34,7 @@ from ..replay.worker import (
 )
 from ..usercode import tree
 from .feed import Feed, Orders
-from .handover import Ready
-from .labels import labelled
+from .handover import Ready, labelled
 
 #: Number of a worker's slots for batches that are being copied, in addition to those in transit.
 _HELD = 3

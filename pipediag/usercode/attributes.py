@@ -1,9 +1,10 @@
-"""Read attributes of the user's objects, whose ``__getattr__`` may raise anything."""
+"""Hold values by object, and read attributes of the user's objects, whose ``__getattr__`` may raise anything."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+import weakref
+from typing import Any, Generic, TypeVar
 
 
 def attribute(obj: Any, name: str, otherwise: Any = None) -> Any:
@@ -28,3 +29,36 @@ def unwrapped(function: Any) -> Any:
         return inspect.unwrap(function)
     except Exception:
         return function
+
+
+_T = TypeVar("_T")
+
+
+class ByObject(Generic[_T]):
+    """A value for each object. Objects are told apart by identity, not by equality, and are not kept alive."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[weakref.ref[Any], _T]] = {}
+
+    def __contains__(self, one: Any) -> bool:
+        return id(one) in self._held
+
+    def get(self, one: Any) -> _T | None:
+        return self._held[id(one)][1] if one in self else None
+
+    def set(self, one: Any, value: _T) -> None:
+        """Hold the value until the object is gone.
+
+        Raises:
+            TypeError: the object's type allows no weak references.
+        """
+        number = id(one)
+        self._held[number] = weakref.ref(one, lambda _: self._held.pop(number, None)), value
+
+    def pop(self, one: Any) -> None:
+        """Forget an object, if it is known."""
+        self._held.pop(id(one), None)
+
+    def objects(self) -> list[Any]:
+        """Return the objects that live."""
+        return [one for held, _ in list(self._held.values()) if (one := held()) is not None]

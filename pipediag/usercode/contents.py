@@ -119,19 +119,16 @@ def slot_values(obj: Any) -> dict[str, Any]:
     return values
 
 
+#: Methods that make, copy or show an object.
+_NOT_RUN = ("new", "init", "init_subclass", "repr", "str", "reduce", "reduce_ex", "getstate", "setstate", "deepcopy")
+
+
 def class_values(cls: type) -> dict[str, Any]:
     """Return a class's own definitions; of Python's special names, methods that a call may run."""
     hidden = ("_abc_impl",)  # of abstract classes: a cache
     return {
         name: value
         for name, value in vars(cls).items()
-        if name not in hidden and (not name.startswith("__") or _is_run(name, value))
+        if name not in hidden
+        and (not name.startswith("__") or (isinstance(value, types.FunctionType) and name.strip("_") not in _NOT_RUN))
     }
-
-
-#: Methods that make, copy or show an object.
-_NOT_RUN = ("new", "init", "init_subclass", "repr", "str", "reduce", "reduce_ex", "getstate", "setstate", "deepcopy")
-
-
-def _is_run(name: str, value: Any) -> bool:
-    return isinstance(value, types.FunctionType) and name.strip("_") not in _NOT_RUN

@@ -1,21 +1,23 @@
 """Find the names that hold an object in the user's running code, and the statement that makes it.
 
-While the loop waits for a batch, the user's functions are on the stack. A statement is certain only if no other assigns
-the name.
+While the loop waits for a batch, or calls a module, the user's functions are on the stack. A statement is certain only
+if no other assigns the name.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 
-from ..frames import is_users
+from ..frames import is_ours, is_torchs, is_users
 from .attributes import attribute
 from .places import short
 
@@ -72,14 +74,14 @@ def _holding(names: Mapping[str, Any], obj: Any) -> list[str]:
 
 def _holding_device(names: Mapping[str, Any], device: torch.device | None) -> tuple[str, ...]:
     """Return the variables that hold the device, one called ``device`` first."""
-    found = [name for name, value in list(names.items()) if isinstance(value, torch.device) and _same(value, device)]
+
+    def holds(value: Any) -> bool:
+        if device is None or not isinstance(value, torch.device) or value.type != device.type:
+            return False
+        return value.index is None or device.index is None or value.index == device.index
+
+    found = [name for name, value in list(names.items()) if holds(value)]
     return tuple(sorted(found, key=lambda name: (name != "device", name)))
-
-
-def _same(one: torch.device, other: torch.device | None) -> bool:
-    if other is None or one.type != other.type:
-        return False
-    return one.index is None or other.index is None or one.index == other.index
 
 
 def scope_of(module: ast.Module, holder: Holder) -> ast.AST:
@@ -92,14 +94,12 @@ def scope_of(module: ast.Module, holder: Holder) -> ast.AST:
         return module
     for node in ast.walk(module):
         for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, FUNCTIONS) and inner.name == holder.function and _begin(inner) == holder.line:
+            if not isinstance(inner, FUNCTIONS) or inner.name != holder.function:
+                continue
+            # A code object begins at its first decorator, if it has any.
+            if holder.line == min([inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)]):
                 return node if "." in holder.name and isinstance(node, ast.ClassDef) else inner
     raise NotCertain(f"{holder.function} is not where it was in {short(holder.file)}")
-
-
-def _begin(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return the first line of a function's code object: that of its first decorator, if it has any."""
-    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
 def only_assignment(scope: ast.AST, holder: Holder) -> ast.Assign | ast.AnnAssign:
@@ -134,10 +134,60 @@ def stores(scope: ast.AST, name: str, statement: ast.stmt | None = None) -> Iter
             yield node
         if not isinstance(node, _OWN_SCOPE) or (is_attribute and isinstance(node, FUNCTIONS)):
             yield from stores(node, name, inside)
-        elif isinstance(node, FUNCTIONS) and _declares_global(node, name):
-            yield node
+        elif isinstance(node, FUNCTIONS):
+            # A nested function, or one inside it, may assign an outer variable.
+            outer = (inner for inner in ast.walk(node) if isinstance(inner, (ast.Global, ast.Nonlocal)))
+            if any(name in inner.names for inner in outer):
+                yield node
 
 
-def _declares_global(function: ast.AST, name: str) -> bool:
-    """Return whether a nested function, or one inside it, may assign an outer variable of this name."""
-    return any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in ast.walk(function))
+#: Maximum number of the user's frames that are searched, from the call outwards.
+_DEPTH = 6
+
+
+def call_site(module: nn.Module) -> tuple[str, str]:
+    """Return the name of ``module`` in the code that calls it, and ``file:line`` of the call.
+
+    The name is that of its class if no variable or attribute holds it; the place is "" if no user code is on the stack.
+    """
+    try:
+        return _looked_up(module)
+    except Exception:  # the loop continues, whatever its frames hold
+        return type(module).__name__, ""
+
+
+def _looked_up(module: nn.Module) -> tuple[str, str]:
+    frame: FrameType | None = sys._getframe(1)
+    where, searched = "", 0
+    while frame is not None and searched < _DEPTH:
+        file = frame.f_code.co_filename
+        if not is_ours(file) and not is_torchs(file):
+            where = where or f"{short(file)}:{frame.f_lineno}"
+            name = _name_in(frame, module)
+            if name:
+                return name, where
+            searched += 1
+        frame = frame.f_back
+    return type(module).__name__, where
+
+
+def _name_in(frame: FrameType, module: nn.Module) -> str:
+    for scope in (frame.f_locals, frame.f_globals):
+        for name, value in scope.items():
+            if value is module:
+                return name
+    for name, value in frame.f_locals.items():
+        for attr, held in _attributes(value).items():
+            if held is module:
+                return f"{name}.{attr}"
+    return ""
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return an object's attributes without running code of its own."""
+    try:
+        attributes = dict(object.__getattribute__(value, "__dict__"))
+    except (AttributeError, TypeError):
+        return {}
+    modules = attributes.get("_modules")
+    return {**attributes, **modules} if isinstance(modules, dict) else attributes

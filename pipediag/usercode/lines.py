@@ -51,13 +51,13 @@ def line_at(code: CodeType, instruction: int) -> Line:
         name = ""  # a variable, such as that of a loop over functions
     if end is not None and expression.endswith("]"):
         name = expression
-    return Line(f"{short(code.co_filename)}:{first}", text, _shortened(name or text), _function_around(code))
-
-
-def _function_around(code: CodeType) -> str:
-    """Return the name of the function that code belongs to: a lambda or a comprehension has none of its own."""
-    named = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name))
-    return named or ("a lambda" if code.co_name == "<lambda>" else code.co_name)
+    calls = name or text
+    if len(calls) > _LONG:
+        calls = f"{calls[: _LONG - 3].rstrip()}..."
+    # The function that code belongs to: a lambda or a comprehension has no name of its own.
+    function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name))
+    function = function or ("a lambda" if code.co_name == "<lambda>" else code.co_name)
+    return Line(f"{short(code.co_filename)}:{first}", text, calls, function)
 
 
 def function_of(code: CodeType) -> str:
@@ -98,10 +98,6 @@ def called(expression: str) -> str:
         before, text = text, _IN_BRACKETS.sub(lambda found: "\0" if found[0][0] == "(" else "\1", text)
     found = _CALLED.search(text)
     return found[0].replace("\0", "(...)").replace("\1", "[...]") if found else ""
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, int | None]:

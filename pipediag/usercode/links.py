@@ -38,7 +38,8 @@ def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
 
 def is_compose(transform: Any) -> bool:
     """Return whether it is a ``Compose`` of torchvision, or of a class of the user's that calls its links alike."""
-    own = next((kind for kind in type(transform).__mro__ if _is_torchvisions(kind)), None)
+    kinds = type(transform).__mro__
+    own = next((kind for kind in kinds if kind.__name__ == "Compose" and kind.__module__ in _COMPOSES), None)
     if own is None or not is_called_plainly(transform):
         return False
     return all(getattr(type(transform), name, None) is getattr(own, name, None) for name in _CALLS)
@@ -54,10 +55,6 @@ def is_called_plainly(link: Link) -> bool:
 
 def _is_sequential(transform: Any) -> bool:
     return type(transform) is Sequential and is_called_plainly(transform)
-
-
-def _is_torchvisions(kind: type) -> bool:
-    return kind.__name__ == "Compose" and kind.__module__ in _COMPOSES
 
 
 def run(links: Sequence[Link], args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from torch.utils.data import ConcatDataset, Dataset
@@ -37,7 +37,8 @@ def loop_line(loader: Any) -> str:
     while frame is not None and not is_users(frame.f_code.co_filename):
         file = frame.f_code.co_filename
         if is_installed(file) and not is_torchs(file) and not is_ours(file):
-            in_library = in_library or not _passes_on(frame.f_code)
+            code = frame.f_code
+            in_library = in_library or not (code.co_name in _ITERATES or code.co_flags & inspect.CO_GENERATOR)
             between = frame
         frame = frame.f_back
     if frame is not None and not in_library:
@@ -71,10 +72,6 @@ def datasets_in(dataset: Any) -> Iterator[Any]:
         if not isinstance(below, Dataset):
             return
         dataset = below
-
-
-def _passes_on(code: CodeType) -> bool:
-    return code.co_name in _ITERATES or bool(code.co_flags & inspect.CO_GENERATOR)
 
 
 def _statement_of(obj: Any) -> str:

@@ -54,7 +54,8 @@ def placed(name: str, target: Any) -> Place:
     source = _source(target)
     if source is None:
         return Place(name)
-    return Place(name, f"{short(source[0])}:{source[1]}", library=_is_library(source[0]))
+    library = not cell(source[0]) and not is_users(os.path.abspath(source[0]))
+    return Place(name, f"{short(source[0])}:{source[1]}", library=library)
 
 
 def link_of(transform: Any, whole: str = "") -> Link:
@@ -111,10 +112,6 @@ def cell(file: str) -> str:
     shell = ipython.get_ipython() if ipython is not None else None
     named = shell.compile.format_code_name(file) if shell is not None else None
     return str(named[1]) if named else ""
-
-
-def _is_library(file: str) -> bool:
-    return not cell(file) and not is_users(os.path.abspath(file))
 
 
 def _source(target: Any) -> tuple[str, int] | None:

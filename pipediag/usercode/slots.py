@@ -102,7 +102,11 @@ def _in_attributes(obj: Any, seen: set[int], depth: int) -> Iterator[Slot]:
             if all(is_dataset(item) for item in value):
                 for item in value:
                     yield from _below(item, seen, depth - 1)
-            elif all(item is None or _is_transform(name, item) or _is_also_a_dataset(item) for item in value):
+            # One that is also a dataset may mix in other samples: alone, or beside other datasets, it is data.
+            elif all(
+                item is None or _is_transform(name, item) or (isinstance(item, Dataset) and callable(item))
+                for item in value
+            ):
                 yield from (_item(obj, name, i) for i, item in enumerate(value) if item is not None)
         elif isinstance(value, dict) and 0 < len(value) <= 64 and not makes_data(name):
             for key, item in value.items():
@@ -148,14 +152,6 @@ def _is_transform(name: str, value: Any) -> bool:
     if not callable(value) or isinstance(value, (type, Dataset, Sampler, torch.Generator, types.ModuleType)):
         return False
     return not makes_data(name) and not inspect.isgeneratorfunction(value)  # which transforms a stream, not a sample
-
-
-def _is_also_a_dataset(value: Any) -> bool:
-    """Return whether a dataset can be called, such as a transform that mixes in other samples.
-
-    Beside transforms it is one; as an attribute of a dataset, or beside other datasets, it is data.
-    """
-    return isinstance(value, Dataset) and callable(value)
 
 
 def makes_data(name: str) -> bool:

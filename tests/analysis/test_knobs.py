@@ -20,7 +20,7 @@ from pipediag.analysis.trials.settings import MOST, Memory, candidates, current,
 from pipediag.analysis.whatif import what_if
 from pipediag.host.passes import Request
 from pipediag.host.progress import ProgressLine
-from pipediag.measure import memory
+from pipediag.measure import machine
 from pipediag.measure.schedule import Schedule
 from pipediag.measure.window import Stopwatch, window_steps
 from pipediag.report import RENDERERS
@@ -205,9 +205,9 @@ class TestMemory:
         (tmp_path / "memory.max").write_text("1000\n")
         (tmp_path / "memory.current").write_text("900\n")
         (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 300\n")
-        assert memory.free_bytes(tmp_path) == 400
+        assert machine.free_bytes(tmp_path) == 400
         (tmp_path / "memory.max").write_text("max\n")
-        assert memory.free_bytes(tmp_path) > 2**20
+        assert machine.free_bytes(tmp_path) > 2**20
 
     def test_limit_of_an_older_control_group(self, tmp_path: Path) -> None:
         folder = tmp_path / "memory"
@@ -215,12 +215,12 @@ class TestMemory:
         (folder / "memory.limit_in_bytes").write_text("1000\n")
         (folder / "memory.usage_in_bytes").write_text("1200\n")
         (folder / "memory.stat").write_text("total_inactive_file 100\n")
-        assert memory.free_bytes(tmp_path) == 0
+        assert machine.free_bytes(tmp_path) == 0
 
     def test_what_cannot_be_asked(self, tmp_path: Path) -> None:
-        assert memory.free_bytes(tmp_path) > 2**20
-        assert memory.shared_bytes(tmp_path / "none") is None and (memory.shared_bytes(tmp_path) or 0) > 0
-        assert memory.own_bytes([2**22 + 1]) == 0
+        assert machine.free_bytes(tmp_path) > 2**20
+        assert machine.shared_bytes(tmp_path / "none") is None and (machine.shared_bytes(tmp_path) or 0) > 0
+        assert machine.own_bytes([2**22 + 1]) == 0
 
 
 def tried(

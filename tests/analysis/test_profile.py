@@ -9,9 +9,9 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.numbers.profile import MOST, Path, Piece, heaviest, heaviest_modules
+from pipediag.host.connections import Job
 from pipediag.host.passes import Request, analyze_script
 from pipediag.host.progress import ProgressLine
-from pipediag.host.ranks.lines import Job
 from pipediag.host.script import Target
 from pipediag.host.watch import Outcome, Watch
 from pipediag.ladder.plan import Plan

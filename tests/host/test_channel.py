@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.host.inside.channel import Event, Listener, Receiver, Sender, connected
+from pipediag.host.channel import Event, Listener, Receiver, Sender, connected
 
 
 @pytest.fixture

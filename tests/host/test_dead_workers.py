@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipediag.host.inside.dead_workers import cause_of
+from pipediag.host.exceptions import cause_of
 
 
 class Reading:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipediag.host.inside import hooks
-from pipediag.host.inside.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step, when_imported
+from pipediag.host import hooks
+from pipediag.host.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step, when_imported
 
 MODULE = "pipediag_fake_package.dataloader"
 SOURCE = """

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipediag.host.inside.channel import Listener, Receiver, Sender, connected
-from pipediag.host.ranks.lines import Job, Lines
+from pipediag.host.channel import Listener, Receiver, Sender, connected
+from pipediag.host.connections import Job, Lines
 from pipediag.ladder.plan import Plan
 from pipediag.session import Session, Window
 from pipediag.session.events import Finished, FirstBatch, Story

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pipediag.host.own_imports import forget_hidden, script_aside
+from pipediag.host.script import forget_hidden, script_aside
 
 #: A module of the standard library that nothing else here uses.
 NAME = "this"

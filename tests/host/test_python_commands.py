@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.host.ranks.python_commands import PythonCommand, interpreter_of, is_named_python, is_this_python
+from pipediag.host.script import PythonCommand, interpreter_of, is_named_python, is_this_python
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pipediag.host.hosting import hosted_command, hosting_relaunched, names_a_rank
 from pipediag.host.processes import ENTRY
-from pipediag.host.ranks.relaunched import hosted_command, hosting_relaunched, names_a_rank
 
 ROLE = ["member", "order.json"]
 HOSTED = [ENTRY, *ROLE]
@@ -85,7 +85,7 @@ class TestPopen:
         """A stand-in for the entry shows what the interpreter is given."""
         stand_in = tmp_path / "stand_in.py"
         stand_in.write_text(self.SHOW)
-        monkeypatch.setattr("pipediag.host.ranks.relaunched.ENTRY", str(stand_in))
+        monkeypatch.setattr("pipediag.host.hosting.ENTRY", str(stand_in))
         native, counted = subprocess.Popen.__init__, []
         environment = {**os.environ, "RANK": "1"}
         with hosting_relaunched(ROLE, lambda: counted.append(1), pytest.fail):

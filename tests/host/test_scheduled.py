@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipediag.errors import UsageError
-from pipediag.host.ranks import scheduled
+from pipediag.host import scheduled
 from pipediag.host.script import Target
 from pipediag.measure.own_rank import LOCAL_VARIABLES
 
@@ -35,7 +35,7 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 def leading(path: Path, then: str) -> subprocess.Popen[str]:
     """A process that announces a pass at ``path``, says so, and then runs the code ``then``."""
     code = (
-        "import sys; from pipediag.host.ranks import scheduled; from pipediag.host.script import Target\n"
+        "import sys; from pipediag.host import scheduled; from pipediag.host.script import Target\n"
         f"announced = scheduled._Announcement({str(path)!r})\n"
         f"announced.begin('order', Target('train.py', ['-x']), None)\nprint('begun', flush=True)\n{then}"
     )

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from pipediag.errors import AnalysisOver
-from pipediag.host.inside.threads import raised_in_threads
+from pipediag.host.exceptions import raised_in_threads
 
 
 def raised_in_a_thread(error: BaseException) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from pipediag.remedy.unmeasured import MOVES_ON_CPU
+from pipediag.remedy.saved import MOVES_ON_CPU
 
 REPO = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -53,9 +53,10 @@ class Ran:
 
 @dataclass
 class Analysis(Ran):
-    """One ``pipediag analyze`` with ``-o out.json``; ``report`` is None when none was written."""
+    """One ``pipediag analyze`` in ``cwd`` with ``-o out.json``; ``report`` is None when none was written."""
 
     report: dict[str, Any] | None
+    cwd: Path
 
     @property
     def json(self) -> dict[str, Any]:
@@ -165,7 +166,7 @@ class Sandbox:
         told = f"{' '.join(command)}\nexit code {ran.code}\n{ran.stdout}\n{ran.stderr}"
         assert code is None or ran.code == code, told
         assert crashes or "Traceback" not in ran.stderr, told
-        return Analysis(ran.code, ran.stdout, ran.stderr, ran.seconds, report)
+        return Analysis(ran.code, ran.stdout, ran.stderr, ran.seconds, report, cwd or self.cwd)
 
     def end(self) -> None:
         """End what the test itself has left running, then hold that nothing else is left."""

@@ -1,4 +1,7 @@
-"""``analyze --apply``: the transforms of an unmodified script are moved, and whether that pays is measured."""
+"""``analyze --apply``: the transforms of an unmodified script are moved, and whether that pays is measured.
+
+If it does, ``run`` carries the plan out, and refuses it where it does not fit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ import pytest
 
 from pipediag.analysis.trials.remedy import FEWEST
 
-from .sandbox import SCRIPTS, Analysis, Sandbox, line_of, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, line_of, some_slow
+from .test_run import SHORT, natively, run
 
 pytest.importorskip("torchvision")
 
@@ -146,12 +150,6 @@ def test_a_loop_that_needs_the_workers_memory_goes_without(results: Results) -> 
     assert done.json["script"]["exit_code"] == 0
 
 
-def test_without_apply_there_is_no_remedy(sandbox: Sandbox) -> None:
-    done = sandbox.analyze(SCRIPT, budget=2, rungs="baseline")
-    assert done.json["remedy"] is None and "remedy" not in done.stdout
-    assert json.dumps(done.json).count("remedied") == 0
-
-
 @pytest.mark.slow
 def test_why_no_jpeg_is_decoded(sandbox: Sandbox) -> None:
     options = ("--apply", "--apply-budget", "8", "--approximate")
@@ -166,3 +164,143 @@ def test_why_no_jpeg_is_decoded(sandbox: Sandbox) -> None:
 def test_a_plan_and_decoding_need_apply(sandbox: Sandbox, option: tuple[str, ...]) -> None:
     done = sandbox.analyze(SCRIPT, options=option, code=2)
     assert "--apply" in done.said[-1]
+
+
+@pytest.fixture(scope="module")
+def plan(results: Results) -> Path:
+    return results["workers"].result().cwd / "plan.json"
+
+
+class TestPlan:
+    def test_it_says_what_is_decoded_where(self, sandbox: Sandbox, plan: Path) -> None:
+        ran = sandbox.run(*PIPEDIAG, "run", "--plan", str(plan), "--approximate", str(SCRIPTS / SCRIPT))
+        assert ran.code == 2 and "leave out --approximate" in ran.said[-1]
+
+    @pytest.mark.slow
+    def test_a_plan_that_decodes_is_refused_where_nothing_can(self, sandbox: Sandbox, plan: Path) -> None:
+        held = {**json.loads(plan.read_text()), "decodes": True}
+        decoding = sandbox.folder / "decoding.json"
+        decoding.write_text(json.dumps(held))
+        ran = run(sandbox, SCRIPT, *SHORT, plan=decoding)
+        assert ran.code == 2 and "decodes JPEGs on the cpu, which fails now: the device cpu" in ran.said[-1], ran.stderr
+
+    def test_holds_what_was_measured(self, plan: Path) -> None:
+        held = json.loads(plan.read_text())
+        assert held["script"] == SCRIPT and held["dataset"] == "__main__.Images" and held["batch_size"] == 16
+        assert held["where"].endswith(f"{SCRIPT}:{line_of(SCRIPT, 'for images, labels in loader')}")
+        assert [name for name, _ in held["moved"]] == ["RandomHorizontalFlip", "ToDtype", "dim"]
+        assert held["speedup"]["low"] > 1.5 and {"pipediag", "torch", "torchvision"} <= held["versions"].keys()
+
+    def test_is_carried_out(self, sandbox: Sandbox, plan: Path) -> None:
+        """With other arguments than it was made with, except the one that a moved transform reads."""
+        arguments = SHORT[: SHORT.index("--ms")]
+        native = natively(sandbox, SCRIPT, *arguments)
+        ran = run(sandbox, SCRIPT, *arguments, plan=plan)
+        assert ran.code == 0 and ran.stdout == native.stdout
+        assert len(ran.said) == 1 and "dim" in ran.said[0] and "not measured" not in ran.said[0]
+
+    @pytest.mark.parametrize(
+        ("order", "gradients"),
+        [
+            pytest.param("other, loader, other, loader", "loader is not other", marks=pytest.mark.slow),
+            pytest.param("loader, other, loader", "loader is not other", marks=pytest.mark.slow),
+            pytest.param("loader, other, loader", "True", marks=pytest.mark.slow),
+        ],
+        ids=["first", "later", "with-gradients"],
+    )
+    def test_a_loader_that_evaluates_is_left_alone(
+        self, sandbox: Sandbox, plan: Path, order: str, gradients: str
+    ) -> None:
+        """It has the training loader's dataset class, batch size and line, but other transforms, as timm's has."""
+        source = (SCRIPTS / SCRIPT).read_text()
+        for before, after in {
+            "lr=0.01)": "lr=0.01); other = DataLoader(Images(v2.Compose(chain[:2])), batch_size=16, num_workers=2)",
+            "for _epoch in range(args.epochs):": f"for loader in ({order}):",
+            "    seen = 0": f"    seen = 0; torch.set_grad_enabled({gradients})",
+            "loss.backward()": "loss.backward() if loss.requires_grad else None",
+            "optimizer.step()": "loader is other or optimizer.step()",
+        }.items():
+            assert source.count(before) == 1
+            source = source.replace(before, after)
+        copy = sandbox.folder / SCRIPT
+        copy.write_text(source)
+        arguments = SHORT[: SHORT.index("--ms")]
+        named = sandbox.folder / "named.json"  # the loop's line iterates both loaders
+        named.write_text(json.dumps({**json.loads(plan.read_text()), "order": int(order.startswith("other"))}))
+        native, ran = natively(sandbox, copy, *arguments), run(sandbox, copy, *arguments, plan=named)
+        assert (native.code, ran.code) == (0, 0), ran.stderr
+        assert ran.stdout == native.stdout and len(ran.stdout.splitlines()) == 4 * (1 + order.count(","))
+        moved = [line for line in ran.said if "moved from the loader" in line and "nothing was" not in line]
+        assert len(moved) == 1 and "dim" in moved[0]
+        assert len(ran.said) == 1, ran.said
+
+    @pytest.mark.parametrize(
+        ("before", "after", "why"),
+        [
+            ("return image * 0.5", "return image * 0.5 + 0.0", "dim is not what it was"),
+            pytest.param(
+                "v2.RandomHorizontalFlip()",
+                "v2.RandomHorizontalFlip(0.6)",
+                "RandomHorizontalFlip is not what it was",
+                marks=pytest.mark.slow,
+            ),
+            pytest.param(
+                *("*LINKS[args.chain]]", "]", "of this loader moves RandomHorizontalFlip, ToDtype;"),
+                marks=pytest.mark.slow,
+            ),
+            pytest.param(
+                *("batch_size=16", "batch_size=8", "the plan was made for another loader"), marks=pytest.mark.slow
+            ),
+            pytest.param(
+                *("class Images", "class Pictures", "the plan was made for another loader"), marks=pytest.mark.slow
+            ),
+            pytest.param(
+                *("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"), marks=pytest.mark.slow
+            ),
+        ],
+        ids=["code", "parameter", "chain", "batch-size", "dataset", "place"],
+    )
+    def test_is_refused_for_a_changed_script(
+        self, sandbox: Sandbox, plan: Path, before: str, after: str, why: str
+    ) -> None:
+        source = (SCRIPTS / SCRIPT).read_text()
+        assert source.count(before) == 1
+        changed = source.replace(before, after).replace(
+            "Images(v2", "Pictures(v2" if "Pictures" in after else "Images(v2"
+        )
+        changed = changed.replace("(16, 3, 12, 12)", "(len(labels), 3, 12, 12)").replace("(16,)", "labels.shape")
+        copy = sandbox.folder / SCRIPT
+        copy.write_text(changed)
+        ran = run(sandbox, copy, *SHORT, plan=plan)
+        assert ran.code == 2 and why in ran.said[-1] and "analyze --apply --plan" in ran.said[-1], ran.stderr
+        assert not ran.others
+        assert len(ran.stdout.splitlines()) <= 1, "it does not go on without being asked"
+
+    def test_is_refused_for_another_script_before_that_starts(self, sandbox: Sandbox, plan: Path) -> None:
+        ran = run(sandbox, "leaves_a_mark.py", plan=plan)
+        assert ran.code == 2 and f"made for {SCRIPT}, not for leaves_a_mark.py" in ran.said[0]
+        assert not (sandbox.cwd / "ran.txt").exists()
+
+    def test_is_refused_with_other_versions(self, sandbox: Sandbox, plan: Path) -> None:
+        held = json.loads(plan.read_text())
+        held["versions"]["torchvision"] = "0.1"
+        other = sandbox.folder / "other.json"
+        other.write_text(json.dumps(held))
+        ran = run(sandbox, SCRIPT, *SHORT, plan=other)
+        assert ran.code == 2 and "torchvision 0.1" in ran.said[0] and ran.stdout == ""
+
+    @pytest.mark.slow
+    def test_a_script_that_swallows_everything_is_refused_again(self, sandbox: Sandbox, plan: Path) -> None:
+        copy = sandbox.folder / SCRIPT
+        source = (SCRIPTS / SCRIPT).read_text().replace("return image * 0.5", "return image * 0.6")
+        insist = (
+            "def insist(loader):\n    try:\n        yield from loader\n    except:\n        yield from loader\n\n\n"
+        )
+        copy.write_text(source.replace("in loader:", "in insist(loader):").replace("def dim(", insist + "def dim("))
+        held = json.loads(plan.read_text())
+        lines = copy.read_text().splitlines()
+        held["where"] = f"{SCRIPT}:{1 + next(i for i, line in enumerate(lines) if 'yield from' in line)}"
+        other = sandbox.folder / "other.json"
+        other.write_text(json.dumps(held))
+        ran = run(sandbox, copy, *SHORT, plan=other)
+        assert ran.code == 2 and ran.stdout == "" and "dim is not what it was" in ran.said[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -19,3 +20,4 @@ def test_hue_is_most_of_it(analyze: Callable[..., Analysis], workers: int) -> No
     assert advice["instead"]["title"].endswith("without hue, other pixels"), done.stdout
     predicted = advice["instead"]["predicted_speedup"]
     assert predicted["value"] > 1.2 and predicted["low"] > 1
+    assert done.json["remedy"] is None and "remedied" not in json.dumps(done.json), "nothing is moved unasked"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.findings import Findings
 from pipediag.ladder.loop_side import END, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
 from pipediag.ladder.other_loaders import Spent
 from pipediag.ladder.ranks.lockstep import Lockstep
+from pipediag.ladder.steering import Epochs, Steering
 from pipediag.ladder.windows import Windows
 from pipediag.ladder.workers.delivery import Delivery
 from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
-from pipediag.loop.epochs import Epochs
 from pipediag.measure.account import Times
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
@@ -144,6 +142,11 @@ class Workers:
         return sum(made > self.clock.now() for made, *_ in self._made) if self._own != REMEDIED else 0
 
 
+def steering(clock: Clock, length: int | None = None) -> Steering:
+    """Return the steering of a loop whose epochs have ``length`` batches, and which measures no rung."""
+    return Steering(clock, 100.0, Epochs(length), Schedule([], Session(), lambda session: []))
+
+
 class Cache:
     writes_in_place = False
 
@@ -200,11 +203,11 @@ class Loop:
             others=self.others,
         )
         training_loop = TrainingLoop(self.feed, 1, setting, torch.device("cpu"), 0, False)  # type: ignore[arg-type]
-        self.deadline = Deadline(self.clock, math.inf)
-        self.loop_side = LoopSide(training_loop, self.epochs, self.deadline, lockstep or Lockstep())
+        self.steering = Steering(self.clock, budget, self.epochs, self.schedule)
+        self.loop_side = LoopSide(training_loop, self.steering, lockstep or Lockstep())
         self.loop_side.caches = SimpleNamespace(device=Cache(), host=Cache(), shared=[])  # type: ignore[assignment]
         self.windows = Windows(self.loop_side, lambda rung: None)
-        self.windows.target = target
+        self.steering.target = target
 
     def drive(self, measuring: Generator[Any, None, str]) -> tuple[str, int, int, float]:
         """Train until ``measuring`` ends; return its result, and the steps, batches taken and seconds that it took."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipediag.ladder import findings as module
-from pipediag.ladder.findings import Findings, FindingsSender
+from pipediag.ladder.findings import Findings
 from pipediag.ladder.workers.delivery import NO_COST, Delivery, Notes
 from pipediag.session import NOT_YET, Alternative, HotLine, Inside, Link, Session, Slow, Startup
 
@@ -139,9 +139,7 @@ class Sent:
     def __init__(self, looks_inside: bool = True) -> None:
         self.findings = Findings()
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.sender = FindingsSender(
-            self.findings, lambda kind, data: self.events.append((kind, data)), 2, looks_inside
-        )
+        self.looks_inside = looks_inside
 
     def take(self, notes: Notes, worker: int = 0) -> None:
         self.findings.take(delivery(notes, worker))
@@ -149,7 +147,7 @@ class Sent:
     def now(self) -> list[str]:
         """Send what is new; return the kinds of the events."""
         self.events.clear()
-        self.sender.send_new()
+        self.findings.send_new(lambda kind, data: self.events.append((kind, data)), 2, self.looks_inside)
         return [kind for kind, _ in self.events]
 
     def session(self) -> Session:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,17 +9,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from pipediag.ladder.deadline import Deadline
+from pipediag.ladder.climb import start_again
 from pipediag.ladder.feed import Feed
-from pipediag.ladder.launches import launch_again
 from pipediag.ladder.loop_side import Loop, LoopSide
 from pipediag.ladder.ranks.lockstep import Lockstep
 from pipediag.ladder.workers.delivery import NO_COST, Delivery, Notes
-from pipediag.loop.epochs import Epochs
 from pipediag.session import Loader, Observed, Session, Startup
 
 from ..clock import Clock
 from ..things import Transformed
+from .simulated import steering
 
 #: Seconds of a step; of launching the workers, first and later; of making the first batch; of ending the workers.
 STEP, LAUNCHES, BATCH, END = 0.125, (4.0, 2.0), 0.5, 0.25
@@ -85,8 +83,7 @@ class Script:
         lockstep.world_size = job
         self.loop_side = LoopSide(
             Loop(self.feed, 1, setting, torch.device("cpu"), 0, False),  # type: ignore[arg-type]
-            Epochs(None),
-            Deadline(clock, math.inf),
+            steering(clock),
             lockstep,
         )
         self.loop_side.epochs.length = 10**6  # ends of the loop's own epochs do not matter here
@@ -98,7 +95,7 @@ class Script:
         def send() -> None:
             self.session.startups = [*self.feed.findings.startups]
 
-        for _ in launch_again(self.loop_side, self.session, budget, send):
+        for _ in start_again(self.loop_side, self.session, budget, send):
             self.trained += 1
             self.clock.seconds += STEP
         return self.session.startups
@@ -155,7 +152,7 @@ def test_launches_that_were_disturbed_do_not_go_on_forever() -> None:
 
 def test_the_time_is_over() -> None:
     script = Script()
-    script.loop_side.deadline.put(5.0)
+    script.loop_side.steering.limit(5.0)
     assert len(script.run()) == 2
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from torchvision import transforms as v1
 from torchvision.datasets import FakeData
 
@@ -85,3 +85,35 @@ class TestTransform:
     def test_a_chain_of_the_users(self) -> None:
         found = described(Transformed(Compose([Double()]))).transform
         assert found == placed("Compose", Compose)
+
+
+class Plain(Dataset[int]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(8))
+
+
+class OwnIterator(DataLoader[int]):
+    def __iter__(self) -> Any:
+        return super().__iter__()
+
+
+class Stateful(DataLoader[int]):
+    def _get_iterator(self) -> Any:
+        return super()._get_iterator()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+def test_only_a_loader_that_saves_its_place_keeps_nothing() -> None:
+    for loader in (DataLoader(Plain()), DataLoader(Stream()), OwnIterator(Plain())):
+        assert describe(loader, "train.py:1", 0).uncached == ""
+    assert "saves its place" in describe(Stateful(Plain()), "train.py:1", 0).uncached

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.ladder.deadline import Deadline
 from pipediag.ladder.loop_side import Failure, LoopSide
 from pipediag.ladder.loop_side import Loop as TrainingLoop
 from pipediag.ladder.ranks.lockstep import Lockstep
 from pipediag.ladder.workers.delivery import NO_COST, Delivery
-from pipediag.loop.epochs import Epochs
 
 from ..clock import Clock
+from .simulated import steering
 
 
 class Workers:
@@ -44,7 +42,7 @@ class Loop:
         self.own, self.clone, self.remedied = self.sources = Workers(), Workers(), Workers()
         setting = SimpleNamespace(clock=Clock(), training=SimpleNamespace(drew=lambda ordinal: None))
         training_loop = TrainingLoop(self.own, 1, setting, torch.device("cpu"), 0, False)  # type: ignore[arg-type]
-        self.loop_side = LoopSide(training_loop, Epochs(1000), Deadline(setting.clock, math.inf), Lockstep())
+        self.loop_side = LoopSide(training_loop, steering(setting.clock, 1000), Lockstep())
         self.loop_side.serve("settings:1", self.clone)  # type: ignore[arg-type]
         self.loop_side.serve("remedied", self.remedied)  # type: ignore[arg-type]
 

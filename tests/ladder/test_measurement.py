@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from pipediag.errors import AnalysisOver
-from pipediag.ladder import caches, loader_iterator, settling, switching, windows
+from pipediag.ladder import caches, loader_iterator, settling, windows
 from pipediag.ladder import measurement as module
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
@@ -88,7 +88,7 @@ class Script:
         for batch in loader:
             self.validated += batch[:, 0].tolist()
 
-    def measured(self, epoch: Callable[[], None], budget: float = 60.0) -> Measurement:
+    def measured(self, epoch: Callable[[], None], budget: float = 30.0) -> Measurement:
         measurement = Measurement(
             Plan(budget=budget, rungs=RUNGS), self.session, lambda kind, data: None, lambda session: RUNGS, self.clock
         )
@@ -152,7 +152,7 @@ def test_a_loop_that_makes_an_iterator_for_every_batch_is_measured() -> None:
         script.optimizer.step()
         script.clock.seconds += 0.02
 
-    script.measured(epoch)
+    script.measured(epoch, budget=15.0)
     assert script.session.loader is not None and script.session.loader.epoch == 1
     windows = {window.rung: window.ms_per_step for window in script.session.windows}
     assert windows == pytest.approx({"device": 20.0, "sample": 20.0, "baseline": 60.0})
@@ -311,7 +311,7 @@ class Failing:
         (loader_iterator.Track, "__init__", 0),
         (loader_iterator, "describe", 0),
         (module.Measurement, "promote", 1),
-        (switching.Switcher, "to", 0),
+        (settling.Settler, "to", 0),
         (caches.BatchCache, "next", 3),
         (windows.Windows, "close", 1),
     ],

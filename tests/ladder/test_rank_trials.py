@@ -37,7 +37,7 @@ class Job(Loop):
         super().__init__(workers=4, budget=200.0, target=2.0, earlier=windows)
         self.leader = Leader(self.store, len(steps), self.clock)
         self.loop_side.lockstep = self.leader
-        self.deadline.at = seconds
+        self.steering.until = seconds
         setting = self.loop_side.setting
         setting.plan.attempt, setting.send = 2, self.session.apply  # type: ignore[method-assign]
         self.session.device = {"type": "cpu"}
@@ -152,7 +152,7 @@ class TestTheEnd:
         job = Job([0.5] * 4, [0.25, 2.0, 0.25], seconds=40.0)
         made = job.run()
         assert 1 <= len(made) < len(Job([0.5] * 4, [0.25, 2.0, 0.25]).run())
-        assert job.windows.switcher.fed_by is None
+        assert job.steering.fed_by is None
 
     def test_nothing_without_caches(self) -> None:
         job = Job([0.5] * 4, [0.25, 2.0, 0.25])

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import pipediag
-from pipediag.ladder.trials.remedy import RemediedFeed, Trial
+from pipediag.ladder.remedy_trial import RemediedFeed, Trial
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
 from pipediag.memo import room

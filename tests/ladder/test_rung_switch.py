@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.workers import rung_switch as module
 from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
+from pipediag.ladder.workers.rungs import SERVED, Served
+from pipediag.ladder.workers.worker_state import WorkerState
 from pipediag.measure.clock import SystemClock
 from pipediag.session import cut_rung
 
@@ -250,6 +253,26 @@ def feeding(data: Counting, streams: bool = False, prefetch: int = 32) -> Iterat
         yield feed
     finally:
         feed.close()
+
+
+class Zeros(Served):
+    """A rung of a test's own: items that nobody makes."""
+
+    def items(self, state: WorkerState, count: int) -> list[Any]:
+        return [torch.zeros(1)] * count
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked")
+def test_a_new_rung_is_one_class_and_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SERVED, "zeros", Zeros)
+    data = Counting()
+    with feeding(data, prefetch=4) as feed:
+        feed.take()
+        feed.rung_switch.set("zeros")
+        fitting = (one for _ in range(200) if (one := feed.take()) is not None and one.fits("zeros"))
+        assert not any(one.batch.any() for one in itertools.islice(fitting, 4))
+        begun = data.begun.tolist()
+        assert feed.take().fits("zeros") and data.begun.tolist() == begun, "the dataset is not asked"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked")

@@ -17,11 +17,11 @@ from pipediag.analysis.stopping import next_round
 from pipediag.analysis.trials.halving import FIRST_LOOK, best
 from pipediag.analysis.trials.settings import Candidates
 from pipediag.errors import AnalysisOver
+from pipediag.ladder import settings_trial as knobs
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
-from pipediag.ladder.trials import settings as knobs
-from pipediag.ladder.trials.settings import ClonedFeed, SettingsTrial, cloned, proposal
+from pipediag.ladder.settings_trial import ClonedFeed, SettingsTrial, cloned, proposal
 from pipediag.measure.clock import SystemClock
 from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from .simulated import STILL, Loop
+from pipediag.ladder.workers.rung_switch import PAUSE
+from pipediag.session import REMEDIED, Window
+
+from .simulated import CLONED, COSTS, QUIET, STILL, Loop, beside
 
 pytestmark = pytest.mark.usefixtures("exact_seconds")
 
@@ -16,7 +21,7 @@ class TestFirst:
         loop = Loop()
         loop.rest()
         assert loop.settle("device") == ("", 8, 0, STILL + 8 / 8)
-        loop.windows.switcher.disturb()
+        loop.steering.disturb()
         assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8), "only once"
 
     def test_less_with_a_small_budget(self) -> None:
@@ -72,10 +77,10 @@ class TestSettling:
         """If five workers keep up, two steps suffice."""
         loop = Loop(step=1.0, workers=5)
         assert loop.settle("sample")[:2] == ("", 2)
-        assert loop.windows.switcher.keeps_up
+        assert loop.steering.keeps_up
         loop = Loop(step=1 / 128, workers=5)
         assert loop.settle("sample")[:2] == ("", 5)
-        assert not loop.windows.switcher.keeps_up
+        assert not loop.steering.keeps_up
 
     def test_one_queued_round_does_not_mean_that_workers_keep_up(self) -> None:
         """A round arrives all at once: in 2/16 s two workers make four batches, and the loop takes one of them."""
@@ -83,26 +88,26 @@ class TestSettling:
         loop.rest()
         loop.settle("sample")
         assert loop.feed.ready == 4
-        assert not loop.windows.switcher.keeps_up
+        assert not loop.steering.keeps_up
         loop = Loop(step=1 / 8)
         loop.rest()
         loop.settle("sample")
         assert loop.feed.ready == loop.feed.backlog == 8
-        assert loop.windows.switcher.keeps_up
+        assert loop.steering.keeps_up
 
     def test_nor_do_full_queues_if_workers_are_known_to_be_slower(self) -> None:
         """They were filled during two steps of 1 s; the known pace is 1/64 s per step."""
         loop = Loop(step=1.0)
-        loop.windows.switcher.pace["device"] = 1 / 64
+        loop.steering.pace["device"] = 1 / 64
         loop.settle("sample")
         assert loop.feed.ready == loop.feed.backlog
-        assert not loop.windows.switcher.keeps_up
+        assert not loop.steering.keeps_up
 
     def test_a_settled_loop_is_not_settled_again(self) -> None:
         loop = Loop()
         loop.settle("baseline")
         assert loop.settle("baseline") == ("", 0, 0, 0.0)
-        loop.windows.switcher.disturb()
+        loop.steering.disturb()
         trouble, steps, taken, _ = loop.settle("baseline")
         assert (trouble, steps) == ("", 2) and taken >= 2
 
@@ -123,3 +128,191 @@ class TestSettling:
         loop.feed.stubborn = True
         trouble, steps, taken, _ = loop.settle("sample")
         assert (trouble, steps, taken) == ("the workers did not follow the switch", 0, 200 + 4 * (8 + 2) + 1)
+
+
+@pytest.mark.usefixtures("no_first_seconds")
+class TestPausing:
+    """Workers share the loop's cores: only those that feed it may make batches."""
+
+    @pytest.mark.parametrize("rung", ["device", "host"])
+    def test_no_batch_is_begun_under_a_cached_rung(self, rung: str) -> None:
+        """Two batches are under way; six requests wait for longer than an unrenewed pause would last."""
+        loop = Loop(target=3 * PAUSE)
+        loop.clock.seconds = 0.5
+        assert loop.feed.begun == 2
+        assert loop.measure(rung)[:3] == ("", 2 + 240, 0)
+        assert (loop.feed.begun, loop.feed.ready) == (2, 2)
+
+    def test_batches_under_way_are_finished_first(self) -> None:
+        """They need another 0.5 s, and no step is spent on them. Nobody waits for the queues to fill up."""
+        loop = Loop()
+        loop.clock.seconds = 0.5
+        assert loop.settle("device") == ("", 2, 0, 0.5 + QUIET + 2 / 8)
+        assert loop.feed.ready == 2 < loop.feed.backlog
+
+    def test_but_the_wait_for_them_is_limited(self) -> None:
+        """To a twentieth of 5 s."""
+        loop = Loop(budget=5.0)
+        loop.clock.seconds = 0.25
+        assert loop.settle("device") == ("", 2, 0, 0.25 + 2 / 8)
+        assert loop.feed.at_work == 2, "they are not finished yet"
+
+    def test_no_wait_from_one_cached_rung_to_the_other(self) -> None:
+        loop = Loop()
+        loop.clock.seconds = 0.5
+        loop.settle("device")
+        assert loop.settle("host") == ("", 2, 0, 2 / 8)
+        assert loop.feed.begun == 2
+
+    def test_workers_resume_when_a_batch_is_taken(self) -> None:
+        """Two queued batches are dropped. Old and new requests are served now."""
+        loop = Loop()
+        loop.clock.seconds = 0.5
+        loop.settle("device")
+        assert loop.settle("baseline") == ("", 2, 2 + 2, 1.0 + 2 / 8)
+
+    @pytest.mark.parametrize("rung", [REMEDIED, CLONED])
+    def test_own_workers_pause_while_another_loader_feeds_the_loop(self, rung: str) -> None:
+        loop = Loop(target=3 * PAUSE)
+        other = beside(loop, rung)
+        loop.clock.seconds = 0.5
+        assert loop.measure(rung)[0] == ""
+        assert loop.recorded[-1]["seconds"] >= 3 * PAUSE
+        assert loop.feed.begun == 2 < other.begun
+
+    def test_another_loaders_workers_pause_while_its_own_feed_the_loop(self) -> None:
+        """The loop waits for the clone's workers: they have begun two of the eight requested batches."""
+        loop = Loop(step=1 / 64, target=3 * PAUSE)
+        clone = beside(loop, CLONED, prefetch=4)
+        loop.measure(CLONED)
+        begun = clone.begun
+        assert begun == clone.taken + 2
+        loop.measure("baseline")
+        assert (clone.begun, clone.ready) == (begun, 2)
+        loop.settle(CLONED)
+        assert clone.begun > begun, "they resume"
+
+    def test_previous_workers_become_idle_before_the_clone_feeds_the_loop(self) -> None:
+        """The loop gets two batches at every whole second, and has taken two steps when it switches to the clone.
+
+        The workers need another 15/16 s for their batches; 1/16 s later the clone has made one since the switch.
+        """
+        loop = Loop(step=1 / 32)
+        beside(loop, CLONED)
+        loop.measure("baseline")
+        assert loop.clock.now() % 1 == 2 / 32
+        assert loop.settle(CLONED) == ("", 2, 0, 15 / 16 + QUIET + 1 / 16 + 2 / 32)
+
+    def test_workers_that_cannot_be_seen_get_time_to_fill_their_queues(self) -> None:
+        """The remedied loader makes eight batches, one every 1/32 s; then the baseline takes 1 s for one."""
+        loop = Loop(step=1 / 32)
+        beside(loop, REMEDIED, prefetch=4)
+        loop.measure(REMEDIED)
+        assert loop.steering.pace[REMEDIED] == 1 / 32
+        ready = loop.feed.ready
+        assert loop.settle("baseline") == ("", 2, ready + 2, 8 / 32 + 1.0 + 2 / 32)
+
+    def test_waiting_takes_no_step_of_a_loop_that_leaves_early(self) -> None:
+        loop = Loop(step=1 / 32, horizon=11)
+        beside(loop, CLONED)
+        loop.settle("baseline")
+        assert loop.settle(CLONED) == ("", 2, 0, 15 / 16 + QUIET + 1 / 16 + 2 / 32)
+
+
+@pytest.mark.usefixtures("no_first_seconds")
+class TestFilling:
+    """In training, workers that outpace the loop have full queues; so a window begins with full queues."""
+
+    def loop(self, **options: Any) -> Loop:
+        """Return a loop whose pace, 1/8 s per step, is known from a cached rung, and whose queues are full."""
+        loop = Loop(**options)
+        loop.rest()
+        loop.measure("device")
+        assert loop.steering.pace["device"] == loop.step
+        return loop
+
+    def test_queues_are_full_before_the_window(self) -> None:
+        """Eight batches of the baseline are dropped, the ninth comes after 1/16 s, and seven more are queued once each
+        worker has made four. Filling takes no step; settling takes two, as under any rung."""
+        loop = self.loop()
+        assert loop.settle("sample") == ("", 2, 8 + 2, 4 / 16 + 2 / 8)
+        assert loop.feed.ready == loop.feed.backlog == 8
+        loop.measure("sample")
+        assert loop.recorded[-1]["evidence"]["stock"] == loop.recorded[-1]["evidence"]["wait_ms"] == 0.0
+
+    def test_not_if_the_loop_waits_for_the_workers(self) -> None:
+        loop = self.loop()
+        assert loop.settle("baseline") == ("", 2, 8 + 2, 1.0 + 2 / 8)
+        assert loop.feed.ready == 0
+
+    def test_not_if_workers_are_hardly_faster(self) -> None:
+        """Two workers make a batch every 1/32 s; a step takes 1/1024 s longer."""
+        loop = self.loop(step=33 / 1024)
+        assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 2 * 33 / 1024)
+
+    def test_not_if_the_loops_own_pace_is_unknown(self) -> None:
+        loop = Loop()
+        loop.rest()
+        assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 2 / 8)
+
+    def test_the_wait_for_full_queues_is_limited(self) -> None:
+        """To a twentieth of 5/8 s. Then the loop takes steps until the queues are full: two."""
+        loop = self.loop(budget=5 / 8, workers=5)
+        trouble, steps, _, seconds = loop.settle("sample")
+        assert (trouble, steps) == ("", 2)
+        assert seconds == 1 / 16 + 1 / 32 + 2 / 8
+
+    def test_queues_that_were_not_filled_in_time_do_not_count_as_full(self) -> None:
+        """In 3/16 s the workers make six batches, and the loop takes two."""
+        loop = self.loop(budget=5 / 8, step=3 / 64)
+        assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 1 / 32 + 2 * 3 / 64)
+        assert loop.feed.ready == 4
+        assert not loop.steering.keeps_up
+
+    def test_a_window_fed_from_full_queues_is_measured_again(self) -> None:
+        """One slow step on a cached batch made the workers look fast enough.
+
+        Eight queued batches suffice for a window at 8 steps/s, although two workers make two batches per second.
+        """
+        loop = self.loop()
+        loop.steering.pace["device"] = 4.0
+        loop.measure("baseline")
+        assert len(loop.recorded) == 2, "the first one was the cached rung's"
+        assert loop.recorded[-1]["seconds"] / loop.recorded[-1]["steps"] == 0.5
+        loop.steering.disturb()
+        assert loop.settle("baseline")[1] == 2 and not loop.steering.keeps_up, "from now on it is known"
+
+    def test_the_fastest_batch_of_a_round_does_not_represent_the_workers(self) -> None:
+        """In the latest window a batch took 1 s; the first one after the switch takes 1/16 s."""
+        loop = self.loop()
+        loop.measure("baseline")
+        COSTS["baseline"] = 1 / 16
+        try:
+            loop.settle("device")
+            assert loop.settle("baseline")[0] == "" and not loop.steering.keeps_up
+        finally:
+            COSTS["baseline"] = 1.0
+
+    def test_windows_of_an_earlier_pass_count(self) -> None:
+        """In that pass a worker took 1 s for a batch, too long for steps of 1/8 s; the first one now takes 1/16 s."""
+        earlier = [
+            Window("device", 0, 8, 1.0, 8),
+            Window("sample", 0, 8, 4.0, 8, evidence={"worker_ms": 1000.0}),
+        ]
+        loop = Loop(earlier=earlier)
+        assert loop.settle("sample")[0] == "" and not loop.steering.keeps_up
+        loop = Loop(earlier=earlier[:1])
+        assert loop.settle("sample")[0] == "" and loop.steering.keeps_up
+
+    def test_queued_batches_do_not_count_as_supply(self) -> None:
+        """The loader alone makes two batches a second, however slow the loop is."""
+        loop = self.loop(step=4.0)
+        for _ in range(2):
+            loop.measure("supply")
+            assert (loop.recorded[-1]["steps"], loop.recorded[-1]["seconds"]) == (6, 3.0)
+            loop.measure("device")
+
+    def test_no_wait_for_queues_that_cannot_be_seen(self) -> None:
+        loop = self.loop()
+        beside(loop, REMEDIED)
+        assert loop.settle(REMEDIED) == ("", 2, 0, 1 / 16 + 2 / 8)

@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.analysis.trials.remedy import can_be_judged
 from pipediag.errors import AnalysisOver
+from pipediag.ladder import remedy_trial
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
-from pipediag.ladder.trials import remedy as remedy_trial
-from pipediag.ladder.trials.remedy import RemediedFeed
+from pipediag.ladder.remedy_trial import RemediedFeed
 from pipediag.session import LOADED_ONCE, REMEDIED, Place, Remedy, Session
 
 from ..clock import Clock
@@ -131,6 +131,11 @@ def test_a_remedy_is_looked_at_once_before_it_leaves_time_to_the_next(
     run = remedied(monkeypatch, preparing, [LOADED_ONCE], pace=0.3)
     assert run.time_of("finished") - run.time_of("applying") == pytest.approx(took, abs=3.5)
     assert can_be_judged(run.session, REMEDIED)
+
+
+def test_a_remedy_that_seems_to_pay_takes_the_time_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = remedied(monkeypatch, 0.0, [LOADED_ONCE], pace=0.03)
+    assert run.time_of("finished") - run.time_of("applying") == pytest.approx(20.0, abs=3.5)
 
 
 @pytest.mark.parametrize(("seconds", "samples"), [(60.0, 15), (20.0, 8), (1e9, 30)])

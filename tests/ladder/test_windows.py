@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipediag.ladder.deadline import OutOfTime
 from pipediag.ladder.ranks.lockstep import Lockstep
+from pipediag.ladder.steering import OutOfTime
 from pipediag.ladder.windows import OTHER_LOADERS
 from pipediag.session import REMEDIED
 
@@ -417,7 +417,7 @@ class TestSupply:
 
     def test_ends_early_if_the_pace_was_underestimated(self) -> None:
         loop = Loop()
-        loop.windows.switcher.pace["supply"] = 1e-3
+        loop.steering.pace["supply"] = 1e-3
         loop.measure("supply")
         (window,) = loop.recorded
         assert window["seconds"] <= 3.0 * 1.0 + 1.0

@@ -13,8 +13,9 @@ from pipediag.analysis.audit import audit
 from pipediag.analysis.compare import compare
 from pipediag.analysis.summary import summarise
 from pipediag.analysis.sweep import Run, Sweep
-from pipediag.ladder.availability import NOTHING_TO_MOVE, TOO_LARGE
 from pipediag.ladder.caches import WRITES_IN_PLACE
+from pipediag.ladder.settling import NOTHING_TO_MOVE
+from pipediag.ladder.windows import TOO_LARGE
 from pipediag.report import Subject, screen
 from pipediag.session import (
     CONTROLS,

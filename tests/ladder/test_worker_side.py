@@ -21,14 +21,13 @@ from torchvision import transforms
 
 from pipediag.ladder.probes import sample_probe as probe
 from pipediag.ladder.probes.hotlines import HotLines
-from pipediag.ladder.probes.sample_inspection import Inspection
+from pipediag.ladder.probes.inspection import Inspection
 from pipediag.ladder.probes.sample_probe import TIMED
 from pipediag.ladder.workers import worker_side as stations
 from pipediag.ladder.workers.delivery import NO_COST, Delivery
-from pipediag.ladder.workers.own_time import ALLOWANCE, SHARE
 from pipediag.ladder.workers.rung_switch import RungSwitch
 from pipediag.ladder.workers.worker_side import WorkerSide
-from pipediag.ladder.workers.worker_state import MAX_ITEMS, MIN_ITEMS, queue_clock, with_children
+from pipediag.ladder.workers.worker_state import ALLOWANCE, MAX_ITEMS, MIN_ITEMS, SHARE, queue_clock, with_children
 from pipediag.loop.wrappers import StagedCollate, StagedDataset, StagedIterable
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import NOT_YET, Inside, cut_rung
@@ -102,6 +101,12 @@ def as_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def never_waiting_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside other processes, a part of a sleep would count as waiting for a core."""
+    monkeypatch.setattr(stations, "queue_clock", lambda: lambda: 0.0)
+
+
+@pytest.fixture
 def as_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be worker 1."""
     monkeypatch.setattr(stations, "get_worker_info", lambda: SimpleNamespace(id=1))
@@ -119,9 +124,62 @@ class Pictures(Transformed):
         return self.transform(Image.new("RGB", (40, 30), (index, 90, 200)))
 
 
-class Untransformed(Items):
+def made(make: Callable[[Any, int], Any], transform: Any = None) -> Items:
+    """Return a dataset whose ``__getitem__`` is ``make``, with a transform if it is to have one."""
+    dataset: Items = type("Made", (Items,), {"__getitem__": make})()
+    if transform is not None:
+        vars(dataset)["transform"] = transform
+    return dataset
+
+
+class Chained(Items):
+    """Three transforms in a row: double, add one, double again."""
+
+    def __init__(self, size: int = 64) -> None:
+        super().__init__(size)
+        self.transform = Compose([Double(), Shift(), Double()])
+
+    @property
+    def calls(self) -> list[int]:
+        return [part.calls for part in self.transform.parts]
+
     def __getitem__(self, index: int) -> Any:
-        return self.raw(index)
+        return self.transform(self.raw(index)), index
+
+
+class Slow(Double):
+    """Doubles within ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def __call__(self, x: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().__call__(x)
+
+
+def changed(transform: Any) -> Items:
+    """Return a dataset that changes what its transform has returned: it is not separable."""
+    return made(lambda self, index: (self.transform(self.raw(index)) + 1, index), transform)
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fails(*_: Any) -> Any:
+        raise error
+
+    return fails
+
+
+def parcel(contents: Any, queues: int = 1) -> list[Any]:
+    """Return queues for workers, of which the first holds the cached batch."""
+    found: list[Any] = [queue.Queue() for _ in range(queues)]
+    found[0].put(contents)
+    return found
+
+
+each_rung = pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+each_cached_rung = pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
 
 
 class TestAlternatives:
@@ -159,23 +217,17 @@ class TestAlternatives:
         bench.rung_switch.tries = True
         assert self.tried(bench) is None
 
-    def test_nothing_to_try(self) -> None:
-        bench = Bench(Transformed())
+    @pytest.mark.parametrize(
+        "dataset", [Transformed(), made(lambda self, index: self.raw(index))], ids=["nothing to try", "not separable"]
+    )
+    def test_nothing_was_tried(self, dataset: Any) -> None:
+        bench = Bench(dataset)
         bench.warmed("raw")
         bench.rung_switch.tries = True
         assert self.tried(bench) == []
 
-    def test_what_cannot_be_taken_apart(self) -> None:
-        bench = Bench(Untransformed())
-        bench.warmed("warm")
-        bench.rung_switch.tries = True
-        assert self.tried(bench) == []
-
     def test_a_trial_that_fails_is_no_error_of_the_script(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fails(*args: Any) -> Any:
-            raise ImportError("no torchvision")
-
-        monkeypatch.setattr(stations, "tried", fails)
+        monkeypatch.setattr(stations, "tried", failing(ImportError("no torchvision")))
         bench = Bench(Pictures())
         bench.warmed("raw")
         bench.rung_switch.tries = True
@@ -209,17 +261,16 @@ class TestRungs:
         assert len(fetched) == transformed == 120
         assert MIN_ITEMS <= len(set(fetched)) <= MAX_ITEMS
 
-    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm", "transform:1", "transform:2"])
     def test_batches_have_the_users_structure(self, rung: str) -> None:
-        bench = Bench(Transformed())
-        images, labels = bench.stable(rung).batch
+        images, labels = Bench(Chained()).stable(rung).batch
         assert images.shape == (4, 2, 3)
-        assert same(images[:, 0, 0], 2.0 * labels)
+        assert same(images[:, 0, 0], 4.0 * labels + 2)
 
-    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    @pytest.mark.parametrize("rung", ["sample", "raw", "warm", "transform:1", "transform:2"])
     def test_items_are_served_cyclically(self, rung: str) -> None:
         """All items that the worker keeps are served equally often."""
-        bench = Bench(Transformed(size=1000))
+        bench = Bench(Chained(1000))
         bench.warmed(rung)
         labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
         counts = {label: labels.count(label) for label in labels}
@@ -227,10 +278,10 @@ class TestRungs:
         assert max(counts.values()) - min(counts.values()) <= 1
 
     def test_switching_back_and_forth(self) -> None:
-        bench = Bench(Transformed())
-        for rung in ("sample", "raw", "warm", "baseline", "raw", "sample"):
+        bench = Bench(Chained())
+        for rung in ("sample", "raw", "transform:2", "warm", "transform:1", "baseline", "raw", "sample"):
             bench.stable(rung)
-        for rung in ("raw", "baseline", "sample", "warm", "raw"):
+        for rung in ("raw", "transform:2", "baseline", "sample", "warm", "transform:1", "raw"):
             assert bench.batch(rung).fits(rung), "cached items stay cached"
 
     def test_a_batch_belongs_to_the_rung_under_which_it_began(self) -> None:
@@ -241,7 +292,7 @@ class TestRungs:
         assert delivery.rung == "baseline"
         assert not delivery.stable
 
-    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    @each_cached_rung
     def test_not_stable_while_filling(self, rung: str) -> None:
         first = Bench(Transformed()).batch(rung)
         assert first.rung == rung
@@ -249,7 +300,7 @@ class TestRungs:
         assert same(first.batch[1], torch.arange(4)), "the loop gets valid batches meanwhile"
 
     @pytest.mark.parametrize("size", [1, 2, 5, 12, 40, 64])
-    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    @each_cached_rung
     def test_distinct_items_for_any_batch_size(self, rung: str, size: int) -> None:
         """Even a worker that has seen only a handful of indices waits for more."""
         bench = Bench(Transformed(size=1000), batch=size)
@@ -257,13 +308,13 @@ class TestRungs:
         labels = {int(label) for _ in range(40) for label in bench.batch().batch[1]}
         assert MIN_ITEMS <= len(labels) <= MAX_ITEMS
 
-    @pytest.mark.parametrize("rung", ["sample", "raw", "warm"])
+    @each_cached_rung
     def test_a_dataset_with_few_items(self, rung: str) -> None:
         bench = Bench(Transformed(size=3), batch=2)
         bench.stable(rung)
         assert {int(label) for _ in range(8) for label in bench.batch().batch[1]} == {0, 1, 2}
 
-    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    @each_rung
     def test_without_automatic_batching(self, rung: str) -> None:
         bench = Bench(Transformed(size=1000), lambda sample: sample, batch=None)
         bench.stable(rung)
@@ -282,14 +333,11 @@ class TestRungs:
             images.zero_()
 
     def test_a_collate_function_that_empties_its_samples(self) -> None:
-        class Dicts(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                return {"image": self.transform(self.raw(index)), "label": index}
-
         def collate(samples: list[dict[str, Any]]) -> Any:
             return default_collate([s.pop("image") for s in samples]), [s.pop("label") for s in samples]
 
-        bench = Bench(Dicts(), collate)
+        dicts = made(lambda self, index: {"image": self.transform(self.raw(index)), "label": index}, Double())
+        bench = Bench(dicts, collate)
         for rung in ("sample", "raw", "sample", "raw"):
             for _ in range(20):
                 images, labels = bench.stable(rung).batch
@@ -345,7 +393,7 @@ class TestCollateThatWrites:
             image = torch.full((length,), float(index))
             return self.transform(image), np.full(length, index), index
 
-    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    @each_rung
     def test_labels_stay_correct(self, rung: str) -> None:
         bench = Bench(self.Marked(), counted)
         for _ in range(40):
@@ -366,7 +414,7 @@ class TestCollateThatWrites:
             images, _, labels = bench.batch(rung).batch
             assert same(images[:, 0], labels + torch.arange(4.0))
 
-    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    @each_rung
     def test_padding_in_place(self, rung: str) -> None:
         bench = Bench(self.Marked(vary=True), padded)
         for _ in range(40):
@@ -375,16 +423,12 @@ class TestCollateThatWrites:
             assert images.shape[1] == max(1 + int(label) % 3 for label in labels), "no cached sample was padded"
 
     def test_pictures(self) -> None:
-        class Pictures(Items):
-            def __getitem__(self, index: int) -> Any:
-                return Image.new("L", (1, 1), index)
-
         def collate(samples: list[Any]) -> Any:
             for picture in samples:
                 picture.putpixel((0, 0), picture.getpixel((0, 0)) + 100)
             return [picture.getpixel((0, 0)) for picture in samples]
 
-        bench = Bench(Pictures(), collate)
+        bench = Bench(made(lambda _, index: Image.new("L", (1, 1), index)), collate)
         for _ in range(40):
             assert all(100 <= pixel < 164 for pixel in bench.batch("sample").batch)
 
@@ -398,7 +442,7 @@ class TestCollateThatWrites:
                 image += 1000
             return torch.stack(images), torch.tensor([label for _, label in samples])
 
-        bench = Bench(Plain(), collate)
+        bench = Bench(plain(), collate)
         for rung in ("raw", "sample"):
             for _ in range(20):
                 images, _ = bench.batch(rung).batch
@@ -417,21 +461,6 @@ class TestCollateThatWrites:
             assert same(images[:, 0], labels + torch.arange(4.0))
 
 
-class Chained(Items):
-    """Three transforms in a row: double, add one, double again."""
-
-    def __init__(self, size: int = 64) -> None:
-        super().__init__(size)
-        self.transform = Compose([Double(), Shift(), Double()])
-
-    @property
-    def calls(self) -> list[int]:
-        return [part.calls for part in self.transform.parts]
-
-    def __getitem__(self, index: int) -> Any:
-        return self.transform(self.raw(index)), index
-
-
 class TestCuts:
     """Rungs that serve samples with their first transforms already applied."""
 
@@ -447,36 +476,12 @@ class TestCuts:
         assert made == [0] * links + [24] * (3 - links)
         assert bench.dataset.fetched == []
 
-    @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
-    def test_batches_have_the_users_structure(self, rung: str) -> None:
-        bench = Bench(Chained())
-        images, labels = bench.stable(rung).batch
-        assert images.shape == (4, 2, 3)
-        assert same(images[:, 0, 0], 4.0 * labels + 2)
-
-    @pytest.mark.parametrize("rung", ["transform:1", "transform:2"])
-    def test_items_are_served_cyclically(self, rung: str) -> None:
-        bench = Bench(Chained(1000))
-        bench.warmed(rung)
-        labels = [int(label) for _ in range(16) for label in bench.batch().batch[1]]
-        counts = {label: labels.count(label) for label in labels}
-        assert len(counts) >= MIN_ITEMS
-        assert max(counts.values()) - min(counts.values()) <= 1
-
     def test_not_stable_while_filling(self) -> None:
         bench = Bench(Chained())
         bench.stable("raw")
         first = bench.batch("transform:1")
         assert (first.rung, first.stable) == ("transform:1", False)
         assert bench.batch().fits("transform:1")
-
-    def test_switching_back_and_forth(self) -> None:
-        bench = Bench(Chained())
-        rungs = ["raw", "transform:2", "transform:1", "sample"]
-        for rung in rungs:
-            bench.stable(rung)
-        for rung in (*rungs, "baseline", *reversed(rungs)):
-            assert bench.batch(rung).fits(rung), "cached items stay cached"
 
     def test_without_automatic_batching(self) -> None:
         bench = Bench(Chained(), lambda sample: sample, batch=None)
@@ -514,23 +519,15 @@ class TestCuts:
         assert delivery.why_not == "samples pass through different transforms"
 
     def test_not_separable(self) -> None:
-        class Changed(Chained):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)) + 1, index
-
-        delivery = Bench(Changed()).stable("transform:1")
+        delivery = Bench(changed(Chained().transform)).stable("transform:1")
         assert "pipediag.stage" in delivery.why_not
 
     def test_making_the_cut_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Replaying may fail where the user's code does not: the error becomes the reason, and the loop continues."""
         bench = Bench(Chained())
         bench.stable("raw")
-
-        def fails(x: Any) -> Any:
-            raise LookupError("not prepared")
-
         for apart in bench.station._states[-1].chain.samples:
-            apart.linked.calls[1].fn = fails
+            apart.linked.calls[1].fn = failing(LookupError("not prepared"))
         delivery = bench.batch("transform:1")
         assert "LookupError: not prepared" in delivery.why_not
         assert len(delivery.batch[1]) == 4
@@ -543,25 +540,14 @@ class TestCuts:
             assert same(images[:, 0, 0], 4.0 * labels + 2)
 
     def test_transforms_in_collate_cannot_be_cut(self) -> None:
-        class Changed(Chained):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)) + 1, index
-
-        class Slow(Double):
-            def __call__(self, x: Any) -> Any:
-                time.sleep(0.002)
-                return super().__call__(x)
-
-        dataset = Changed()
-        dataset.transform.parts[:] = [Slow(), type("SlowToo", (Slow,), {})()]
+        dataset = changed(Compose([Slow(0.002), type("SlowToo", (Slow,), {})(0.002)]))
         bench = Bench(dataset, collate_with(Double()))
         delivery = bench.batch("raw")
         for _ in range(6):
             if delivery.notes is not None and delivery.notes.inside is not None:
                 break
             delivery = bench.batch()
-        assert delivery.notes is not None
-        assert delivery.notes.inside is not None
+        assert delivery.notes is not None and delivery.notes.inside is not None
         assert len(delivery.notes.inside.links) < 2 or delivery.notes.inside.unsplit
         assert bench.stable("transform:1").why_not
 
@@ -587,14 +573,10 @@ class TestNotes:
         assert inside.whole.wall_ms > 0
         assert inside.threads["torch"] == torch.get_num_threads()
 
+    @pytest.mark.usefixtures("never_waiting_for_a_core")
     def test_a_costly_link(self) -> None:
-        class Slow(Double):
-            def __call__(self, x: Any) -> Any:
-                time.sleep(0.01)
-                return super().__call__(x)
-
         dataset = Chained()
-        dataset.transform.parts[1] = Slow()
+        dataset.transform.parts[1] = Slow(0.01)
         inside = self.inside(Bench(dataset))
         name, cost = max(((link.name, link.cost.wall_ms) for link in inside.links), key=lambda link: link[1])
         assert name == "Slow"
@@ -639,11 +621,7 @@ class TestNotes:
         assert self.inside(Bench(Chained(), looks_inside=False)).samples == 0
 
     def test_a_dataset_that_is_not_separable_is_inspected_nevertheless(self) -> None:
-        class Changed(Chained):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)) + 1, index
-
-        inside = self.inside(Bench(Changed()))
+        inside = self.inside(Bench(changed(Chained().transform)))
         assert inside.samples == TIMED
         assert inside.links
 
@@ -653,18 +631,14 @@ class TestNotes:
         assert bench.batch().notes is None
 
     def test_times_of_samples_under_the_baseline(self) -> None:
-        class Slow(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                if index in (6, 15):
-                    time.sleep(0.2)
-                return super().__getitem__(index)
+        def make(self: Any, index: int) -> Any:
+            time.sleep(0.2 * (index in (6, 15)))
+            return self.transform(self.raw(index)), index
 
-        bench = Bench(Slow(), batch=8)
+        bench = Bench(made(make, Double()), batch=8)
         for slow in ("6", "15"):
             notes = bench.batch("baseline").notes
-            assert notes is not None
-            assert notes.slowest is not None
-            assert notes.slowest[1] == slow
+            assert notes is not None and notes.slowest is not None and notes.slowest[1] == slow
             assert notes.slowest[0] == max(notes.times) >= 0.05  # without the wait for a core
             assert len(notes.times) <= 8
 
@@ -687,8 +661,7 @@ class TestNotes:
         bench.station.ready()
         after = time.perf_counter()
         first, second = bench.batch("sample"), bench.batch()
-        assert first.notes is not None
-        assert first.notes.ready is not None
+        assert first.notes is not None and first.notes.ready is not None
         assert before <= first.notes.ready <= after
         assert second.notes is None or second.notes.ready is None
 
@@ -779,11 +752,8 @@ class TestInspectionIsHarmless:
     def test_a_class_that_refuses_replaced_parts(self) -> None:
         class Strict(Compose):
             def __call__(self, x: Any) -> Any:
-                for part in self.parts:
-                    if type(part) not in (Double, Shift):
-                        raise TypeError(f"{type(part).__name__} is no transform")
-                    x = part(x)
-                return x
+                assert all(type(part) in (Double, Shift) for part in self.parts)
+                return super().__call__(x)
 
         assert Bench(Transformed(Strict([Double(), Shift()]))).stable("raw").why_not == ""
 
@@ -795,16 +765,7 @@ class TestInspectionIsHarmless:
                 time.sleep(0.001)
                 return self.parts[0](x)
 
-        class Changed(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)) + 1, index
-
-        class Slow(Double):
-            def __call__(self, x: Any) -> Any:
-                time.sleep(0.01)
-                return super().__call__(x)
-
-        assert "pipediag.stage" in Bench(Changed(Choice([Slow()]))).stable("raw").why_not
+        assert "pipediag.stage" in Bench(changed(Choice([Slow(0.01)]))).stable("raw").why_not
 
     def test_the_tracer_is_gone(self) -> None:
         Bench(Chained()).stable("raw")
@@ -833,7 +794,7 @@ class Many(Transformed):
         return [(self.transform(self.raw(i)), i) for i in indices]
 
 
-@pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+@each_rung
 def test_getitems_is_used_if_it_exists(rung: str) -> None:
     bench = Bench(Many())
     images, labels = bench.stable(rung).batch
@@ -848,10 +809,8 @@ def test_getitems_is_used_if_it_exists(rung: str) -> None:
 class TestWorkerRung:
     @pytest.mark.usefixtures("as_worker")
     def test_sends_the_cached_batch(self) -> None:
-        batch_queues: Any = [queue.Queue(), queue.Queue()]
         cached_batch = {"x": torch.ones(2)}
-        batch_queues[0].put(cached_batch)
-        bench = Bench(Transformed(), batch_queues=batch_queues)
+        bench = Bench(Transformed(), batch_queues=parcel(cached_batch, queues=2))
         sent: list[Any] = []
         for _ in range(3):
             delivery = bench.batch("worker")
@@ -865,17 +824,13 @@ class TestWorkerRung:
 
     @pytest.mark.usefixtures("as_worker")
     def test_without_automatic_batching(self) -> None:
-        batch_queues: Any = [queue.Queue()]
-        batch_queues[0].put("parcel")
-        bench = Bench(Transformed(), lambda sample: sample, batch=None, batch_queues=batch_queues)
+        bench = Bench(Transformed(), lambda sample: sample, batch=None, batch_queues=parcel("parcel"))
         assert bench.stable("worker").batch == "parcel"
 
     @pytest.mark.usefixtures("as_worker")
     def test_the_users_collate_is_not_called(self) -> None:
         calls = []
-        batch_queues: Any = [queue.Queue()]
-        batch_queues[0].put("parcel")
-        bench = Bench(Transformed(), lambda samples: calls.append(len(samples)), batch_queues=batch_queues)
+        bench = Bench(Transformed(), lambda samples: calls.append(len(samples)), batch_queues=parcel("parcel"))
         bench.batch("worker")
         assert calls == []
 
@@ -883,88 +838,66 @@ class TestWorkerRung:
 class TestMemory:
     """A worker caches what its allowance permits, and at least one item."""
 
-    big = MIB
+    @staticmethod
+    def big() -> torch.Tensor:
+        return torch.zeros(MIB, dtype=torch.uint8)
 
-    def labels(self, bench: Bench, rung: str) -> set[int]:
-        bench.warmed(rung)
-        return {int(label) for _ in range(80) for label in bench.batch().batch[1]}
-
-    def test_samples(self) -> None:
-        class Big(Items):
-            def __getitem__(self, index: int) -> Any:
-                self.fetched.append(index)
-                return torch.zeros(TestMemory.big, dtype=torch.uint8), index
-
-        assert len(self.labels(Bench(Big(), pool_bytes=20 * MIB), "sample")) in (5, 6)
-        assert len(self.labels(Bench(Big(), pool_bytes=0), "sample")) == 1
-
-    def test_raw_samples(self) -> None:
-        class Big(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.transform = lambda x: x[:2]
-
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(torch.zeros(TestMemory.big, dtype=torch.uint8)), index
-
-        assert len(self.labels(Bench(Big(), pool_bytes=15 * MIB), "raw")) in (5, 6)
-        assert len(self.labels(Bench(Big(), pool_bytes=0), "raw")) == 1
-
-    def test_raw_samples_with_large_other_parts(self) -> None:
-        class Big(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.transform = Double()
-
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(torch.zeros(2)), index, torch.zeros(TestMemory.big, dtype=torch.uint8)
-
-        assert len(self.labels(Bench(Big(), pool_bytes=15 * MIB), "raw")) in (5, 6)
-
-    def test_objects_of_user_classes(self) -> None:
-        class Big(Items):
-            def __getitem__(self, index: int) -> Any:
-                return Sample(torch.zeros(TestMemory.big, dtype=torch.uint8), index)
-
-        def collate(samples: list[Sample]) -> Any:
-            return [s.image for s in samples], [s.label for s in samples]
-
-        assert len(self.labels(Bench(Big(), collate, pool_bytes=20 * MIB), "sample")) in (5, 6)
+    @pytest.mark.parametrize(
+        ("rung", "room", "make", "transform", "collate"),
+        [
+            ("sample", 20, lambda self, index: (TestMemory.big(), index), None, default_collate),
+            (
+                "raw",
+                15,
+                lambda self, index: (self.transform(TestMemory.big()), index),
+                lambda x: x[:2],
+                default_collate,
+            ),
+            (
+                "raw",
+                15,
+                lambda own, index: (own.transform(torch.zeros(2)), index, TestMemory.big()),
+                Double(),
+                default_collate,
+            ),
+            (
+                "sample",
+                20,
+                lambda self, index: Sample(TestMemory.big(), index),
+                None,
+                lambda samples: ([s.image for s in samples], [s.label for s in samples]),
+            ),
+        ],
+        ids=["samples", "raw samples", "large other parts", "objects of user classes"],
+    )
+    def test_items(self, rung: str, room: int, make: Any, transform: Any, collate: Any) -> None:
+        for pool, counts in ((room * MIB, (5, 6)), (0, (1,))):
+            bench = Bench(made(make, transform), collate, pool_bytes=pool)
+            bench.warmed(rung)
+            assert len({int(label) for _ in range(80) for label in bench.batch().batch[1]}) in counts
 
     def test_stream(self) -> None:
         class Big(IterableDataset[Any]):
             def __iter__(self) -> Iterator[Any]:
                 for index in range(1000):
-                    yield torch.zeros(TestMemory.big, dtype=torch.uint8), index
+                    yield TestMemory.big(), index
 
         bench = Stream(Big(), pool_bytes=5 * MIB)
         bench.stable("sample")
         assert 1 <= len({int(label) for _ in range(20) for label in bench.batch().batch[1]}) <= 5
 
 
-@pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+@each_rung
 def test_samples_that_refer_to_each_other(rung: str) -> None:
-    class Scenes(Items):
-        def __init__(self) -> None:
-            super().__init__()
-            self.transform = lambda whole: whole
-
-        def __getitem__(self, index: int) -> Any:
-            self.fetched.append(index)
-            return self.transform(scene(3))
-
-    assert len(Bench(Scenes(), list).stable(rung).batch) == 4
+    bench = Bench(made(lambda self, _: self.transform(scene(3)), lambda whole: whole), list)
+    assert len(bench.stable(rung).batch) == 4
 
 
 class TestImpossible:
     """The raw rung says why it cannot be served, and the loop gets its batches nevertheless."""
 
     def test_not_separable(self) -> None:
-        class Dataset(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)) + 1, index
-
-        bench = Bench(Dataset())
+        bench = Bench(changed(Double()))
         for _ in range(4):
             delivery = bench.batch("raw")
         assert delivery.fits("raw")
@@ -996,31 +929,17 @@ class TestImpossible:
         delivery = Bench(dataset).stable("raw")
         assert "LookupError: not prepared" in delivery.why_not
 
-    def test_errors_of_the_dataset_are_passed_on(self) -> None:
-        class Dataset(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                raise OSError("disk on fire")
-
-        with pytest.raises(OSError, match="disk on fire"):
-            Bench(Dataset()).batch("baseline")
-
-    def test_an_error_ends_the_batch_it_belongs_to(self) -> None:
-        def collate(samples: Any) -> Any:
-            raise ValueError("ragged")
-
-        bench = Bench(Transformed(), collate)
-        with pytest.raises(ValueError, match="ragged"):
-            bench.batch("baseline")
-        bench.rung_switch.set("sample")
-        assert bench.station.begin().rung == "sample"
-
-    def test_an_error_of_the_dataset_ends_the_batch_it_belongs_to(self) -> None:
-        class Dataset(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                raise OSError("disk on fire")
-
-        bench = Bench(Dataset())
-        with pytest.raises(OSError, match="disk on fire"):
+    @pytest.mark.parametrize(
+        ("dataset", "collate"),
+        [
+            (made(failing(OSError("on fire"))), default_collate),
+            (Transformed(), failing(OSError("on fire"))),
+        ],
+        ids=["dataset", "collate"],
+    )
+    def test_an_error_of_the_users_code_ends_the_batch_it_belongs_to(self, dataset: Any, collate: Any) -> None:
+        bench = Bench(dataset, collate)
+        with pytest.raises(OSError, match="on fire"):
             bench.batch("baseline")
         bench.rung_switch.set("warm")
         assert bench.station.begin().rung == "warm"
@@ -1034,17 +953,15 @@ def collate_with(transform: Any) -> Callable[[Any], Any]:
     return collate
 
 
-class Plain(Items):
-    """A dataset without transforms: they are in the collate function."""
-
-    def __getitem__(self, index: int) -> Any:
-        return self.raw(index), index
+def plain() -> Items:
+    """Return a dataset without transforms: they are in the collate function."""
+    return made(lambda self, index: (self.raw(index), index))
 
 
 class TestTransformsInCollate:
     def test_raw_runs_them_but_sample_does_not(self) -> None:
         transform = Double()
-        bench = Bench(Plain(), collate_with(transform))
+        bench = Bench(plain(), collate_with(transform))
         for rung, calls in (("raw", 4), ("sample", 0), ("raw", 4), ("baseline", 4)):
             assert bench.stable(rung).why_not == ""
             before = transform.calls
@@ -1061,7 +978,7 @@ class TestTransformsInCollate:
             images, labels = default_collate(samples)
             return transform(images), labels
 
-        bench = Bench(Plain(), collate) if kind == "map" else Stream(Numbers(), collate=collate)
+        bench = Bench(plain(), collate) if kind == "map" else Stream(Numbers(), collate=collate)
         bench.stable("sample")
         before = transform.calls
         assert len(bench.batch().batch[0]) == 4
@@ -1082,14 +999,14 @@ class TestTransformsInCollate:
     def test_whole_batches_that_do_not_fit(self) -> None:
         """Their transforms then count as collating."""
         transform = Double()
-        bench = Bench(Plain(), lambda samples: transform(default_collate([x for x, _ in samples])), pool_bytes=100)
+        bench = Bench(plain(), lambda samples: transform(default_collate([x for x, _ in samples])), pool_bytes=100)
         bench.stable("sample")
         before = transform.calls
         assert bench.batch().batch.shape == (4, 2, 3)
         assert transform.calls == before + 1
 
     def test_raw_and_sample_do_not_load(self) -> None:
-        bench = Bench(Plain(), collate_with(Double()))
+        bench = Bench(plain(), collate_with(Double()))
         for rung in ("raw", "sample"):
             bench.stable(rung)
             bench.dataset.fetched.clear()
@@ -1099,7 +1016,7 @@ class TestTransformsInCollate:
     def test_the_stubs_are_removed_afterwards(self) -> None:
         transform = Double()
         collate = collate_with(transform)
-        bench = Bench(Plain(), collate)
+        bench = Bench(plain(), collate)
         bench.stable("sample")
         bench.batch()
         assert collate.__closure__ is not None
@@ -1120,7 +1037,7 @@ class TestTransformsInCollate:
     @pytest.mark.parametrize(
         "collate", [list, tuple, dict, functools.partial(default_collate), Sample, len], ids=lambda fn: str(fn)[:20]
     )
-    @pytest.mark.parametrize("rung", ["baseline", "sample", "raw", "warm"])
+    @each_rung
     def test_collate_functions_of_any_kind(self, rung: str, collate: Any) -> None:
         """``collate_fn=list`` keeps samples apart; a class makes its own batch."""
         bench = Bench(Transformed(), collate)
@@ -1128,7 +1045,7 @@ class TestTransformsInCollate:
         assert type(delivery.batch) is type(collate([(torch.ones(1), 1), (torch.ones(1), 2)]))
 
     def test_without_any_transform(self) -> None:
-        delivery = Bench(Plain()).stable("raw")
+        delivery = Bench(plain()).stable("raw")
         assert "pipediag.stage" in delivery.why_not
 
 
@@ -1188,9 +1105,7 @@ class TestStream:
 
     @pytest.mark.usefixtures("as_worker")
     def test_worker(self) -> None:
-        batch_queues: Any = [queue.Queue()]
-        batch_queues[0].put("parcel")
-        bench = Stream(Numbers(), batch_queues=batch_queues)
+        bench = Stream(Numbers(), batch_queues=parcel("parcel"))
         drawn = bench.dataset.drawn
         assert bench.batch("worker").batch == "parcel"
         assert bench.dataset.drawn == drawn
@@ -1229,6 +1144,7 @@ class TestStream:
         assert bench.dataset.drawn == MIN_ITEMS
         assert 0 < inside.samples < MIN_ITEMS
 
+    @pytest.mark.usefixtures("never_waiting_for_a_core")
     def test_transforms_of_a_stream(self) -> None:
         class Augmented(Numbers):
             def __init__(self) -> None:
@@ -1255,19 +1171,14 @@ class TestStream:
 
     def test_times_of_items_under_the_baseline(self) -> None:
         notes = Stream(Numbers()).batch("baseline").notes
-        assert notes is not None
-        assert notes.slowest is not None
-        assert notes.slowest[1] == ""
+        assert notes is not None and notes.slowest is not None and notes.slowest[1] == ""
         assert len(notes.times) <= 4
 
-    def test_cuts_serve_the_baseline(self) -> None:
+    @pytest.mark.parametrize("rung", ["transform:1", "raw"])
+    def test_rungs_of_transforms_serve_the_baseline(self, rung: str) -> None:
+        """Transforms may be anywhere in a stream."""
         bench = Stream(Numbers())
-        bench.batch("transform:1")
-        assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
-
-    def test_raw_serves_the_baseline_because_transforms_may_be_anywhere(self) -> None:
-        bench = Stream(Numbers())
-        bench.batch("raw")
+        bench.batch(rung)
         assert bench.batch().batch[1].tolist() == [4, 5, 6, 7]
 
 

@@ -12,8 +12,7 @@ import pytest
 from pipediag.memo import keys
 from pipediag.memo import memo as memos
 from pipediag.memo.arena import Arena
-from pipediag.memo.memo import Memo
-from pipediag.memo.tally import Tally
+from pipediag.memo.memo import Memo, Tally
 
 
 class Seconds:

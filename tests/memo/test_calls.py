@@ -16,11 +16,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pipediag.memo import calls
-from pipediag.memo.calls.by_path import by_path
-from pipediag.memo.calls.call import SOUND
-from pipediag.memo.memo import Memo
-from pipediag.memo.patching import layered
+from pipediag.memo.calls import SOUND, by_path
+from pipediag.memo.memo import Memo, layered
 from pipediag.patches import LIVE
 
 from .test_values import same
@@ -160,7 +157,6 @@ def library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "def read(path, gain=1):\n    made.append(path)\n    return np.fromfile(path, np.uint8) * gain, 8000\n"
     )
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(calls, "CALLS", ())
     monkeypatch.setattr("pipediag.memo.memo.CALLS", (by_path(SOUND, "fake_sounds", "read"),))
     monkeypatch.setitem(sys.modules, "fake_sounds", None)  # so that it is removed in the end
     del sys.modules["fake_sounds"]

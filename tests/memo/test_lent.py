@@ -15,9 +15,8 @@ from PIL import Image, ImageDraw, ImageFile, ImageOps
 
 from pipediag.memo import lent
 from pipediag.memo.arena import Arena
-from pipediag.memo.mapping import Mapping
-from pipediag.memo.memo import Memo
-from pipediag.memo.tally import Tally
+from pipediag.memo.memo import Memo, Tally
+from pipediag.memo.system import Mapping
 
 from .conftest import Seconds
 

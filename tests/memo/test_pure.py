@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import pipediag
-from pipediag.memo.code import code_of
+from pipediag.memo.keys import code_of
 from pipediag.memo.memo import Memo
 
 made: list[Any] = []

@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from torchvision.transforms import v2
 
 from pipediag.remedy import spotcheck
-from pipediag.remedy.finding import shown_by_batches
-from pipediag.remedy.known import Known
+from pipediag.remedy.finding import Known, shown_by_batches
 from pipediag.remedy.remedied_run import RemediedRun
 from pipediag.replay.certify.certifying import Verdict
 from pipediag.replay.certify.differences import Difference

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchvision.transforms import v2
 
-from pipediag.remedy.known import Known
+from pipediag.remedy.finding import Known
 from pipediag.remedy.remedied_run import RemediedRun
 from pipediag.replay.certify import certifying
 from pipediag.replay.pack.packed_batch import Packed

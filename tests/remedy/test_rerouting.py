@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler
 
 from pipediag.errors import RunOver
-from pipediag.host.inside.rerouting import Rerouting
-from pipediag.loop.identity import Places
+from pipediag.host.rerouting import Rerouting
+from pipediag.loop.training import Places
 from pipediag.remedy import spotcheck
-from pipediag.remedy.unmeasured import MOVES_ON_CPU
+from pipediag.remedy.saved import MOVES_ON_CPU
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
@@ -202,7 +202,7 @@ class TestPlan:
         def refuse(*args: Any, **kwargs: Any) -> None:
             raise AssertionError("it tries")
 
-        monkeypatch.setattr("pipediag.remedy.trial.tried", refuse)
+        monkeypatch.setattr("pipediag.remedy.loader.tried", refuse)
 
         def script(training: Trained) -> None:
             loader = DataLoader(

@@ -13,7 +13,7 @@ from pipediag.host import runner
 
 def test_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As without torchvision."""
-    monkeypatch.setitem(sys.modules, "pipediag.host.inside.rerouting", None)
+    monkeypatch.setitem(sys.modules, "pipediag.host.rerouting", None)
     with runner._remedied([runner.NO_PLAN, runner.NO_PLAN]) as found:
         batches = [batch for _ in range(2) for batch in DataLoader(torch.arange(4), batch_size=2)]
     assert [batch.tolist() for batch in batches] == 2 * [[0, 1], [2, 3]] and found.is_set()

@@ -24,7 +24,7 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.loop.separate_process import TrialFailed
 from pipediag.remedy import offload
-from pipediag.remedy.trial import found, reference_at, witnesses
+from pipediag.remedy.loader import found, reference_at, witnesses
 from pipediag.replay.custom import Refused
 from pipediag.replay.plan import Plan
 from pipediag.usercode import randomness

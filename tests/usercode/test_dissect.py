@@ -84,32 +84,136 @@ def made_of(item: Callable[[Any, int], Any], **attributes: Any) -> Any:
     return dataset
 
 
+Item = Callable[[Any, int], Any]
+
+
+def flip(image: Any, target: Any) -> Any:
+    return image.flip(0), {**target, "boxes": target["boxes"] * 2}
+
+
+def normalized(self: Any, index: int) -> Any:
+    sample = self.augment({"image": self.raw(index), "label": index})
+    sample["image"] = self.normalize(sample["image"])
+    return sample
+
+
+def through_all(self: Any, index: int) -> Any:
+    x = self.raw(index)
+    for transform in self.transform:
+        x = transform(x)
+    return x, index
+
+
+def by_keyword(self: Any, index: int) -> Any:
+    found = self.transform(image=self.raw(index), mask=self.raw(index) + 1)
+    return found["image"], found["mask"], index
+
+
+def views_taken_out(self: Any, index: int) -> Any:
+    first, second = self.transform(self.raw(index))
+    return {"q": first, "k": second}
+
+
+def of_a_type(self: Any, index: int) -> Any:
+    """Some datasets check the type of their transform."""
+    image = self.raw(index)
+    return (self.transform(image) if isinstance(self.transform, Double) else image), index
+
+
+def in_two_places(self: Any, index: int) -> Any:
+    """As an auto-encoder's input and target."""
+    image = self.transform(self.raw(index))
+    return image, image
+
+
+class TwoCrops:
+    def __init__(self, base: Any) -> None:
+        self.base = base
+
+    def __call__(self, x: Any) -> Any:
+        return [self.base(x), self.base(x)]
+
+
+TWICE = Double()
+ONE = ["transform"]
+#: How a dataset makes a sample, its attributes, and the calls that are recorded.
+FORMS: dict[str, tuple[Item, dict[str, Any], list[str]]] = {
+    "the sample is the result": (lambda self, i: self.transform(self.raw(i)), {"transform": Double()}, ONE),
+    "array": (lambda self, i: {"x": self.transform(self.raw(i).numpy()), "y": i}, {"transform": Double()}, ONE),
+    "joint": (lambda self, i: (*self.transform(self.raw(i), {"boxes": torch.ones(4)}),), {"transform": flip}, ONE),
+    "joint, returned as it is": (
+        lambda self, i: self.transform(self.raw(i), i),
+        {"transform": lambda image, label: (image * 2, label)},
+        ONE,
+    ),
+    "keywords": (by_keyword, {"transform": lambda image, mask: {"image": image * 2, "mask": mask + 3}}, ONE),
+    "dict in, dict out": (
+        lambda self, i: self.transform({"image": self.raw(i), "label": i}),
+        {"transform": lambda sample: {**sample, "image": sample["image"] * 2}},
+        ONE,
+    ),
+    "two views": (
+        lambda self, i: (self.transform(image := self.raw(i)), self.transform(image), i),
+        {"transform": Double()},
+        ONE * 2,
+    ),
+    "a list of two views": (lambda self, i: (self.transform(self.raw(i)), i), {"transform": TwoCrops(Double())}, ONE),
+    "views taken out of their list": (views_taken_out, {"transform": lambda x: [x * 2, x + 1]}, ONE),
+    "a chain in place of a dict": (
+        normalized,
+        {"augment": lambda s: {"image": s["image"] + 1, "label": s["label"]}, "normalize": Double()},
+        ["augment", "normalize"],
+    ),
+    "two inputs from earlier calls": (
+        lambda self, i: (self.mix(self.a(self.raw(i)), y=self.b(self.raw(i))), i),
+        {"a": Double(), "b": Shift(), "mix": lambda x, y: x + y},
+        ["a", "b", "mix"],
+    ),
+    "a list of transforms": (through_all, {"transform": [Double(), Shift()]}, ["transform[0]", "transform[1]"]),
+    "one transform under two names": (
+        lambda self, i: (self.transform(self.raw(i)), self.train(self.raw(i) + 5)),
+        {"train": TWICE, "transform": TWICE},
+        ["transform", "train"],
+    ),
+    "a type that the dataset asks for": (of_a_type, {"transform": Double()}, ONE),
+    "a result in two places": (in_two_places, {"transform": Double()}, ONE),
+    "a transform that changes nothing": (
+        lambda self, i: (self.transform(self.raw(i)), i),
+        {"transform": lambda x: x},
+        ONE,
+    ),
+    "an enum for a target": (
+        lambda self, i: (self.transform(self.raw(i)), self.target_transform(i)),
+        {"transform": Double(), "target_transform": lambda index: Kind.CAT},
+        ["transform", "target_transform"],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_replays_to_the_original(form: str) -> None:
+    item, attributes, names = FORMS[form]
+    assert [call.name for call in replays_to_the_original(made_of(item, **attributes)).calls] == names
+
+
 class TestForms:
-    def test_tensor(self) -> None:
-        dataset = Transformed(Double())
+    def test_each_replay_calls_each_transform_once(self) -> None:
+        chain = {"resize": Double(), "augment": Shift(), "normalize": Double()}
+        dataset = made_of(lambda self, i: (self.normalize(self.augment(self.resize(self.raw(i)))), i), **chain)
         raw = replays_to_the_original(dataset)
-        assert [call.name for call in raw.calls] == ["transform"]
-        calls = dataset.transform.calls
+        assert [call.name for call in raw.calls] == list(chain)
+        before = [transform.calls for transform in chain.values()]
         raw.replay()
-        assert dataset.transform.calls == calls + 1
-
-    def test_the_sample_is_the_result(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.transform(self.raw(index))
-
-        replays_to_the_original(made_of(item, transform=Double()))
+        assert [transform.calls for transform in chain.values()] == [calls + 1 for calls in before]
 
     def test_random_transforms_draw_anew(self) -> None:
         raw = apart(Transformed(lambda x: x + torch.rand(())))
         values = {raw.replay()[0][0][0, 0].item() for _ in range(5)}
         assert len(values) == 5
 
-    def test_array(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            self.fetched.append(index)
-            return {"x": self.transform(np.full((2, 2), index)), "y": index}
-
-        replays_to_the_original(made_of(item, transform=Double()))
+    def test_a_result_in_two_places_is_one(self) -> None:
+        (one, other), _ = apart(made_of(in_two_places, transform=lambda x: x + torch.rand(()))).replay()
+        assert torch.equal(one, other)
 
     def test_image(self) -> None:
         def item(self: Any, index: int) -> Any:
@@ -135,124 +239,14 @@ class TestForms:
         assert same(raw.replay()[0][0], original[0])
         assert not raw.calls[0].mutates
 
-    def test_joint(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4), "id": index})
-            return image, target
-
-        def flip(image: Any, target: Any) -> Any:
-            return image.flip(0), {**target, "boxes": target["boxes"] * 2}
-
-        replays_to_the_original(made_of(item, transform=flip))
-
-    def test_joint_returned_as_it_is(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.transform(self.raw(index), index)
-
-        replays_to_the_original(made_of(item, transform=lambda image, label: (image * 2, label)))
-
-    def test_keywords(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            found = self.transform(image=self.raw(index), mask=self.raw(index) + 1)
-            return found["image"], found["mask"], index
-
-        raw = replays_to_the_original(
-            made_of(item, transform=lambda image, mask: {"image": image * 2, "mask": mask + 3})
-        )
-        assert raw.calls[0].kwargs.keys() == {"image", "mask"}
-
-    def test_dict_in_dict_out(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.transform({"image": self.raw(index), "label": index})
-
-        replays_to_the_original(made_of(item, transform=lambda sample: {**sample, "image": sample["image"] * 2}))
-
-    def test_two_views(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            image = self.raw(index)
-            return self.transform(image), self.transform(image), index
-
-        raw = replays_to_the_original(made_of(item, transform=Double()))
-        assert len(raw.calls) == 2
-
-    def test_list_of_two_views(self) -> None:
-        class TwoCrops:
-            def __init__(self, base: Any) -> None:
-                self.base = base
-
-            def __call__(self, x: Any) -> Any:
-                return [self.base(x), self.base(x)]
-
-        raw = replays_to_the_original(Transformed(TwoCrops(Double())))
-        assert len(raw.calls) == 1
-
-    def test_views_taken_out_of_their_list(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            first, second = self.transform(self.raw(index))
-            return {"q": first, "k": second}
-
-        replays_to_the_original(made_of(item, transform=lambda x: [x * 2, x + 1]))
-
-    def test_chain_of_attributes(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.normalize(self.augment(self.resize(self.raw(index)))), index
-
-        dataset = made_of(item, resize=Double(), augment=Shift(), normalize=Double())
-        raw = replays_to_the_original(dataset)
-        assert [call.name for call in raw.calls] == ["resize", "augment", "normalize"]
-        before = [t.calls for t in (dataset.resize, dataset.augment, dataset.normalize)]
-        raw.replay()
-        assert [t.calls for t in (dataset.resize, dataset.augment, dataset.normalize)] == [b + 1 for b in before]
-
     def test_chain_is_fed_anew(self) -> None:
         """The second transform gets what the first has drawn this time."""
 
-        def item(self: Any, index: int) -> Any:
-            return self.second(self.first(self.raw(index)))
-
-        raw = apart(made_of(item, first=lambda x: x + torch.rand(()), second=lambda x: (x, x * 2)))
+        random = {"first": lambda x: x + torch.rand(()), "second": lambda x: (x, x * 2)}
+        raw = apart(made_of(lambda self, i: self.second(self.first(self.raw(i))), **random))
         for _ in range(3):
             (one, twice), _ = raw.replay()
             assert torch.equal(twice, one * 2)
-
-    def test_chain_in_place_of_a_dict(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            sample = self.augment({"image": self.raw(index), "label": index})
-            sample["image"] = self.normalize(sample["image"])
-            return sample
-
-        raw = replays_to_the_original(
-            made_of(item, augment=lambda s: {"image": s["image"] + 1, "label": s["label"]}, normalize=Double())
-        )
-        assert [call.name for call in raw.calls] == ["augment", "normalize"]
-
-    def test_two_inputs_of_one_call_from_earlier_ones(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.mix(self.a(self.raw(index)), y=self.b(self.raw(index))), index
-
-        replays_to_the_original(made_of(item, a=Double(), b=Shift(), mix=lambda x, y: x + y))
-
-    def test_list_of_transforms(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            x = self.raw(index)
-            for transform in self.transform:
-                x = transform(x)
-            return x, index
-
-        raw = replays_to_the_original(made_of(item, transform=[Double(), Shift()]))
-        assert [call.name for call in raw.calls] == ["transform[0]", "transform[1]"]
-
-    def test_the_same_transform_under_two_names(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                self.train = self.transform = Double()
-
-            def __getitem__(self, index: int) -> Any:
-                return self.transform(self.raw(index)), self.train(self.raw(index) + 5)
-
-        raw = replays_to_the_original(Dataset())
-        assert len(raw.calls) == 2
 
     def test_one_transform_inside_another(self) -> None:
         """As torchvision's ``VisionDataset`` keeps them: the outer one is the stage."""
@@ -285,12 +279,6 @@ class TestForms:
 
         replays_to_the_original(made_of(item, transform=Double(), target_transform=lambda index: label))
 
-    def test_target_transform_returning_an_enum(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.transform(self.raw(index)), self.target_transform(index)
-
-        replays_to_the_original(made_of(item, transform=Double(), target_transform=lambda index: Kind.CAT))
-
     @pytest.mark.parametrize("beside", [Kind.CAT, Kind, Path("/x"), range(3), slice(2), datetime.date(2026, 1, 1)])
     def test_anything_may_stand_beside(self, beside: Any) -> None:
         def item(self: Any, index: int) -> Any:
@@ -319,15 +307,6 @@ class TestForms:
         assert type(sample[0]) is type(original[0])
         assert sample[0] is not original[0]
 
-    def test_a_type_the_dataset_asks_for(self) -> None:
-        """Some datasets check the type of their transform."""
-
-        def item(self: Any, index: int) -> Any:
-            image = self.raw(index)
-            return (self.transform(image) if isinstance(self.transform, Double) else image), index
-
-        replays_to_the_original(made_of(item, transform=Double()))
-
     def test_inputs_that_refer_to_each_other(self) -> None:
         """Copying and comparing take time in proportion to the objects, not to the paths through them."""
 
@@ -350,20 +329,6 @@ class TestForms:
         sample, _ = apart(dataset).replay()
         assert torch.equal(sample[0], dataset[3][0])
         assert sample[1] is node
-
-    def test_result_in_two_places(self) -> None:
-        """As an auto-encoder's input and target."""
-
-        def item(self: Any, index: int) -> Any:
-            image = self.transform(self.raw(index))
-            return image, image
-
-        replays_to_the_original(made_of(item, transform=Double()))
-        (one, other), _ = apart(made_of(item, transform=lambda x: x + torch.rand(()))).replay()
-        assert torch.equal(one, other)
-
-    def test_a_transform_that_changes_nothing(self) -> None:
-        replays_to_the_original(Transformed(lambda x: x))
 
     def test_loading_by_path_is_no_transform(self, tmp_path: Path) -> None:
         file = tmp_path / "x"
@@ -519,10 +484,8 @@ class TestInPlace:
         assert raw.replay()[1] == 0
 
     def test_a_chain_copies_its_beginning_only(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.second(self.first(self.raw(index))), index
-
-        raw = replays_to_the_original(made_of(item, first=DoubleInPlace(), second=DoubleInPlace()))
+        chain = {"first": DoubleInPlace(), "second": DoubleInPlace()}
+        raw = replays_to_the_original(made_of(lambda self, i: (self.second(self.first(self.raw(i))), i), **chain))
         assert [call.mutates for call in raw.calls] == [True, False]
 
 

@@ -13,8 +13,7 @@ import pytest
 from torch.utils.data import IterableDataset
 
 from pipediag import marker
-from pipediag.usercode.spying import Recorder
-from pipediag.usercode.stages import opened, stage_slots
+from pipediag.usercode.spying import Recorder, opened, stage_slots
 
 from ..things import Compose, Double, Shift
 

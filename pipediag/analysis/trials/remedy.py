@@ -259,6 +259,16 @@ def reserved(session: Session, rung: str) -> list[str]:
     return [LOADED_ONCE] if rung == REMEDIED and not at_ceiling(session) and loading_matters(session) is True else []
 
 
+def leaves_rest(session: Session, rung: str) -> bool:
+    """Return whether a trial that has had its share of the time leaves the rest to later ones.
+
+    It does not before its first look, nor while the loop seems faster under it: a gain that a few more rounds would
+    prove is worth more than the first rounds of another remedy.
+    """
+    gain = speedup(session, rung) if can_be_judged(session, rung) else None
+    return gain is not None and gain.value <= LEAST
+
+
 def at_ceiling(session: Session) -> bool:
     """Return whether the loop is within the gate of its ceiling under a remedy that pays: no other can gain much."""
     model = LadderView(session)

@@ -106,7 +106,6 @@ def _can_be_examined(tensor: Tensor) -> bool:
 
 
 def is_pinned(tensor: Tensor) -> bool:
-    """Return whether a tensor is in page-locked host memory."""
     try:
         return bool(tensor.device.type == "cpu" and tensor.is_pinned())
     except RuntimeError:  # no memory of its own
@@ -215,8 +214,6 @@ def describe(batches: Sequence[Any], device: Device, clock: Clock) -> BatchFacts
 
 
 def copy_times(facts: BatchFacts, batch: Any, device: Device, clock: Clock) -> None:
-    """Time copies of a batch, synchronizing the device around each."""
-
     def timed(copy: Callable[[], Any]) -> float:
         copy()
         times = []

@@ -22,9 +22,9 @@ from ...measure.clock import Clock
 from ...measure.device import Device
 from ...patches import hooked
 from ...session import Prefix
-from ...streams.frozen import drops, learns
+from ...streams.stage import drops, learns
 from ...usercode import tree
-from ...usercode.call_sites import call_site
+from ...usercode.holders import call_site
 from ..loop_side import LoopSide, Turn
 from .tensor_uses import why_unwatched
 
@@ -77,7 +77,8 @@ def _looked_for(loop_side: LoopSide, step_ms: float, steps: int) -> Turn[Prefix 
             break
     if len(seen) < LEAST_STEPS:
         return None
-    first, last = seen[0], seen[-1]
+    first, last, kind = seen[0], seen[-1], device.torch_device.type
+    no_streams = "" if kind == "cuda" else f"training runs on the {kind.upper()}, which has no streams"
     if any(not step.trained or step.names != first.names for step in seen):
         return _unknown("the loop calls other modules from step to step")
     device.synchronize()
@@ -88,7 +89,7 @@ def _looked_for(loop_side: LoopSide, step_ms: float, steps: int) -> Turn[Prefix 
         rest_ms=max(0.0, step_ms - ms),
         where=first.calls[0].where,
         around=next((call.root for call in first.calls if call.root != call.name), ""),
-        why_not=_changed(before, _weights(last)) or _with_a_state(last) or _no_streams(device),
+        why_not=_changed(before, _weights(last)) or _with_a_state(last) or no_streams,
     )
 
 
@@ -131,7 +132,10 @@ class _Step:
 
     def ms(self) -> float:
         """Return the milliseconds of all calls. Synchronize the device first."""
-        return sum(_ms_between(call.began, call.ended) for call in self.calls)
+        spans = [(call.began, call.ended) for call in self.calls]
+        return float(
+            sum(1000.0 * (end - begin) if isinstance(begin, float) else begin.elapsed_time(end) for begin, end in spans)
+        )
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -197,10 +201,6 @@ class _Step:
         self._frozen = 0
 
 
-def _ms_between(began: Any, ended: Any) -> float:
-    return 1000.0 * (ended - began) if isinstance(began, float) else float(began.elapsed_time(ended))
-
-
 def _named(module: nn.Module, root: nn.Module, root_name: str) -> str:
     """Return the path from the module that the loop calls to ``module``, or the name of its class without a path."""
     path = next((path for path, part in root.named_modules() if part is module), None)
@@ -214,7 +214,6 @@ _Weights = tuple[tuple[int, ...], list[Tensor]]
 
 
 def _weights(step: _Step) -> dict[str, _Weights]:
-    """Return the weights of each frozen module by its name."""
     weights = {call.name: list(call.module.parameters()) for call in step.calls}
     return {name: (tree.versions(held), _samples(held)) for name, held in weights.items()}
 
@@ -243,8 +242,3 @@ def _with_a_state(step: _Step) -> str:
                 reason = f"{type(part).__name__} in {call.name} is in train mode and {what}"
                 return f"{reason}: put it into eval mode, or leave it in the loop"
     return ""
-
-
-def _no_streams(device: Device) -> str:
-    kind = device.torch_device.type
-    return "" if kind == "cuda" else f"training runs on the {kind.upper()}, which has no streams"

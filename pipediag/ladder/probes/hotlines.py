@@ -186,7 +186,9 @@ class HotLines:
             return
         innermost, scope = id(frame.f_code), frame.f_globals
         while frame is not None and len(stack) < 2 * _DEPTH:
-            code = frame.f_code
+            code: Any = frame.f_code
+            if not isinstance(code, CodeType):  # CPython 3.11 may give anything for a frame that ends meanwhile
+                return
             if id(code) in self._makers or id(code) in self._collating:
                 key = id(code) in self._collating, tuple(stack)
                 self._seconds[key] = self._seconds.get(key, 0.0) + seconds

@@ -66,7 +66,6 @@ class OpenedFiles:
         return [path for path in self._paths if path.lower().endswith(endings)]
 
     def figures(self, samples: int) -> Files:
-        """Return averages over ``samples`` samples."""
         count = len(self._sizes)
         return Files(
             opened=round(count / samples, 4),

@@ -8,22 +8,29 @@ from __future__ import annotations
 import gc
 import sys
 import tempfile
+import threading
 import weakref
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 from torch.autograd import profiler as autograd_profiler
+from torch.autograd.profiler import record_function
 from torch.autograd.profiler_util import FunctionEvent
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from ...analysis.numbers.profile import Path as ModulePath
 from ...analysis.numbers.profile import Piece, heaviest, heaviest_modules
+from ...patches import hooked
 from ...report.files import write_whole
 from ...session import Profile
+from ...usercode.holders import call_site
 from ..loop_side import LoopSide, Turn
-from .module_labels import Labels, path_in
 from .tensor_uses import why_unwatched
 
 #: Unrecorded steps while the profiler warms up, and recorded steps.
@@ -160,7 +167,6 @@ def _own_times(event: FunctionEvent, on_cpu: bool) -> list[tuple[str, float]]:
 
 
 def kernels_of(events: Iterable[FunctionEvent]) -> list[Piece]:
-    """Return every kernel and copy that ran on the device."""
     return [Piece(one.name, one.time_range.elapsed_us() / _MICROSECONDS) for one in events if _on_device(one)]
 
 
@@ -195,3 +201,64 @@ def _backward_around(event: FunctionEvent | None) -> FunctionEvent | None:
 
 def _short(name: str) -> str:
     return sys.intern(name.removeprefix(_BACKWARD).removeprefix("aten::"))
+
+
+_PREFIX, _BETWEEN = "module: ", " > "
+
+
+def path_in(label: str) -> ModulePath:
+    """Return the module path of a label, or () if the label is not ours."""
+    return tuple(label[len(_PREFIX) :].split(_BETWEEN)) if label.startswith(_PREFIX) else ()
+
+
+class Labels:
+    """Labels around every call of a module.
+
+    Attributes:
+        calls: number of calls of each module while :attr:`counting`.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[ModulePath] = Counter()
+        self.counting = False
+        self._paths: dict[int, tuple[nn.Module, ModulePath]] = {}
+        self._open = _Open()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Label every module of the process within the context."""
+        with (
+            hooked(register_module_forward_pre_hook(self._begin)),
+            hooked(register_module_forward_hook(self._end, always_call=True)),
+        ):
+            yield
+
+    def _begin(self, module: nn.Module, args: Any) -> None:
+        stack = self._open.stack
+        if id(module) not in self._paths:
+            self._name(module, stack[-1][1] if stack else ())
+        path = self._paths[id(module)][1]
+        self.calls[path] += self.counting
+        label = record_function(_PREFIX + _BETWEEN.join(path))
+        label.__enter__()
+        stack.append((module, path, label))
+
+    def _end(self, module: nn.Module, args: Any, result: Any) -> None:
+        stack = self._open.stack
+        if stack and stack[-1][0] is module:
+            stack.pop()[2].__exit__(None, None, None)
+
+    def _name(self, root: nn.Module, around: ModulePath) -> None:
+        """Name a module that is called for the first time, and its submodules."""
+        whole = (*around, call_site(root)[0])
+        self._paths[id(root)] = root, whole
+        try:
+            for path, part in root.named_modules():
+                self._paths.setdefault(id(part), (part, (*whole, *filter(None, path.split(".")))))
+        except Exception:  # a module that raises here must not stop the loop
+            return
+
+
+class _Open(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[tuple[nn.Module, ModulePath, record_function]] = []

@@ -94,8 +94,6 @@ def _kind(data: Any) -> str:
 
 @dataclass
 class _Sample:
-    """The samples made in one call: ``count`` of them, one in most datasets."""
-
     whole: _Timed
     calls: list[_Timed]
     nbytes: int

@@ -34,8 +34,6 @@ _PINNING = frozenset({"pin_memory", "_pin_memory"})
 
 @dataclass
 class _Use:
-    """The observed use of one tensor of one batch."""
-
     copied: bool = False
     non_blocking: bool = True
     arrives: str = ""
@@ -79,7 +77,6 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
                 self._listening = False
 
     def follow(self, batch: Any) -> None:
-        """Follow the tensors of this batch."""
         uses: dict[str, _Use] = {}
         for path, tensor in leaves_of(batch):
             ref = _storage(tensor)

@@ -48,7 +48,7 @@ class Following(Driven):
             if not self._loop_side.cache(rung):
                 self._cannot_serve(rung, "its batches do not fit into the caches")
                 rung = "baseline"
-        self.rung = rung
+        self._steering.rung = rung
         if not (yield from self._switched(rung)):
             rung = "baseline"
             yield from self._switched(rung)
@@ -71,14 +71,13 @@ class Following(Driven):
             self._follower.cannot_serve(what, "the remedy cannot be tried")
 
     def _measure(self, rung: str, steps: int, round_: int) -> Turn[None]:
-        """Time the steps of rank 0's window."""
         windows = self._windows
-        windows.schedule.round = round_
+        self._steering.schedule.round = round_
         window = windows.opened(rung, steps, math.inf)
         try:
             while not window.full:
                 if not (yield from windows.stretch(window)):
-                    self._switcher.disturb()
+                    self._steering.disturb()
                     if not (yield from self._switched(rung)):
                         return
         except (GeneratorExit, Superseded, Stopped) as ended:
@@ -91,17 +90,17 @@ class Following(Driven):
 
     def _switched(self, rung: str) -> Turn[bool]:
         """Switch to a rung; return False if this rank cannot serve it."""
-        trouble, first, _ = yield from self._switcher.to(rung)
+        trouble, first, _ = yield from self._settler.to(rung)
         if trouble:
             self._cannot_serve(rung, trouble)
-            self._switcher.disturb()
+            self._steering.disturb()
             return False
         if first is not None:
             yield from self._loop_side.hand(self._loop_side.own(first.batch, rung))
         return True
 
     def _cannot_serve(self, rung: str, why: str) -> None:
-        self._windows.unavailable(rung, why)
+        self._loop_side.unavailable(rung, why)
         self._follower.cannot_serve(rung, why)
 
     def _recorded(self, rung: str) -> None:

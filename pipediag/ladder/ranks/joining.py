@@ -24,8 +24,8 @@ from ...measure.machine import affinity, cores, cpus, numa_node
 from ...measure.own_rank import local_rank
 from ...session import Rank
 from ...session.codec import build
+from .connection import new_secret, read_secret
 from .lockstep import EPOCH, Follower, Leader, Lockstep, comes_true
-from .secret import new_secret, read_secret
 from .shared_store import FollowersStore, LeadersStore, Store
 
 #: Key in the job's own store under which rank 0 publishes the address of our store.
@@ -102,7 +102,6 @@ class Joining:
         return isinstance(self.found, Follower) and self.found.is_stopped
 
     def close(self) -> None:
-        """Leave the lockstep."""
         if self._store is not None:
             self._store.close()
 
@@ -218,7 +217,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _jobs_host() -> str:
-    """Return the address at which the ranks of the job meet."""
     store = _jobs_store()
     while hasattr(store, "underlying_store"):
         store = store.underlying_store

@@ -81,7 +81,6 @@ class Activity:
             raise ValueError(f"no rung: {self.rung!r:.40}, {self.prepares!r:.40}")
 
     def rung_of(self, rank: int) -> str:
-        """Return the rung for one rank."""
         return self.rung if self.fed is None or rank in self.fed else "baseline"
 
     def delay_of(self, rank: int) -> float:
@@ -315,7 +314,6 @@ class Follower(InJob):
 
     @property
     def is_stopped(self) -> bool:
-        """True if the analysis is over."""
         try:
             return self._store.has("stop")
         except ConnectionError:
@@ -347,7 +345,6 @@ class Follower(InJob):
 
 @contextmanager
 def _leader_there() -> Iterator[None]:
-    """Raise :class:`Stopped` if rank 0 is gone."""
     try:
         yield
     except ConnectionError as error:

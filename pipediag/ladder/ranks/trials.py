@@ -14,9 +14,9 @@ from ...analysis.ranks.stragglers import next_trial
 from ...analysis.ranks.trials import Change
 from ...analysis.verdict import decided
 from ...measure.window import window_steps
-from ...session import Rank, RankTrial
-from ..deadline import OutOfTime
+from ...session import RankTrial
 from ..loop_side import LoopSide, Turn
+from ..steering import OutOfTime
 from ..windows import Windows
 from .lockstep import Leader
 
@@ -53,12 +53,16 @@ class RankTrials:
     def _steps(self, pace: float) -> tuple[int, int]:
         """Return the steps before a trial and in it, given its seconds per step."""
         workers = self._loop_side.source("baseline").workers
-        return max(_WARM, workers), window_steps(pace, self._windows.target, workers)
+        return max(_WARM, workers), window_steps(pace, self._loop_side.steering.target, workers)
 
     def run(self) -> Turn[None]:
         """Make one trial after the other until the answer is known, or the time is over."""
         try:
-            while (change := next_trial(self._session, self._ranks())) is not None:
+            while True:
+                own = summary(self._leader.rank, self._session, self._leader.world_size)
+                change = next_trial(self._session, [own, *dict(sorted(self._leader.notes().items())).values()])
+                if change is None:
+                    return
                 yield from self._windows.settler.fill_caches()
                 trial = yield from self._trial(change)
                 if trial is None:
@@ -67,14 +71,7 @@ class RankTrials:
         except OutOfTime:
             pass  # keep what was measured until then
         finally:
-            self._windows.switcher.disturb()
-
-    def _ranks(self) -> list[Rank]:
-        """Return what is known of each rank."""
-        return [
-            summary(self._leader.rank, self._session, self._leader.world_size),
-            *(note for _, note in sorted(self._leader.notes().items())),
-        ]
+            self._loop_side.steering.disturb()
 
     def _trial(self, change: Change) -> Turn[RankTrial | None]:
         """Time the job's steps under a change; return None if this rank cannot serve it."""
@@ -84,7 +81,7 @@ class RankTrials:
         yield from windows.settler.take_granted()
         self._leader.do("device", **treated)
         loop_side.agree()  # the other ranks switch at the same time
-        trouble, first, _ = yield from windows.switcher.to(rung)
+        trouble, first, _ = yield from windows.settler.to(rung)
         if trouble:
             return None
         if first is not None:

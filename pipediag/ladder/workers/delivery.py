@@ -32,6 +32,7 @@ class Notes:
     ready: float | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """A batch tagged with the rung it was made under.
 
@@ -40,35 +41,18 @@ class Delivery:
     says why the rung cannot be served. ``made`` is when the worker finished the batch (``time.perf_counter``).
     """
 
-    __slots__ = ("batch", "cost", "made", "notes", "rung", "stable", "why_not", "worker")
-
-    def __init__(
-        self,
-        batch: Any,
-        rung: str,
-        stable: bool,
-        cost: BatchCost,
-        worker: int,
-        why_not: str = "",
-        notes: Notes | None = None,
-        made: float | None = None,
-    ) -> None:
-        self.batch = batch
-        self.rung = rung
-        self.stable = stable
-        self.cost = cost
-        self.worker = worker
-        self.why_not = why_not
-        self.notes = notes
-        self.made = time.perf_counter() if made is None else made
+    batch: Any
+    rung: str
+    stable: bool
+    cost: BatchCost
+    worker: int
+    why_not: str = ""
+    notes: Notes | None = None
+    made: float = field(default_factory=time.perf_counter)
 
     def fits(self, rung: str) -> bool:
         """Return whether the batch was made under ``rung`` from beginning to end."""
         return self.stable and self.rung == rung
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        story = (self.rung, self.stable, self.cost, self.worker, self.why_not, self.notes, self.made)
-        return (Delivery, (self.batch, *story))
 
     def pin_memory(self) -> Delivery:
         """Pin the batch; called by the loader's pinning thread."""

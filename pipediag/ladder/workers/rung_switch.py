@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import torch
 
-from ...session import CONTROLS, RUNGS, cut_of, cut_rung, workers_make
+from ...session import cut_of, cut_rung, workers_make
+from .rungs import SERVED
 
-_CODES = (*RUNGS, *CONTROLS)
 #: Codes from here on are cuts of the transform chain.
 _CUTS = 1000
 #: Seconds after which a pause ends by itself: workers must not wait forever if their training process has died.
@@ -43,7 +43,7 @@ class RungSwitch:
     def set(self, rung: str) -> None:
         """Let the workers serve ``rung`` from their next batch on; a pause continues."""
         links = cut_of(rung)
-        self._cells[_RUNG] = _CODES.index(workers_make(rung)) if links is None else _CUTS + links
+        self._cells[_RUNG] = [*SERVED].index(workers_make(rung)) if links is None else _CUTS + links
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -56,13 +56,12 @@ class RungSwitch:
 
     @property
     def timing(self) -> bool:
-        """True if the loop is being timed."""
         return bool(self._cells[_TIMING])
 
     @property
     def rung(self) -> str:
         code = self._cells[_RUNG]
-        return cut_rung(code - _CUTS) if code >= _CUTS else _CODES[code]
+        return cut_rung(code - _CUTS) if code >= _CUTS else [*SERVED][code]
 
     @property
     def pool_bytes(self) -> int:
@@ -88,7 +87,6 @@ class RungSwitch:
         self._cells[_PAUSED_UNTIL] = int(1000 * (time.monotonic() + PAUSE))
 
     def resume(self) -> None:
-        """End the pause."""
         self._cells[_PAUSED_UNTIL] = 0
 
     @property

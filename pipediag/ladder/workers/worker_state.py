@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,9 @@ from ...measure.evidence import BatchCost, cpu_of_programs
 from ...usercode import tree
 from ...usercode.chain import Apart, Chain, CutSample
 from ...usercode.dissect import RawSample
-from ..probes.sample_inspection import Inspection
-from .collate_stubs import CollateStubs
+from ..probes.inspection import Inspection
+from .collating import CollateStubs, SafeCopies
 from .delivery import Notes
-from .own_time import OwnTime
-from .safe_copies import SafeCopies
 
 #: Number of distinct items a worker caches: enough to span the sizes of varied data, few enough to make quickly.
 MIN_ITEMS, MAX_ITEMS = 8, 32
@@ -32,6 +30,46 @@ FILL_SECONDS = 2.0
 #: Shares of a worker's allowance for raw samples and for samples cut between two transforms; the rest is for processed
 #: samples.
 RAW_SHARE, CUT_SHARE = 0.4, 0.3
+#: Maximum share of a worker's time for inspecting samples.
+SHARE = 0.01
+#: Seconds that inspection may take in any case. A script of ten steps needs an answer from its first batches, of which
+#: 1 % would be less than a millisecond; it is spent once, before the first window if it can be.
+ALLOWANCE = 0.2
+
+
+class OwnTime:
+    """pipediag's own seconds in a worker, by batch and in total.
+
+    Attributes:
+        seconds: of the batch being made.
+        busy: seconds that earlier batches have kept the worker busy.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.busy = 0.0
+        self._spent = 0.0  # in earlier batches
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Count the time within the context; contexts must not be nested."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def end(self, busy: float) -> float:
+        """End a batch that has kept the worker busy for so many seconds; return pipediag's own part of them."""
+        own, self.seconds = min(self.seconds, busy), 0.0
+        self._spent += own
+        self.busy += busy
+        return own
+
+    @property
+    def affordable(self) -> bool:
+        """True if inspection may go on: pipediag's own time is within its bound."""
+        return self._spent + self.seconds <= max(ALLOWANCE, SHARE * self.busy)
 
 
 @dataclass
@@ -79,7 +117,6 @@ class WorkerState:
     notes: Notes | None = None
 
     def begin(self, rung: str) -> None:
-        """Start a batch under ``rung``."""
         self.queued_before = self.queued()
         self.begun = (time.perf_counter(), self.clock(), self.queued_before)
         self.rung = rung
@@ -122,12 +159,10 @@ class WorkerState:
         self.complete = len(self.indices) >= wanted
 
     def _pass_over(self) -> None:
-        """Draw which index is taken next."""
         self.weight *= self.chance.random() ** (1 / len(self.indices))
         self.taken += 1 + int(math.log1p(-self.chance.random()) / math.log1p(-self.weight))
 
     def note(self) -> Notes:
-        """Return the notes that go with the next batch."""
         self.notes = self.notes or Notes()
         return self.notes
 
@@ -159,7 +194,6 @@ class WorkerState:
         return [pool[i % len(pool)] for i in range(first, first + count)]
 
     def serve(self, count: int) -> list[Any]:
-        """Return processed samples from the pool."""
         return [self.copies.of(sample) for sample in self.draw(self.samples, count)]
 
     def fresh(self, batch: Any) -> Any:

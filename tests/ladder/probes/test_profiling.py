@@ -17,11 +17,10 @@ from torch.nn.modules import module as modules
 
 from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.probes import profiling
-from pipediag.ladder.probes.module_labels import Labels, path_in
-from pipediag.ladder.probes.profiling import STEPS, WARM_UP, profile_steps, why_unrecorded
+from pipediag.ladder.probes.profiling import STEPS, WARM_UP, Labels, path_in, profile_steps, why_unrecorded
 from pipediag.measure.device import Device
 from pipediag.session import Profile
-from pipediag.usercode.call_sites import call_site
+from pipediag.usercode.holders import call_site
 
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 

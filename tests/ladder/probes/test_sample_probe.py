@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 import pipediag
 from pipediag.ladder.probes import sample_probe as probe
-from pipediag.ladder.probes.sample_inspection import Inspection, made_twice, threads
+from pipediag.ladder.probes.inspection import Inspection, made_twice, threads
 from pipediag.ladder.probes.sample_probe import Probe
 from pipediag.session import NOT_YET, Cost, Files, Inside, Link
 from pipediag.usercode.chain import Chain, chain_of, take_apart

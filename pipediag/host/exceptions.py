@@ -1,0 +1,111 @@
+"""Treat the script's exceptions as Python would: in every thread, with their cause, without pipediag's frames."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ..frames import users_part
+from ..patches import replaced
+
+Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+
+def script_hook() -> Hook:
+    """Return a hook that hides pipediag's frames and calls the present ``sys.excepthook``.
+
+    If that is missing or fails, the hook says so and shows the exception, as Python does.
+    """
+    own: Hook | None = getattr(sys, "excepthook", None)
+    missing = not hasattr(sys, "excepthook")
+
+    def show(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> None:
+        users_part(error.with_traceback(tb))
+        if missing:
+            _say("sys.excepthook is missing")
+            _show(error)
+            return
+        try:
+            own(kind, error, error.__traceback__)  # type: ignore[misc]  # None fails here as it does in Python
+        except SystemExit:
+            raise
+        except BaseException as failure:
+            failure.__context__ = None
+            _say("Error in sys.excepthook:")
+            _show(users_part(failure))
+            _say("\nOriginal exception was:")
+            _show(error)
+
+    return show
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _show(error: BaseException) -> None:
+    sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+@contextmanager
+def raised_in_threads(kind: type[E], end: Callable[[E], None]) -> Iterator[None]:
+    """Call ``end`` within the context when an exception of this kind ends another thread than the main one.
+
+    A script may draw its batches in a thread of its own. The exception would end only that, with a traceback, and the
+    main thread would wait for its batches for ever.
+    """
+    native = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if isinstance(args.exc_value, kind):
+            end(args.exc_value)
+        else:
+            native(args)
+
+    with replaced(threading, "excepthook", hook):
+        yield
+
+
+#: The method of torch's iterator in which it waits for its workers' batches, and reads them.
+_READS = "_try_get_data"
+#: Seconds that workers have to end once their connections are closed.
+_ENDING = 1.0
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the error that says how a worker died, if one did; otherwise ``error`` itself.
+
+    torch raises another error from that one. If a worker dies while its batch is read, torch raises what the reading
+    failed with, such as EOFError; the worker's exit code then says how it died.
+    """
+    cause = error.__cause__
+    if "exited unexpectedly" in str(error):
+        return error if cause is None else cause
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == _READS:
+            until = time.monotonic() + _ENDING
+            for worker in getattr(frame.f_locals.get("self"), "_workers", ()):
+                worker.join(max(0.0, until - time.monotonic()))
+                if words := _death(worker):
+                    return RuntimeError(words)
+    return error
+
+
+def _death(worker: Any) -> str:
+    """Return how a worker died, in torch's words; "" if it lives or ended normally."""
+    if not worker.exitcode:
+        return ""
+    if worker.exitcode < 0:
+        name = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
+        return f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}."
+    return f"DataLoader worker (pid {worker.pid}) exited unexpectedly with exit code {worker.exitcode}"

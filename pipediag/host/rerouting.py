@@ -1,0 +1,319 @@
+"""Find which of a script's loaders trains, and run it under the remedy, without measuring.
+
+Each live loader has a run of its own. What is known of a loader that the script makes again, for every epoch perhaps,
+is kept by its place (:class:`pipediag.loop.training.Places`). Nothing of the script's is kept alive.
+
+With a plan, the training loader is the one in the place that the plan names. Without one, a loader moves from its first
+batch on if it is clearly about to train: gradients are enabled, and there is an optimizer whose parameters belong to
+modules in training mode. Any other loader moves from its next epoch on once the optimizer has stepped on its batches.
+On a CPU none moves without a plan. A moved loader is released from its next epoch on if another one proves to train.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..analysis.trials.remedy import HAND_OFF
+from ..errors import PipediagError, PlanRefused, RunOver, UsageError
+from ..frames import in_one_line
+from ..loop.iterators import IteratorHook, NativeIterator
+from ..loop.training import EVIDENCE, Place, Places, is_training, training_device
+from ..memo.loader import cache, told
+from ..memo.memo import Memo
+from ..patches import hooked
+from ..remedy.finding import Known
+from ..remedy.handoff import why_not
+from ..remedy.remedied_run import Course, RemediedRun
+from ..remedy.saved import SavedPlan, why_not_moved
+from ..remedy.summary import class_name, plan_from, why_nothing
+from ..session.words import DECODING
+from ..usercode.attributes import ByObject
+from ..usercode.places import caller
+
+
+class _Site:
+    """One loader of the script, or several that it makes in the same place, one after the other.
+
+    Attributes:
+        course: how their runs went; None before the first one.
+        tried: True once a loader was put under the remedy, even if nothing moved.
+        refused: why the plan is not for the latest loader.
+        with_gradients: whether gradients were enabled when the first run began.
+        credits: number of optimizer steps on their batches.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.known = Known()
+        self.memo: Memo | None = None  # what is kept for its loaders
+        self.kept = ""  # as it was told last
+        self.course: Course | None = None
+        self.tried = False
+        self.refused = ""
+        self.with_gradients = True
+        self.credits = 0
+        self.dataset, self.batch_size, self.is_a_stream = "", 0, False  # of the latest loader
+        self._said: set[str] = set()
+        self._iterator: weakref.ref[Any] | None = None
+        self._yielded = 0
+
+    @property
+    def where(self) -> str:
+        return self.place.where
+
+    def now_has(self, loader: DataLoader[Any]) -> None:
+        self.dataset, self.batch_size = class_name(loader.dataset), loader.batch_size
+        self.is_a_stream = isinstance(loader.dataset, IterableDataset)
+
+    def once(self, say: Callable[[str], None], text: str) -> None:
+        """Say this once: a rebuilt loader is not announced again."""
+        if text not in self._said:
+            self._said.add(text)
+            say(text)
+
+    def iterated_by(self, iterator: Any) -> Any:
+        self._iterator, self._yielded = weakref.ref(iterator), 0
+        return iterator
+
+    def credit(self) -> None:
+        """Credit an optimizer step if a batch was taken since the previous step."""
+        iterator = self._iterator() if self._iterator is not None else None
+        yielded = getattr(iterator, "_num_yielded", 0)
+        self.credits += yielded not in (0, self._yielded)
+        self._yielded = yielded
+
+
+class Rerouting:
+    """Hooks on every loader of the process that give the training loader its remedy.
+
+    Args:
+        say: tells the user what happens.
+        warn: tells the user what went wrong.
+    """
+
+    def __init__(
+        self,
+        plan: SavedPlan | None,
+        say: Callable[[str], None],
+        warn: Callable[[str], None],
+        approximate: bool,
+        cache_dir: str | None,
+    ) -> None:
+        self._plan = plan
+        self._approximate = approximate if plan is None else plan.decodes
+        self._caches = cache_dir is not None if plan is None else plan.caches
+        self._cache_dir = cache_dir
+        self._say, self._warn = say, warn
+        self._hook = IteratorHook(self._iterator_for)
+        self._places = Places()
+        self._sites: dict[Place, _Site] = {}
+        self._runs = ByObject[RemediedRun | None]()  # None: tried, and left alone
+        self._not_moved = ""  # why nothing may move to the training device
+        self._refused: RunOver | None = None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Hook everything within the context; restore it afterwards."""
+        try:
+            with hooked(register_optimizer_step_post_hook(self._stepped)), self._hook.installed():
+                yield
+        except Exception as error:
+            if not any(site.course and site.course.raised == id(error) for site in self._sites.values()):
+                self._warn_unmeasured()  # the loop failed, not the making of its batches
+            raise
+        finally:
+            for site in self._sites.values():
+                self._say_news(site)
+            if self._sites and not self._refused and not any(site.tried for site in self._sites.values()):
+                self._say(f"nothing was moved: {self._why_nothing()}")
+
+    def _why_nothing(self) -> str:
+        sites = self._sites.values()
+        if self._plan is not None:
+            return next((site.refused for site in sites if site.refused), "the plan's loader was not iterated")
+        if self._not_moved:
+            return self._not_moved
+        streams = [site for site in sites if site.credits and site.is_a_stream]
+        if streams:
+            return f"{streams[0].dataset} is an iterable dataset, whose samples cannot be made apart from it"
+        return "no loader trains from its first batch on, or for a second epoch"
+
+    def _warn_unmeasured(self) -> None:
+        """Warn that the script may not work with batches on the device: no analysis has tested it."""
+        courses = [(site.where, site.course) for site in self._sites.values() if site.course is not None]
+        moved = [where for where, course in courses if course.handed and not course.given_up]
+        if self._plan is None and moved:
+            self._warn(
+                f"the script failed while the loader at {moved[0]} gave it batches on the device; "
+                "pipediag analyze --apply tests whether it can use them"
+            )
+
+    def _iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
+        if self._refused is not None:  # the script has caught it
+            raise self._refused
+        place = self._places.of(loader, caller())
+        site = self._sites.setdefault(place, _Site(place))
+        site.now_has(loader)
+        try:
+            run = self._run(site, loader, native)
+        except Exception as error:  # the script can train without the remedy
+            self._warn(f"nothing was moved from the loader at {site.where}: {in_one_line(error)}")
+            run = None
+        return site.iterated_by(native(loader) if run is None else run.iterator(loader))
+
+    def _run(self, site: _Site, loader: DataLoader[Any], native: NativeIterator) -> RemediedRun | None:
+        """Return the loader's run under the remedy; None if it has none."""
+        others = (other.credits for other in self._sites.values() if other is not site)
+        leads = max(others, default=0) >= EVIDENCE
+        if self._runs.get(loader) is not None and not self._plan and not site.credits and leads:
+            self._say(f"the loader at {site.where} does not train: it is left alone")
+            self._runs.set(loader, None)
+        if not site.kept:  # an epoch has filled it
+            self._say_news(site)
+        if loader in self._runs:
+            return self._runs.get(loader)
+        device = self._device_for(site, loader)
+        if device is None:
+            return None
+        with_gradients = torch.is_grad_enabled()
+        try:
+            run = self._made(site, loader, device, native)
+        except PlanRefused as refused:
+            # The loader that evaluates may have the training loader's class of dataset, batch size, and place.
+            if with_gradients and not self._follows_the_plan():
+                raise self._over(refused) from None
+            site.refused = str(refused)
+            if with_gradients:
+                site.once(self._warn, f"nothing was moved from the loader at {site.where}: {refused}")
+            self._runs.set(loader, None)
+            return None
+        if not site.tried:
+            site.with_gradients = with_gradients
+        site.tried = True
+        self._runs.set(loader, run)
+        return run
+
+    def _follows_the_plan(self) -> bool:
+        """Return whether a loader trains as the plan says."""
+        return any(site.course is not None and site.with_gradients for site in self._sites.values())
+
+    def _device_for(self, site: _Site, loader: DataLoader[Any]) -> torch.device | None:
+        """Return the training device if the loader moves now, otherwise None."""
+        if site.tried and site.with_gradients != torch.is_grad_enabled():
+            return None
+        if site.course is not None and site.course.given_up:
+            return None
+        if self._plan is not None:
+            if not torch.is_grad_enabled() and self._follows_the_plan():
+                return None  # it evaluates
+            named = self._plan.names(site.dataset, site.batch_size, *site.place)
+            return (training_device() or torch.device(self._plan.device)) if named else None
+        if site.is_a_stream or not torch.is_grad_enabled():
+            return None
+        device = training_device() if site.tried or site.credits >= EVIDENCE or is_training() else None
+        self._not_moved = why_not_moved(device.type) if device is not None else self._not_moved
+        return None if self._not_moved and not self._caches else device
+
+    def _made(
+        self, site: _Site, loader: DataLoader[Any], device: torch.device, native: NativeIterator
+    ) -> RemediedRun | None:
+        """Return what makes the loader's batches under the remedy; None if nothing changes.
+
+        Raises:
+            PlanRefused: the plan was made for another loader or device.
+        """
+
+        def cached(loader: DataLoader[Any]) -> DataLoader[Any]:
+            made = cache(loader, folder=self._cache_dir)
+            site.memo = made.memo
+            return made
+
+        transforms = not self._not_moved if self._plan is None else bool(self._plan.moved)
+        course = site.course or Course()
+        try:
+            if self._plan is not None:
+                self._plan.check_device(device.type)
+                if not transforms and (not self._caches or (device.type == "cuda" and loader.num_workers)):
+                    with self._hook.aside():
+                        self._plan.check_handoff(why_not(loader, device))
+            made = RemediedRun(
+                loader,
+                device,
+                native,
+                self._hook.aside,
+                self._warn,
+                transforms,
+                self._approximate,
+                cached if self._caches else None,
+                site.known,
+                None if self._plan is None else plan_from(self._plan, loader.dataset, device),
+                self._plan is None,
+                lambda run: self._say_moved(site, run, device, transforms),
+                course,
+            )
+            if self._plan is not None:
+                self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
+        except PlanRefused:
+            raise
+        except Exception as error:  # the script can train without the remedy
+            why = error if isinstance(error, UsageError) else in_one_line(error)
+            site.once(self._warn, f"nothing was moved from the loader at {site.where}: {why}")
+            return None
+        self._say_moved(site, made, device, transforms)
+        if transforms and not self._caches and not made.offloaded.plan.pieces and not made.offloaded.finds:
+            return None
+        site.course = course
+        return made
+
+    def _say_moved(self, site: _Site, made: RemediedRun, device: torch.device, transforms: bool) -> None:
+        plan, proof = made.offloaded.plan, made.offloaded.certificate
+        say = partial(site.once, self._say)
+        if self._caches:
+            say(f"what library calls read and decode for the loader at {site.where} is kept")
+        if made.offloaded.finds:
+            return
+        if not plan.pieces:
+            if transforms:
+                say(f"nothing was moved from the loader at {site.where}: {why_nothing(plan)}")
+            elif not self._caches:
+                say(f"the loader at {site.where} gives its batches on {device} by {HAND_OFF}")
+            elif self._not_moved:
+                say(f"nothing else was moved: {self._not_moved}")
+            return
+        moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
+        if proof is None:
+            say(f"{moved} of the loader at {site.where} will move once its first batches are compared")
+            return
+        pays = "" if self._plan else "; whether that pays was not measured (pipediag analyze --apply)"
+        say(f"moved from the loader at {site.where} to {device}: {moved}; the pixels are {proof.pixels}{pays}")
+        if plan.undecoded:
+            say(f"JPEGs are decoded in the workers: {plan.undecoded}")
+
+    def _say_news(self, site: _Site) -> None:
+        """Say what is kept, unless that was said before."""
+        before, site.kept = site.kept, "" if site.memo is None else told(site.memo)
+        if site.kept not in ("", before):
+            self._say(f"the loader at {site.where}: {site.kept}")
+
+    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for site in self._sites.values():
+            site.credit()
+        if self._plan is None or any(site.tried for site in self._sites.values()):
+            return
+        others = (site for site in self._sites.values() if not self._plan.may_follow(*site.place))
+        trains = next((site for site in others if site.credits >= EVIDENCE), None)
+        if trains is not None:
+            raise self._over(self._plan.refusal(trains.dataset, trains.batch_size, *trains.place))
+
+    def _over(self, reason: PipediagError) -> RunOver:
+        self._refused = RunOver(reason)
+        return self._refused

@@ -1,1 +1,0 @@
-"""Feed the running loop from a loader under other settings or a remedy, as further rungs of the ladder."""
