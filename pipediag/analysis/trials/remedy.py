@@ -194,9 +194,9 @@ def paired(
     session: Session, before: str, after: str, rounds: Sequence[int] | None = None
 ) -> tuple[list[float], list[float]]:
     """Return the milliseconds per batch under two rungs in each round that has both; only in ``rounds`` if given."""
-    one, other = ({w.round: w.ms_per_batch for w in session.windows_of(rung)} for rung in (before, after))
+    one, other = ({w.round: w for w in session.windows_of(rung)} for rung in (before, after))
     both = [round_ for round_ in sorted(one.keys() & other.keys()) if rounds is None or round_ in rounds]
-    return [one[round_] for round_ in both], [other[round_] for round_ in both]
+    return [one[round_].ms_per_batch for round_ in both], [other[round_].ms_per_batch for round_ in both]
 
 
 def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
