@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
 from .numbers.intervals import Interval, plain
 from .numbers.ladder import LadderView
-from .savings import Savings, of_remedy
 from .thresholds import GATE, SEVERE
 from .trials.halving import to_dict as settings_dict
+from .trials.remedy import savings_of
 from .trials.remedy import to_dict as remedy_dict
+from .whatif import Savings
 
 if TYPE_CHECKING:
     from .ranks.stragglers import Straggler
@@ -228,7 +229,7 @@ class Diagnosis:
         }
 
     def _remedy(self, rung: str) -> dict[str, Any] | None:
-        told, saved = remedy_dict(self.session, rung), of_remedy(self.ladder, rung)
+        told, saved = remedy_dict(self.session, rung), savings_of(self.ladder, rung)
         return told and {**told, "savings": saved.to_dict(self.price) if saved else None}
 
     def _rung(self, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Predict how a change to the input pipeline changes the training step, from the numbers of one run.
+"""Predict what a change to the input pipeline gains in steps, time and money, from the numbers of one run.
 
 A loop with worker processes is as fast as the slower of two sides, the loop itself with a batch always ready, and the
 workers' supply. A loop without workers runs them one after the other:
@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..session import Session
 from .numbers.intervals import Interval, exactly, largest, least, log_ratio, total
@@ -62,6 +63,7 @@ _UNSURE = 3
 _LEAST_FREE = 0.5
 
 NOTHING, ALL = exactly(0.0), exactly(1.0)
+_HOUR = 3600.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -395,3 +397,65 @@ def transfer_matters(session: Session, gate: float) -> bool:
     if not {"device", "host", "baseline"} <= {*ladder.rungs}:
         return False
     return ladder.cost("host", "device").value > gate * ladder.ms("baseline").value
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What a change brings, for the steps of one epoch or for an hour of today's training.
+
+    Attributes:
+        batches: batches in the epoch; None for an hour of today's training.
+        now: seconds that this training takes today.
+        then: seconds that it takes with the change.
+        workers: fewest workers that keep up with the change; None if unknown or if no worker can be spared.
+        with_start: True if the seconds include the start of the epoch.
+        same_machine: False if the change needs another machine, whose price is unknown.
+    """
+
+    batches: int | None
+    now: float
+    then: Interval
+    workers: int | None = None
+    with_start: bool = False
+    same_machine: bool = True
+
+    def costs(self, price: float | None) -> tuple[float, Interval] | None:
+        """Return the cost of this training now and then, at ``price`` an hour; None if no price is known."""
+        if price is None or not self.same_machine:
+            return None
+        return self.now / _HOUR * price, self.then.times(price / _HOUR)
+
+    def to_dict(self, price: float | None) -> dict[str, Any]:
+        """Return the published form, with times in seconds and costs at ``price`` an hour."""
+        costs = self.costs(price)
+        return {
+            "epoch_batches": self.batches,
+            "with_start": self.with_start,
+            "seconds_now": round(self.now, 6),
+            "seconds_then": self.then.to_dict(),
+            "cost_now": round(costs[0], 6) if costs else None,
+            "cost_then": costs[1].to_dict() if costs else None,
+            "workers": self.workers,
+        }
+
+
+def savings(
+    gain: Interval,
+    step_ms: float | None,
+    length: int | None,
+    *,
+    startup_ms: float = 0.0,
+    workers: int | None = None,
+    same_machine: bool = True,
+) -> Savings:
+    """Return what a speedup brings.
+
+    ``gain`` is the speedup of a step of ``step_ms`` milliseconds and its part of an epoch's start, ``startup_ms``,
+    together. ``length`` is the number of batches in an epoch. For ``workers`` and ``same_machine`` see
+    :class:`Savings`.
+    """
+    if step_ms is None or not length:
+        length, now = None, _HOUR
+    else:
+        now = length * (step_ms + startup_ms) / 1000
+    return Savings(length, now, gain.inverse(now), workers, startup_ms > 0, same_machine)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from ..analysis import Diagnosis
 from ..analysis.diagnosis import Recommendation
 from ..analysis.recommend.tried import IDS
-from ..analysis.savings import Savings, of_remedy
 from ..analysis.trials.halving import arms, rate
 from ..analysis.trials.halving import best as best_settings
-from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
+from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of, savings_of
 from ..analysis.trials.settings import current
+from ..analysis.whatif import Savings
 from ..analysis.words import ends, named, number, shown, times, together
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Kept, Proof, Remedy
 from ..session.words import DECODING, elsewhere
@@ -79,7 +79,7 @@ def section(diagnosis: Diagnosis) -> Section:
         return Section("remedy", [])
     results.sort(key=lambda result: result.rung != kept.rung)
     lines = [line for result in results for line in _findings(diagnosis, result)]
-    if saved := savings(diagnosis, of_remedy(diagnosis.ladder, kept.rung)):
+    if saved := savings(diagnosis, savings_of(diagnosis.ladder, kept.rung)):
         lines.insert(1, saved)
     found: list[Block] = [Listing(lines)]
     applied = remedy_of(session, kept.rung)

@@ -10,7 +10,7 @@ import pytest
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.numbers.intervals import Interval
-from pipediag.analysis.savings import Savings, savings
+from pipediag.analysis.whatif import Savings, savings
 from pipediag.report import markdown, remedy, text
 from pipediag.report.document import filled
 from pipediag.session import Session

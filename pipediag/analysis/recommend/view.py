@@ -11,9 +11,8 @@ from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..numbers.sides import OF_THE_WORKERS, Work
-from ..savings import savings
 from ..trials.remedy import outcomes
-from ..whatif import Change, WhatIf
+from ..whatif import Change, WhatIf, savings
 from ..words import number, percent
 
 

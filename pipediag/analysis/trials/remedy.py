@@ -1,4 +1,4 @@
-"""Decide which remedies are tried, and whether one pays.
+"""Decide which remedies are tried, whether one pays, and what it saves.
 
 The loop under it is compared with the unmodified loop, in rounds of their own.
 
@@ -17,12 +17,12 @@ from statistics import median
 from typing import Any
 
 from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Session
-from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, paired_ratio, sure_gain
+from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, mean_rate, paired_ratio, sure_gain
 from ..numbers.intervals import Interval, exceeds, plain, total
 from ..numbers.ladder import LadderView
 from ..numbers.sides import saving
-from ..thresholds import GATE, RESOLUTION
-from ..whatif import Change, what_if
+from ..thresholds import AGREE, GATE, RESOLUTION
+from ..whatif import Change, Savings, savings, what_if
 from ..words import number
 
 #: The hand-off alone, in words.
@@ -309,3 +309,36 @@ def why_no_handoff(session: Session) -> str:
     if most / model.base + collating > RESOLUTION:
         return ""
     return f"handing a batch over and copying it cost at most {number(most)} ms of a {number(model.base)} ms step"
+
+
+def savings_of(ladder: LadderView, rung: str) -> Savings | None:
+    """Return what the remedy that was measured under ``rung`` brings, or None if it does not pay."""
+    came = outcome(ladder.session, rung)
+    if came is None or not came.applied or came.speedup is None:
+        return None
+    step_ms, loader = ladder.ms("baseline").value if ladder.has("baseline") else None, ladder.session.loader
+    return savings(came.speedup, step_ms, loader.epoch if loader else None, workers=workers_needed(ladder, rung))
+
+
+def workers_needed(ladder: LadderView, rung: str) -> int | None:
+    """Return the fewest workers that keep up with the loop under a remedy; None if unknown or if all are needed.
+
+    This is the number of workers that are busy at a time: the cores that they use under the remedy, plus a worker's
+    blocked time for a batch divided by the step. The blocked time is today's, since the remedy does not change how data
+    is read. The upper end of each interval counts, times :data:`AGREE`. The number is unknown if the loop still waits
+    for batches.
+    """
+    loader, windows = ladder.session.loader, ladder.session.windows_of(rung)
+    today = ladder.evidence("baseline")
+    if loader is None or not {"worker_ms", "worker_blocked"} <= today.keys():
+        return None
+    if not all({"cores_used", "process_cpu", "wait_ms"} <= window.evidence.keys() for window in windows):
+        return None
+    cores = [window.evidence["cores_used"] - window.evidence["process_cpu"] for window in windows]
+    steps = [window.ms_per_step for window in windows]
+    waits = sum(window.evidence["wait_ms"] for window in windows) > GATE * sum(steps)
+    if len(windows) < FEWEST or waits or min(cores) <= 0:  # 0: below the resolution of the processes' clocks
+        return None
+    blocked = today["worker_ms"] * today["worker_blocked"]
+    needed = math.ceil(AGREE * (mean_rate(cores, WORKERS).high + blocked / mean_rate(steps).low))
+    return needed if needed < loader.num_workers else None
