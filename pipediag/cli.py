@@ -267,7 +267,7 @@ def audit(request: Request, results: Results, fail_over: float, price: float | N
     exit code is 3 if one fails. SCRIPT is an unmodified training script. Put pipediag's options before it; everything
     after it goes to the script.
     """
-    from .commands import audit as command
+    from .commands import analyze as command
 
     return command.audit(request, results, fail_over, price)
 

@@ -21,10 +21,10 @@ from . import analysis
 from ._version import __version__
 from .analysis import diagnose_session
 from .analysis.ranks.merging import job_session
-from .analysis.sentences import few_of, number
 from .analysis.stopping import next_round
 from .analysis.summary import StageCost, summarise
 from .analysis.trials.remedy import best, remedy_of, why_none
+from .analysis.words import few_of, number
 from .errors import AnalysisOver, NothingMeasured, UsageError, positive
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
 from .session.events import unmeasurable
@@ -186,7 +186,7 @@ def diagnose(
     from .loop.training_state import TrainingState
     from .measure.device import default_device
     from .measure.machine import environment
-    from .report.notebook import NotebookBar, in_notebook
+    from .report.progress import NotebookBar, in_notebook
 
     if not isinstance(loader, DataLoader):
         if not hasattr(type(loader), "__iter__"):

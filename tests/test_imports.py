@@ -18,7 +18,7 @@ LIGHT = (
     "pipediag.analysis",
     "pipediag.report",
     "pipediag.cli",
-    "pipediag.commands.audit",
+    "pipediag.commands.analyze",
     "pipediag.commands.sweep",
     "pipediag.measure.schedule",
     "pipediag.measure.window",

@@ -1,4 +1,10 @@
-"""Turn a session into a diagnosis with pure functions, without torch, numpy or a clock."""
+"""Turn a session into a diagnosis with pure functions, without torch, numpy or a clock.
+
+It may import ``session`` and ``errors``. Begin with :func:`diagnose_session`: ``numbers`` read the session, the
+``waterfall`` divides a step, the ``verdict`` names the stage that costs most, ``recommend`` says what helps.
+``stopping`` and ``trials`` decide what is measured next; ``compare``, ``sweep`` and ``audit`` build on diagnoses, and
+``summary`` sums them up.
+"""
 
 from __future__ import annotations
 

@@ -1,21 +1,296 @@
-"""Spread what the loop pays only now and then over its steps: starting its loader for an epoch, and other loaders."""
+"""Spread what the loop pays only now and then over its steps: starting its loader for an epoch, and other loaders.
+
+The start of an epoch ends the workers of the previous one, launches new ones, and waits for the first batch. The first
+launch of a process also imports modules and reads files that later launches find ready, so it is only an upper bound:
+the cost is that of the later launches. One that took far longer was disturbed, and is left out.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
-from ..session import Place, Session
-from . import startup
+from ..session import OtherStart, Place, Session, Startup
 from .diagnosis import Stage
-from .numbers.intervals import Interval, total
+from .numbers.estimate import student_t
+from .numbers.intervals import Interval, exactly, total
 from .numbers.ladder import LadderView
-from .other_loaders import other_loaders
 from .thresholds import GATE, RUN_TO_RUN
 from .waterfall import culprit, ranked
+from .words import counted, number, percent
 
+#: Standard deviation of the logarithm of a start's time, and its weight in degrees of freedom: later starts of one
+#: process differed by 0.02 to 0.12, forked or spawned, on a quiet machine and on one that was three times too busy.
+_SPREAD, _WEIGHT = 0.15, 4
+#: A start was disturbed if it took this many times as long as usual.
+_WILD = 2.0
+#: Number of launches, apart from the first, after which no more are needed, and after which no more are tried.
+_ENOUGH, _MOST = 3, 5
 #: The stages, which are no part of the baseline step.
 STARTUP, OTHER_LOADERS = "startup", "other loaders"
+
+
+@dataclass(frozen=True)
+class EpochStart:
+    """The start of an epoch.
+
+    Attributes:
+        seconds: what it costs beyond the epoch's steps; its lower end is 0 if only the first launch of a process was
+            seen.
+        shutdown: seconds of it for ending the workers of the previous epoch.
+        usual: the start that took the middle time of those that show the cost.
+        starts: number of these starts; 0 if only the first launch of a process was seen.
+    """
+
+    seconds: Interval
+    shutdown: float
+    usual: Startup
+    starts: int
+
+    @property
+    def by_sampler(self) -> bool:
+        """True if most of the start is the sampler's choice of the first batches, in the training process."""
+        return 2 * self.usual.sampler > self.usual.seconds
+
+    @property
+    def launching(self) -> float:
+        """The part of the seconds that workers kept from the previous epoch would not take; 0 if unknown."""
+        if not self.usual.ready:
+            return 0.0
+        # Kept workers wait for the sampler as new ones do.
+        return min(max(0.0, self.seconds.value - self.usual.sampler), self.usual.ready + self.shutdown)
+
+
+def epoch_start(ladder: LadderView) -> EpochStart | None:
+    """Return what the start of an epoch costs; None if it is unknown or if there are no workers.
+
+    With persistent workers only epochs after the first count, since the workers start once. Without workers nothing
+    starts: the first batch also pays what is done only once.
+    """
+    loader, ended = ladder.session.loader, [one.shutdown for one in ladder.session.startups if one.shutdown > 0]
+    if loader is None or not loader.num_workers:
+        return None
+    firsts, later = _starts(ladder.session)
+    if loader.persistent_workers:
+        firsts = []
+    shutdown, hidden = statistics.median(ended) if ended else 0.0, _waited_for_a_round(ladder)
+    bound = min((_seconds(one, hidden) for one in firsts), default=math.inf) + shutdown
+    later.sort(key=lambda one: _seconds(one, hidden))
+    costs = undisturbed([_seconds(one, hidden) + shutdown for one in later], bound)
+    if costs:
+        return EpochStart(typical(costs), shutdown, later[(len(costs) - 1) // 2], len(costs))
+    if not firsts:
+        return None
+    return EpochStart(Interval(bound, 0.0, bound), shutdown, min(firsts, key=lambda one: one.seconds), 0)
+
+
+def undisturbed(seconds: list[float], bound: float = math.inf) -> list[float]:
+    """Return the times of starts without those that were disturbed; ``bound`` is what one takes at most, roughly."""
+    usual = min(bound, statistics.median_low(seconds)) if seconds else bound
+    return [one for one in seconds if one <= _WILD * usual]
+
+
+def typical(seconds: list[float]) -> Interval:
+    """Return the geometric mean of the times of some starts with its 95 % interval, by the moderated t of Smyth.
+
+    A few starts that agree by chance do not make it narrow: see :mod:`.estimate`. Needs at least one.
+    """
+    logs = [math.log(max(1e-6, one)) for one in seconds]
+    n, centre = len(logs), statistics.fmean(logs)
+    degrees = _WEIGHT + n - 1
+    variance = (_WEIGHT * _SPREAD**2 + sum((x - centre) ** 2 for x in logs)) / degrees
+    arm = student_t(degrees) * math.sqrt(variance / n)
+    return Interval(*map(math.exp, (centre, centre - arm, centre + arm)))
+
+
+def startup_ms(ladder: LadderView) -> Interval | None:
+    """Return the cost of an epoch's start in milliseconds a step, spread over the epoch; None if unknown."""
+    loader, start = ladder.session.loader, epoch_start(ladder)
+    if start is None or loader is None or not loader.epoch:
+        return None
+    return start.seconds.times(1000.0 / loader.epoch)
+
+
+def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
+    """Return, as a clause, that only the first launch shows what an epoch's start costs.
+
+    The clause is empty if that is not so, or if it costs no more than the gate or than ``besides`` milliseconds a step.
+    """
+    each, loader, start = startup_ms(ladder), ladder.session.loader, epoch_start(ladder)
+    if each is None or start is None or start.starts or loader is None or not ladder.has("baseline"):
+        return ""
+    if each.high <= besides:
+        return ""
+    share = each.beside(ladder.ms("baseline").value).high
+    if share <= GATE:
+        return ""
+    return (
+        f"an epoch's start was seen once only: {number(start.seconds.high)} s, at most {percent(share)} of an epoch of "
+        f"{counted(loader.epoch or 0, 'batch', 'batches')}"
+    )
+
+
+def _of_a_start(ladder: LadderView) -> str:
+    """Return what an epoch's start costs, of which it consists, and what would help."""
+    loader, start, each = ladder.session.loader, epoch_start(ladder), startup_ms(ladder)
+    assert loader is not None and start is not None and each is not None, "it is known to cost something"
+    base, one = number(ladder.ms("baseline").value), start.usual
+    if loader.left_after == 1:
+        return (
+            f"The loop makes a new iterator of the loader for every batch, as next(iter(loader)) does: that adds "
+            f"{number(each.value)} ms to each step of {base} ms. One iterator for many batches pays it only once."
+        )
+    text = (
+        f"Every epoch begins with a wait: spread over the epoch's {loader.epoch} batches, starting the loader adds "
+        f"{number(each.value)} ms to each step of {base} ms. "
+    )
+    if start.by_sampler:
+        chosen = f"Of {one.seconds:.2g} s, the sampler takes {one.sampler:.2g} s to choose the first batches. "
+        return text + chosen + "A cheaper start of the sampler would help, or longer epochs."
+    if loader.persistent_workers:
+        return text + "The workers persist already; longer epochs, or a cheaper first batch, would help."
+    if one.ready:
+        ends = f"ending the last workers takes {start.shutdown:.2g} s, launching new ones "
+        launches = ends if start.shutdown else "launching the workers takes "
+        text += (
+            f"Of {one.seconds + start.shutdown:.2g} s, {launches}{one.launch:.2g} s, their imports and init function "
+            f"{max(0.0, one.ready - one.launch):.2g} s, the first batch {max(0.0, one.seconds - one.ready):.2g} s. "
+        )
+    return text + "persistent_workers=True pays it only once."
+
+
+def wants_start(session: Session) -> float:
+    """Return the share of an epoch that its start may take, if another start is worth seeing; else 0."""
+    ladder, loader = LadderView(session), session.loader
+    if loader is None or not loader.num_workers or not loader.epoch or not ladder.has("baseline"):
+        return 0.0
+    (firsts, later), start = _starts(session), epoch_start(ladder)
+    if start is not None:
+        most = start.seconds.high
+    elif firsts:  # of persistent workers: a later epoch begins with their first batch
+        most = max(one.seconds - one.ready for one in firsts)
+    else:
+        return 0.0
+    known = start is not None and start.starts >= _ENOUGH
+    share = exactly(1000.0 * most / loader.epoch).beside(ladder.ms("baseline").value).value
+    return share if share > GATE and not known and len(later) < _MOST else 0.0
+
+
+def _starts(session: Session) -> tuple[list[Startup], list[Startup]]:
+    """Return the first launch of each process, and the later starts of the kind that every epoch of the script has."""
+    persistent = session.loader is not None and session.loader.persistent_workers
+    firsts: dict[int, Startup] = {}
+    later = []
+    for one in session.startups:
+        if not one.renewed and one.attempt not in firsts:
+            firsts[one.attempt] = one
+        elif one.renewed or not persistent:
+            later.append(one)
+    return list(firsts.values()), later
+
+
+def _waited_for_a_round(ladder: LadderView) -> float:
+    """Return the seconds that a loop waits for a round of the workers anyway: their first batches are made meanwhile.
+
+    A loop that waits for its workers gets a whole round of batches at once after a start.
+    """
+    waited = ladder.waited("baseline") if ladder.has("baseline") else None
+    if waited is None:
+        return 0.0
+    return waited.value * ladder.ms("baseline").value * ladder.session.workers / 1000.0
+
+
+def _seconds(one: Startup, hidden: float) -> float:
+    """Return the seconds that a start costs beyond the epoch's steps, the end of the workers not included."""
+    first_batch = one.seconds - one.ready if one.ready else 0.0
+    return max(0.0, one.seconds - min(hidden, max(0.0, first_batch)))
+
+
+@dataclass(frozen=True)
+class OtherLoader:
+    """A loader that the loop starts again and again between its steps.
+
+    Attributes:
+        where: the line that iterates it.
+        seconds: what the loop's thread spends on it each time, on waiting for its batches too.
+        kept: the part of it that workers kept from the last time would not take.
+        every: steps of the training loop from one time to the next, on average.
+        hidden: milliseconds a step that the loop would wait for its own workers meanwhile.
+        workers: number of its workers.
+        persistent: true if it keeps them.
+    """
+
+    where: str
+    seconds: Interval
+    kept: float
+    every: float
+    hidden: float
+    workers: int
+    persistent: bool
+
+    @property
+    def per_step(self) -> Interval:
+        """The cost in milliseconds a step."""
+        return self.spent.shifted(-self.hidden).not_negative()
+
+    @property
+    def spent(self) -> Interval:
+        """The milliseconds a step that the loop's thread spends on it."""
+        return self.seconds.times(1000.0 / self.every)
+
+    @property
+    def sentence(self) -> str:
+        """What the loop does, and what would help."""
+        told = (
+            f"The loop starts another loader every {counted(self.every, 'step')}, at {self.where}, and waits "
+            f"{number(self.seconds.value)} s for it and its batches each time: {number(self.per_step.value)} ms a step."
+        )
+        if self.workers and not self.persistent:
+            return f"{told} persistent_workers=True there starts its workers only once."
+        return f"{told} Using it less often would help."
+
+
+def other_loaders(ladder: LadderView) -> list[OtherLoader]:
+    """Return the other loaders whose cost is known: those used at least twice with training steps in between.
+
+    The first use in a process is left out of the cost: it also pays what is done only once.
+    """
+    ordered = sorted(ladder.session.other_starts, key=lambda one: (one.where, one.attempt, one.step))
+    by_place = groupby(ordered, key=lambda one: one.where)
+    return [*filter(None, (_loader(ladder, list(starts)) for _, starts in by_place))]
+
+
+def _loader(ladder: LadderView, starts: list[OtherStart]) -> OtherLoader | None:
+    again = [(one, one.step - before.step) for before, one in pairwise(starts) if one.attempt == before.attempt]
+    steps = sum(between for _, between in again)
+    if not steps:
+        return None
+    seconds = typical(undisturbed([max(0.0, one.seconds) for one, _ in again]))
+    kept = sorted(max(0.0, min(one.kept, one.seconds)) for one, _ in again)[len(again) // 2]
+    one = starts[-1]
+    return OtherLoader(
+        one.where,
+        seconds,
+        min(kept, seconds.value),
+        steps / len(again),
+        _made_meanwhile(ladder),
+        one.num_workers,
+        one.persistent_workers,
+    )
+
+
+def _made_meanwhile(ladder: LadderView) -> float:
+    """Return the milliseconds a step in which the workers make batches while the loop uses other loaders.
+
+    Without these, a step would take at least a worker's time for a batch divided by their number.
+    """
+    workers = ladder.session.workers
+    if not workers or not ladder.has("baseline"):
+        return 0.0
+    return max(0.0, ladder.evidence("baseline").get("worker_ms", 0.0) / workers - ladder.ms("baseline").value)
 
 
 def amortised(ladder: LadderView) -> list[Stage]:
@@ -27,8 +302,12 @@ def amortised(ladder: LadderView) -> list[Stage]:
     if not ladder.has("baseline"):
         return []
     step, session = ladder.ms("baseline").value, ladder.session
-    each, start = startup.startup_ms(ladder), startup.epoch_start(ladder)
-    found = [_start(session, each, start)] if each is not None and start is not None else []
+    each, start = startup_ms(ladder), epoch_start(ladder)
+    found = []
+    if each is not None and start is not None:
+        place = culprit(session, "sampler") if start.by_sampler else None
+        named = [f"the sampler {place.name}"] if place is not None else []
+        found = [Stage(STARTUP, each, 0.0, place or culprit(session, STARTUP), links=named)]
     found += [Stage(OTHER_LOADERS, one.per_step, 0.0, Place("DataLoader", one.where)) for one in other_loaders(ladder)]
     found = [replace(stage, ms=stage.ms.blurred(RUN_TO_RUN * stage.ms.value)) for stage in found]
     found = [stage for stage in found if stage.ms.low > 0 and stage.ms.beside(step).value >= GATE]
@@ -36,17 +315,10 @@ def amortised(ladder: LadderView) -> list[Stage]:
     return ranked([replace(stage, share=stage.ms.value / whole) for stage in found])
 
 
-def _start(session: Session, each: Interval, start: startup.EpochStart) -> Stage:
-    """Return an epoch's start as a stage; if most of it is the sampler's, at the sampler."""
-    place = culprit(session, "sampler") if start.by_sampler else None
-    named = [f"the sampler {place.name}"] if place is not None else []
-    return Stage(STARTUP, each, 0.0, place or culprit(session, STARTUP), links=named)
-
-
 def described(ladder: LadderView, cost: Stage) -> str:
     """Return an amortised cost as a sentence, with what would help."""
     if cost.stage == STARTUP:
-        return startup.sentence(ladder)
+        return _of_a_start(ladder)
     where = cost.culprit.where if cost.culprit is not None else ""
     return next(one.sentence for one in other_loaders(ladder) if one.where == where)
 
@@ -57,12 +329,8 @@ def with_amortised(share: Interval, step: float, costs: Sequence[Stage]) -> Inte
     rest = step * (1 - share.value)
     whole = cost + rest
     of_the_step = share.shifted(-share.value).times(step / whole)  # the step was measured: only its division is open
-    between = [
-        Interval(*((cost + more) / (whole + more) - cost / whole for more in _ends(stage.ms))) for stage in costs
-    ]
+    between = []
+    for stage in costs:
+        reach = (0.0, stage.ms.low - stage.ms.value, stage.ms.high - stage.ms.value)
+        between.append(Interval(*((cost + more) / (whole + more) - cost / whole for more in reach)))
     return total([of_the_step, *between]).shifted(cost / whole)
-
-
-def _ends(ms: Interval) -> tuple[float, float, float]:
-    """Return how far an interval reaches from its value: 0, to its low end, to its high end."""
-    return 0.0, ms.low - ms.value, ms.high - ms.value

@@ -6,17 +6,17 @@ import itertools
 import statistics
 
 from ..session import CONTROLS, Session, Warning_, fed_apart
+from .amortised import seen_once
 from .diagnosis import Stage
 from .numbers.chain import parts_of_sample
 from .numbers.cores import busy_cores, filled_by_others, full
 from .numbers.ladder import LadderView
 from .numbers.load import others, worth_telling
 from .ranks.shared_cores import too_many
-from .sentences import first_of, number, percent, shown
-from .startup import seen_once
 from .thresholds import GATE
 from .verdict import disagreements
 from .waterfall import input_stages
+from .words import first_of, number, percent, shown
 
 #: Largest number of files named in a warning.
 FILES = 4

@@ -17,8 +17,8 @@ from .diagnosis import Diagnosis
 from .numbers.intervals import Interval, apart, exactly, plain
 from .numbers.ladder import LadderView
 from .numbers.own_times import OwnTime, OwnTimes, loop_times, own_times, pace
-from .sentences import ends
 from .thresholds import GATE, RESOLUTION
+from .words import ends
 
 #: Windows of the unmodified loop that each side needs before anything is called certain.
 _ENOUGH = 2
@@ -145,20 +145,16 @@ def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
     warnings = _warnings(before, after)
     quiet = not any(warning.code == "other-load" for warning in warnings)
     enough = all(side.ladder.windows("baseline") >= _ENOUGH for side in (before, after))
+    names = ordered({w.rung for side in (before, after) for w in side.session.windows if side.ladder.has(w.rung)})
     return Comparison(
         before,
         after,
-        _rungs(before, after, quiet),
+        [_rung(name, before.ladder, after.ladder, quiet) for name in names],
         _of_the_workers(before, after, enough),
         _of_the_loop(before, after, enough and quiet),
         _settings(before, after),
         warnings,
     )
-
-
-def _rungs(before: Diagnosis, after: Diagnosis, quiet: bool) -> list[RungChange]:
-    names = {w.rung for side in (before, after) for w in side.session.windows if side.ladder.has(w.rung)}
-    return [_rung(name, before.ladder, after.ladder, quiet) for name in ordered(names)]
 
 
 def _rung(name: str, before: LadderView, after: LadderView, quiet: bool) -> RungChange:
@@ -179,7 +175,9 @@ def _of_the_workers(before: Diagnosis, after: Diagnosis, enough: bool) -> list[S
     was, now = own_times(before.ladder), own_times(after.ladder)
     if was is None or now is None:
         return []
-    certain, like = enough and was.counted and now.counted, _like_workers(before.session, after.session)
+    certain = enough and was.counted and now.counted
+    # With more workers on the same cores, the same code takes each longer.
+    like, other_like = ((side.session.workers, side.session.cores) for side in (before, after))
     resolution = RESOLUTION * max(was.whole.value, now.whole.value)
     old, new = ({part.key: part for part in parts} for parts in _matching(was, now))
     found = []
@@ -191,7 +189,8 @@ def _of_the_workers(before: Diagnosis, after: Diagnosis, enough: bool) -> list[S
         place = (other if key in new else one).where
         found.append(StageChange(key[0], one.ms, other.ms, change, changed, "sample", key[1], place))
     change = now.whole.minus(was.whole)
-    all_of_it = certain and like and _beyond(change, resolution) and not any(one.significant for one in found)
+    all_of_it = certain and like == other_like and _beyond(change, resolution)
+    all_of_it = all_of_it and not any(one.significant for one in found)
     return [*found, StageChange("sample", was.whole, now.whole, change, all_of_it, "sample")]
 
 
@@ -209,11 +208,6 @@ def _matching(was: OwnTimes, now: OwnTimes) -> tuple[list[OwnTime], list[OwnTime
     if all("transform" in {stage for stage, *_ in found} for found in (keys, later)):
         return was.joined(), now.joined()
     return [], []
-
-
-def _like_workers(before: Session, after: Session) -> bool:
-    """Return whether workers share their cores alike: with more of them, the same code takes each longer."""
-    return (before.workers, before.cores) == (after.workers, after.cores)
 
 
 def _of_the_loop(before: Diagnosis, after: Diagnosis, certain: bool) -> list[StageChange]:

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..session import REMEDIES, RUNG_MEANING, SCHEMA_VERSION, Place, Session, Warning_, ordered, settings_of
-from .forecast.savings import Savings, of_remedy
 from .numbers.intervals import Interval, plain
 from .numbers.ladder import LadderView
 from .thresholds import GATE, SEVERE
 from .trials.halving import to_dict as settings_dict
+from .trials.remedy import savings_of
 from .trials.remedy import to_dict as remedy_dict
+from .whatif import Savings
 
 if TYPE_CHECKING:
     from .ranks.stragglers import Straggler
@@ -46,6 +47,19 @@ class Stage:
     def others(self) -> list[str]:
         """The other stages in the piece."""
         return [stage for stage in self.covers if stage != self.stage]
+
+    def to_dict(self) -> dict[str, Any]:
+        without = self.without
+        return {
+            "stage": self.stage,
+            "rung": self.rung,
+            "covers": self.covers,
+            "links": self.links,
+            "culprit": self.culprit and asdict(self.culprit),
+            "ms": self.ms.to_dict(),
+            "share": round(self.share, 4),
+            "without": without and {"steps_per_s": round(without.steps_per_s, 4), "measured": without.measured},
+        }
 
 
 @dataclass
@@ -174,31 +188,10 @@ class Diagnosis:
             "rungs": [
                 self._rung(name) for name in ordered({*RUNG_MEANING, *session.rungs}) if settings_of(name) is None
             ],
-            "waterfall": [
-                {
-                    "stage": s.stage,
-                    "rung": s.rung,
-                    "covers": s.covers,
-                    "links": s.links,
-                    "culprit": s.culprit and asdict(s.culprit),
-                    "ms": s.ms.to_dict(),
-                    "share": round(s.share, 4),
-                    "without": (
-                        {"steps_per_s": round(s.without.steps_per_s, 4), "measured": s.without.measured}
-                        if s.without
-                        else None
-                    ),
-                }
-                for s in self.waterfall
-            ],
+            "waterfall": [stage.to_dict() for stage in self.waterfall],
             "amortised": [
-                {
-                    "stage": s.stage,
-                    "culprit": s.culprit and asdict(s.culprit),
-                    "ms": s.ms.to_dict(),
-                    "share": round(s.share, 4),
-                }
-                for s in self.amortised
+                {name: value for name, value in stage.to_dict().items() if name in ("stage", "culprit", "ms", "share")}
+                for stage in self.amortised
             ],
             "startup": [round(s.seconds, 4) for s in session.startups],
             "evidence": {
@@ -236,7 +229,7 @@ class Diagnosis:
         }
 
     def _remedy(self, rung: str) -> dict[str, Any] | None:
-        told, saved = remedy_dict(self.session, rung), of_remedy(self.ladder, rung)
+        told, saved = remedy_dict(self.session, rung), savings_of(self.ladder, rung)
         return told and {**told, "savings": saved.to_dict(self.price) if saved else None}
 
     def _rung(self, name: str) -> dict[str, Any]:

@@ -52,7 +52,9 @@ def next_round(session: Session) -> list[str]:
     gate = GATE * ladder.ms("baseline").value
     own = [name for name in ("device", "host", "worker") if name in rungs]
     for faster, slower in itertools.pairwise(own):
-        if _undecided(ladder, slower, faster, gate):
+        cost = ladder.cost(slower, faster)
+        wide = cost.high - cost.low > max(gate / 2, RESOLUTION * gate / GATE)
+        if cost.low <= gate <= cost.high and wide:
             wanted |= {slower, faster}
     lost = sides(ladder).lost
     if own and lost.low <= gate <= lost.high and lost.high - lost.low > gate and ladder.windows("baseline") < _ENOUGH:
@@ -86,11 +88,6 @@ def _headline(ladder: LadderView) -> set[str]:
     if min(map(ladder.windows, pair)) >= _HEADLINE > min(map(ladder.times, pair)):
         return pair  # another window alone would follow the last one back to back
     return {rung for rung in pair if ladder.windows(rung) < _HEADLINE}
-
-
-def _undecided(ladder: LadderView, slow: str, fast: str, bound: float) -> bool:
-    cost = ladder.cost(slow, fast)
-    return cost.low <= bound <= cost.high and cost.high - cost.low > max(bound / 2, RESOLUTION * bound / GATE)
 
 
 def _cuts(ladder: LadderView, slow: str, fast: str, refused: set[str]) -> set[str]:

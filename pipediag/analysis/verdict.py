@@ -1,4 +1,7 @@
-"""Judge whether the loop starves, how certain that is, which stage costs most, and what limits next."""
+"""Judge whether the loop starves, how certain that is, which stage costs most, and what limits next.
+
+Only what would be wrong in an experiment repeated is called certain.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,47 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ..session import RUNGS, STAGE_OF_RUNG, Session
+from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session
 from ..session.events import KEPT_BATCHES
-from . import sentences
-from .amortised import amortised, described
+from ..session.words import listed
+from .amortised import amortised, described, seen_once
 from .diagnosis import Stage, Verdict
-from .numbers.chain import parts_of_sample
+from .numbers.chain import heaviest, parts_of_sample
+from .numbers.cores import threads
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
 from .numbers.load import others, stolen
 from .numbers.sides import OF_THE_WORKERS, sides
-from .sentences import counted, number, percent, shown, waiting
-from .startup import seen_once
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
-from .waterfall import input_stages
+from .waterfall import input_stages, ranked
+from .words import counted, fed, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 #: Rounding error, relative.
 _DUST = 1e-9
+#: Windows that each side of a comparison needs, and times at which they were measured: one says nothing about others.
+ENOUGH = 2
+#: Pairs of windows agree if the shares that they give lie within this range, and if other processes lengthened the step
+#: of one of them by less than this share.
+_APART, DISTURBED = 0.25, 0.1
+#: Verdicts that rest on the kernel's counters.
+_COUNTED = ("contention", "ipc")
+#: Description of each stage's work.
+_WORK = {
+    **{kind.stage: kind.work for kind in LADDER},
+    "sampler": "choosing the samples of a batch (the sampler runs in the training process)",
+}
+#: Stages that are divided by lines of code.
+_OF_LINES = {"load": "loading", "collate": "collating"}
+#: Description of the load stage if the transforms cannot be separated from it.
+_WHOLE_DATASET = "making the samples (the dataset's code: loading and transforms together)"
 
 
 def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     """Return the verdict. It is ``inconclusive`` only while it is open whether the loop starves at all."""
     starved = starved_share(ladder)
     if starved is None:
-        return Verdict("inconclusive", sentences.too_little(ladder))
+        return Verdict("inconclusive", _too_little(ladder))
     session, base = ladder.session, ladder.ms("baseline")
     ranked, now = input_stages(ladder, pieces), 1000.0 / base.value
     top, starving = _costliest(ladder, ranked), starves(ladder, starved)
@@ -49,9 +68,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
             next_ceiling=([*beside, "compute"][0], now),
         )
     if starving is None or (starving and top is None):
-        return verdict("inconclusive", sentences.undecided(ladder, starved, top))
+        return verdict("inconclusive", _undecided(ladder, starved, top))
     if not starving or top is None:
-        found = verdict("none", sentences.not_starved(ladder, starved), next_ceiling=("compute", now))
+        found = verdict("none", _not_starved(ladder, starved), next_ceiling=("compute", now))
         uncertain = found.uncertain or _at_the_gate(starved) or seen_once(ladder)
         return replace(found, uncertain=uncertain, level=level if uncertain else PROVEN)
     others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
@@ -60,11 +79,11 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     after = min(after, best) if best else after
     following = _following(ladder, ranked, top, after, best)
     if top.stage == "contention":
-        sentence = sentences.contention(ladder, top.ms)
+        sentence = _contended(ladder, top.ms)
     else:
-        sentence = sentences.starved(ladder, starved, top, others, following, after, best)
-        sentence += sentences.within(session, top, pieces)
-        sentence += "" if best else sentences.only_observed(ladder)
+        sentence = _starving(ladder, starved, top, others, following, after, best)
+        sentence += _largest_part(session, top, pieces)
+        sentence += "" if best else _only_observed(ladder)
     uncertain = why_uncertain(ladder, top.stage) or _at_the_gate(starved) or seen_once(ladder, top.ms.value)
     return verdict(
         top.stage,
@@ -201,15 +220,6 @@ def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
     return (large or close) and piece.ms.value > GATE * base.value
 
 
-#: Windows that each side of a comparison needs, and times at which they were measured: one says nothing about others.
-ENOUGH = 2
-#: Pairs of windows agree if the shares that they give lie within this range, and if other processes lengthened the step
-#: of one of them by less than this share.
-_APART, DISTURBED = 0.25, 0.1
-#: Verdicts that rest on the kernel's counters.
-_COUNTED = ("contention", "ipc")
-
-
 def why_uncertain(ladder: LadderView, bottleneck: str) -> str:
     """Return why it is not certain whether the loop starves and what for, as a clause; empty if it is certain."""
     return next(filter(None, _reasons(ladder, bottleneck)), "")
@@ -238,17 +248,13 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         if shares and max(shares) - min(shares) > _APART:
             yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(shares))}"
         if ladder.disturbed("baseline", ceiling) > DISTURBED:
-            yield _busy(session, ladder)
+            used = others(session, ladder.windows_used("baseline"))
+            who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
+            yield f"{who}, and not evenly"
     if (share := ladder.waits_beside) > GATE:
         yield f"the loop waits {percent(share)} of a step for another loader, too"
     if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
         yield "the kernel does not count how long threads wait for a core"
-
-
-def _busy(session: Session, ladder: LadderView) -> str:
-    used = others(session, ladder.windows_used("baseline"))
-    whose = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
-    return f"{whose}, and not evenly"
 
 
 def rungs_beside(stage: str) -> tuple[str, ...]:
@@ -283,3 +289,117 @@ def so_far(session: Session) -> list[str]:
         parts.append(f"a step takes {step} ms, a batch from {who} {number(made / session.workers)} ms")
     inside = parts_of_sample(session.inside, lambda cost: cost.wall_ms)
     return [*parts, *(f"{shown(name)} is {percent(share)} of a sample" for name, share in inside[:1])]
+
+
+def _starving(
+    ladder: LadderView,
+    share: Interval,
+    top: Stage,
+    others: list[str],
+    following: str,
+    after: float,
+    best: float,
+) -> str:
+    """Return the sentence for a starving loop.
+
+    ``after`` is steps per second without the costliest stage; ``best`` is the same without any input cost, 0 if
+    unknown.
+    """
+    base, what = ladder.ms("baseline"), _WORK[top.stage]
+    if top.stage == "load" and "transform" in top.covers:
+        what = _WHOLE_DATASET
+    text = (
+        f"Data costs {whose(ladder.session)} {percent_of('each step', share)}: "
+        f"{what} costs {number(top.ms.value)} of {number(base.value)} ms."
+    )
+    if others:
+        text += f" A comparable part goes into {listed([*map(shown, others)])}."
+    if not best:
+        return text
+    if after <= (1 + RESOLUTION) * 1000.0 / base.value:
+        text += " Removing it alone would not make the loop faster"
+        text += f": {shown(following)} would still limit it" if following != "compute" else ""
+        return text + f"; if data were free, {number(best)} steps/s."
+    text += f" Without it the loop would run at about {number(after)} steps/s"
+    if following != "compute":
+        return text + f", limited next by {shown(following)}; if data were free, {number(best)}."
+    text += f" instead of {number(1000.0 / base.value)}"
+    if after < (1 - GATE) * best:  # several small costs remain
+        return text + f"; if data were free, {number(best)}."
+    return text + ", limited by the model itself."
+
+
+def _only_observed(ladder: LadderView) -> str:
+    """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
+    session = ladder.session
+    more = "Give a longer --budget" if session.ended == "budget" else "Let it train for more steps"
+    return (
+        f" This was observed in {session.steps_seen} steps; {unfed(session)}. "
+        f"{more}, and pipediag measures how fast it would be."
+    )
+
+
+def _largest_part(session: Session, top: Stage, pieces: list[Stage]) -> str:
+    """Return which part of the costliest stage dominates, by the workers' time."""
+    parts = [p for p in pieces if p.stage == top.stage and p.links and p.culprit is not None and p.ms.value > 0]
+    if (top.stage == "transform" and len(parts) > 1) or (top.stage in _OF_LINES and parts):
+        parts = ranked(parts)
+        told = [
+            f"{named(p.culprit)} costs {number(p.ms.value)} ms"
+            for p in parts[:3]
+            if p.culprit is not None and p.ms.value >= CO_BOTTLENECK * parts[0].ms.value
+        ]
+        return f" Of {_OF_LINES.get(top.stage, 'the transforms')}, {'; '.join(told)}."
+    most = heaviest(session.inside)
+    if top.stage == "load" and "transform" in top.covers and most is not None and most[1] >= CO_BOTTLENECK:
+        link, share = most
+        return f" {percent(share)} of the time a worker spends on a sample goes into {named(link)}."
+    return ""
+
+
+def _not_starved(ladder: LadderView, share: Interval) -> str:
+    base = ladder.ms("baseline")
+    if not ladder.intervened:
+        share_text = percent_of(f"a {number(base.value)} ms step", share)
+        return f"Not starved: the loop waits for data {share_text}.{_only_observed(ladder)}"
+    best = ladder.best
+    return (
+        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms "
+        f"{fed(ladder)}, so data costs {percent_of('', share)}. To be faster, work on the model's own step."
+    )
+
+
+def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
+    most = f" Most of it would be {shown(top.stage)}." if top is not None else ""
+    found = f"It is not yet certain whether the loop starves: data costs {percent_of('each step', share)}.{most}"
+    if ladder.waits_beside > GATE:
+        return f"{found} The loop waits for another loader, too: --loader N analyses the N-th that it iterates."
+    return f"{found} A longer --budget narrows the interval."
+
+
+def _contended(ladder: LadderView, lost: Interval) -> str:
+    base = ladder.ms("baseline")
+    return (
+        f"The workers are not late, but they compete with the {loop_of(ladder.session)} process for the CPU: while "
+        f"they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. "
+        f"Fewer workers or fewer threads, not more, may help, and so may less work for the workers."
+        f"{_threads(ladder.session)}"
+    )
+
+
+def _threads(session: Session) -> str:
+    """Return the number of threads that want to run, with advice, if there are more than cores; else empty."""
+    running = threads(session)
+    if not running.exceed:
+        return ""
+    if running.each > 1:
+        return f" {running}: {running.limit} in a worker_init_fn limits each worker to one."
+    if running.own > 1:
+        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the training process."
+    return f" {running}."
+
+
+def _too_little(ladder: LadderView) -> str:
+    have = ", ".join(ladder.rungs)
+    seen = f"only {have} was measured" if have else "no step of the training loop was seen"
+    return f"Too little is known to say whether the loop starves: {seen}."

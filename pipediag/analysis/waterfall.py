@@ -7,7 +7,7 @@ of neighbouring rungs: those give everything to the first stage that the loop ca
 no worker times are known.
 
 No piece is negative, and the pieces sum to the step. Each piece also says how fast the loop would be without it
-(:mod:`.without`).
+(:func:`without`), which is not its size: a stage that another one hides costs nothing until the other is gone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from ..session import STAGE_OF_RUNG, Inside, Place, Session
-from .diagnosis import Stage
-from .forecast.whatif import what_if
-from .forecast.without import without
+from .diagnosis import Stage, Without
 from .numbers.chain import dominant, grains, heaviest, joined
 from .numbers.estimate import WORKERS
 from .numbers.hot_lines import of_stage
-from .numbers.intervals import Interval, exactly, total
+from .numbers.intervals import Interval, exactly, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
-from .numbers.sides import Sides, sides
-from .numbers.work import collating_apart, divided
+from .numbers.sides import OF_THE_WORKERS, Sides, collating_apart, divided, sides
 from .thresholds import CO_BOTTLENECK, RESOLUTION
+from .whatif import Change, WhatIf, what_if
 
 #: Half-width of the interval of a stage's share of a worker's time. Shares differ little between samples, but cached
 #: files, other cores and the first samples shift them against the whole run (2 to 4 points on recorded runs).
@@ -61,8 +59,10 @@ def waterfall(ladder: LadderView) -> list[Stage]:
             pieces.append(_stage(ladder, ladder.stage(rung), arms, rung, ladder.covered(rung)))
             at = here
         before = rung if ladder.has(rung) else before
-    if found.sampler:
-        pieces.append(_sampler(ladder, found))
+    if found.sampler:  # timed, not derived from rungs
+        place = culprit(ladder.session, "sampler")
+        named = [f"the sampler {place.name}"] if place is not None else []
+        pieces.append(_stage(ladder, "sampler", exactly(found.sampler), links=named))
     pieces += _lost(ladder, found)
     pieces += _of_the_workers(ladder, found)
     left = found.step.value - sum(piece.ms.value for piece in pieces)
@@ -93,13 +93,6 @@ def _stage(
     share = ms.value / ladder.ms("baseline").value
     added_by = rung if ladder.has(rung) else ""
     return Stage(stage, ms, share, place or culprit(ladder.session, stage), covers or [stage], added_by, links or [])
-
-
-def _sampler(ladder: LadderView, found: Sides) -> Stage:
-    """Return the time of the sampler; it was timed, not derived from rungs."""
-    place = culprit(ladder.session, "sampler")
-    named = [f"the sampler {place.name}"] if place is not None else []
-    return _stage(ladder, "sampler", exactly(found.sampler), links=named)
 
 
 def _lost(ladder: LadderView, found: Sides) -> list[Stage]:
@@ -296,3 +289,50 @@ def culprit(session: Session, stage: str) -> Place | None:
         "transform": loader.transform,
     }
     return places.get(stage)
+
+
+def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: bool) -> Without:
+    """Return the loop's speed without a piece of its step.
+
+    Without loading the loop runs as under the rung ``raw``, which is a measurement, unless that removes more than this
+    piece: it is ``together`` with storage or with other lines of loading. ``numbers`` is None if the loop was not fed
+    from a cache.
+    """
+    step = ladder.ms("baseline").value
+    if piece.stage == "load" and ladder.has("raw") and not together:
+        return Without(1000.0 / min(step, ladder.ms("raw").value), True)
+    if numbers is None:
+        return Without(1000.0 / max(1e-6, _observed(ladder, piece)), False)
+    return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
+
+
+def speedup_without(ladder: LadderView, numbers: WhatIf, piece: Stage) -> Interval:
+    """Return the speedup of a loop without a piece of its step."""
+    gain = numbers.faster(_removed(ladder, numbers, piece))
+    if piece.stage in OF_THE_WORKERS:
+        return gain
+    step = ladder.ms("baseline").value  # the training process saves at most what the piece takes
+    left = Interval(*(max(1e-6, step - ms) for ms in (piece.ms.value, piece.ms.high, piece.ms.low)))
+    return least(gain, left.inverse(step))
+
+
+def _observed(ladder: LadderView, piece: Stage) -> float:
+    """Return the milliseconds of a step without a piece, as far as the loop's own waiting tells."""
+    found = sides(ladder)
+    step, waits = found.step.value, found.waits.value
+    if not ladder.session.workers or waits <= RESOLUTION * step:
+        return step - piece.ms.value
+    return max(step - waits, step * (1 - piece.ms.value / waits)) if piece.stage in OF_THE_WORKERS else step
+
+
+def _removed(ladder: LadderView, numbers: WhatIf, piece: Stage) -> Change:
+    """Return the change that removes a piece: from the workers' time, or from the loop's own."""
+    if piece.stage not in OF_THE_WORKERS:
+        return Change(loop=piece.ms)
+    waits = sides(ladder).waits.value
+    if waits <= 0:
+        return Change()
+    share = Interval(*(min(1.0, max(0.0, ms / waits)) for ms in (piece.ms.value, piece.ms.low, piece.ms.high)))
+    if numbers.workers and numbers.work is not None:
+        return Change(work=share.times(numbers.work.run))
+    return Change(supply=exactly(1.0).minus(share).not_negative())

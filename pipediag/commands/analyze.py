@@ -1,19 +1,20 @@
-"""Implement ``pipediag analyze`` and ``pipediag demo``: measure a script, and save the plan of a remedy that pays."""
+"""Implement ``pipediag analyze``, ``demo`` and ``audit``: measure a script, and save the plan of a remedy that pays."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..analysis import diagnose_session
+from ..analysis.audit import audit as run_checklist
 from ..analysis.trials.remedy import best, outcomes, remedy_of, why_none
-from ..errors import SessionFileError, UsageError
+from ..errors import EXIT_GATE, EXIT_OK, SessionFileError, UsageError
 from ..host.passes import Request
 from ..host.script import Target
 from ..remedy import saved
 from ..report.files import check_writable
 from ..session import Session
-from .measuring import exit_code, gated, measure
-from .results import Results, say
+from .results import Results, exit_code, gated, measure, say
 
 _DEMO = Path(__file__).parents[1] / "demo" / "train.py"
 _NOT_TRIED = "the analysis ended before a remedy was tried"
@@ -31,13 +32,9 @@ def analyze(
     plan: str | None = None,
     price: float | None = None,
 ) -> int:
-    """Measure the script and report the diagnosis; return the exit code.
+    """Measure the script and report the diagnosis; return the exit code, 3 if data certainly costs over ``fail_over``.
 
-    Args:
-        results: where the report goes.
-        fail_over: percentage of a step that the input pipeline may cost; the exit code is 3 if it certainly costs more.
-        plan: file for the plan of the remedy, written if the remedy pays.
-        price: what an hour of training costs, in any currency.
+    The ``plan`` of the remedy is written if the remedy pays. ``price`` is what an hour of training costs.
 
     Raises:
         NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
@@ -75,3 +72,23 @@ def _save_plan(session: Session, path: str) -> None:
         return
     saved.write(session, remedy, result.speedup.to_dict(), path)
     remedy.plan_file = path
+
+
+def audit(request: Request, results: Results, percent: float, price: float | None) -> int:
+    """Measure what the checklist needs, show and write it; return the exit code, 3 if the audit failed.
+
+    ``percent`` of a step is what the input pipeline may cost.
+
+    Raises:
+        NothingMeasured, UsageError: see :func:`pipediag.host.passes.analyze_script`.
+    """
+    session = measure(replace(request, audit=percent / 100, knobs=True), results)
+    if not session.anything_seen:
+        return exit_code(session)
+    checked = run_checklist(diagnose_session(results.reported(session), price), percent / 100)
+    results.deliver(checked)
+    code = exit_code(session)
+    if code == EXIT_OK and checked.failed:
+        say(f"not met: {'; '.join(item.title for item in checked.failed)}")
+        code = EXIT_GATE
+    return results.code(code)

@@ -12,9 +12,6 @@ from .results import Results, say
 def report(session: str, results: Results, price: float | None = None) -> int:
     """Write the report of a saved session to the files of ``results``, or show it; return the exit code.
 
-    Args:
-        price: what an hour of training costs, in any currency.
-
     Raises:
         SessionFileError: the file holds no session.
     """
@@ -23,10 +20,9 @@ def report(session: str, results: Results, price: float | None = None) -> int:
 
 
 def compare(before: str, after: str, results: Results, fail_over: float | None) -> int:
-    """Write the comparison of two saved sessions to the files of ``results``, or show it; return the exit code.
+    """Write the comparison of two saved sessions to the files of ``results``, or show it.
 
-    Args:
-        fail_over: percentage of steps per second that the loop may lose; the exit code is 3 if it certainly loses more.
+    Return the exit code, 3 if the loop certainly loses more than ``fail_over`` % of its steps per second.
 
     Raises:
         SessionFileError: a file holds no session.

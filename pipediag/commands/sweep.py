@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from ..analysis import diagnose_session
-from ..analysis.sentences import counted
 from ..analysis.sweep import Run, Sweep
+from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
 from ..host.progress import duration, really_runs
 from ..session import Session
 from ..session.private import masked, without_values
-from .measuring import exit_code, measure
-from .results import Results
+from .results import Results, exit_code, measure
 
 #: The settings of one run: argument names with their values, in the given order.
 Setting = tuple[tuple[str, str], ...]
@@ -45,7 +44,9 @@ def sweep(request: Request, varied: Sequence[str], results: Results) -> int:
     settings = grid([parse(text) for text in varied])
     targets = [replace(request.target, args=with_setting(request.target.args, setting)) for setting in settings]
     request.target.check()
-    results.note(f"{_announcement(len(settings), request.budget, request.apply)}; each time {really_runs(request)}")
+    each = f"{request.budget:g} s" + (f" and {request.apply:g} s for the remedy" if request.apply else "")
+    took = f"{duration(len(settings) * (request.budget + request.apply))}, plus the script's own start-up"
+    results.note(f"{counted(len(settings), 'run')} of {each} at most: {took}; each time {really_runs(request)}")
     name = PurePath(request.target.name).name if results.redact else request.target.name
     found = Sweep(name, len(settings), [])
     code = EXIT_OK
@@ -103,23 +104,20 @@ def with_setting(args: Sequence[str], setting: Setting) -> list[str]:
     """
     changed = list(args)
     for name, value in setting:
-        _put(changed, name, value)
+        for place in reversed(range(len(changed))):  # if it is repeated, the last one counts for most parsers
+            if changed[place].startswith(f"{name}="):
+                changed[place] = f"{name}={value}"
+                break
+            if changed[place] == name and name.startswith("-"):
+                if place + 1 == len(changed):
+                    raise UsageError(f"--vary {name}=...: {name} has no value among the script's arguments")
+                changed[place + 1] = value
+                break
+        else:
+            # A short option takes its value from the next argument: some parsers read -bs=4 as the value "s=4" of -b.
+            short = name.startswith("-") and not name.startswith("--")
+            changed += [name, value] if short else [f"{name}={value}"]
     return changed
-
-
-def _put(args: list[str], name: str, value: str) -> None:
-    for place in reversed(range(len(args))):  # if it is repeated, the last one counts for most parsers
-        if args[place].startswith(f"{name}="):
-            args[place] = f"{name}={value}"
-            return
-        if args[place] == name and name.startswith("-"):
-            if place + 1 == len(args):
-                raise UsageError(f"--vary {name}=...: {name} has no value among the script's arguments")
-            args[place + 1] = value
-            return
-    # A short option takes its value from the next argument: some parsers read -bs=4 as the value "s=4" of -b.
-    short = name.startswith("-") and not name.startswith("--")
-    args += [name, value] if short else [f"{name}={value}"]
 
 
 def _analyzed(request: Request, setting: Setting, results: Results) -> tuple[Run, int]:
@@ -142,10 +140,3 @@ def _why_it_failed(session: Session, code: int) -> str:
     killed = code > EXIT_BY_SIGNAL and not session.script.error
     error = next(failures, "").partition(" run: ")[2] if killed else session.script.error
     return f"the script ended with exit code {code}{f': {error}' if error else ''}"
-
-
-def _announcement(runs: int, budget: float, apply: float) -> str:
-    """Return the number of runs and their maximum duration as text."""
-    each = f"{budget:g} s" + (f" and {apply:g} s for the remedy" if apply else "")
-    took = f"{duration(runs * (budget + apply))}, plus the script's own start-up"
-    return f"{counted(runs, 'run')} of {each} at most: {took}"

@@ -18,9 +18,9 @@ from multiprocessing import util
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.audit.rounds import next_round as next_audit_round
+from ..analysis.audit import next_round as next_audit_round
 from ..analysis.stopping import next_round
-from ..analysis.trials.remedies import next_trial
+from ..analysis.trials.remedy import next_trial
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with

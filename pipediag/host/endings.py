@@ -6,7 +6,7 @@ import re
 import signal
 
 from ..analysis.checks import FILES
-from ..analysis.sentences import first_of
+from ..analysis.words import first_of
 from ..session import Script, Session
 from ..session.events import LoaderUse
 from .watch import LONGER_BUDGET, Outcome

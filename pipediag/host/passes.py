@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._version import __version__
-from ..analysis.sentences import counted
+from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, NothingMeasured
 from ..ladder.plan import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import EXIT_BY_SIGNAL, UsageError
 from ..measure.own_rank import local_rank, local_variable
-from ..session.files import opened_own
+from ..session.codec import opened_own
 from .folders import locked
 from .processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
 from .script import Target

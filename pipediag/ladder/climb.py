@@ -10,13 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 
-from ..analysis.forecast.whatif import transfer_matters
+from ..analysis.amortised import wants_start
 from ..analysis.recommend.stock import worth_trying
-from ..analysis.startup import wants_start
 from ..analysis.thresholds import GATE
-from ..analysis.trials.remedies import first, following, leaves_rest, reserved, under_way
-from ..analysis.trials.remedy import remedy_of
+from ..analysis.trials.remedy import first, following, leaves_rest, remedy_of, reserved, under_way
 from ..analysis.trials.settings import makes_way
+from ..analysis.whatif import transfer_matters
 from ..session import CACHED, Rung, Session, cut_of
 from .driven import Driven
 from .loop_side import Loop, LoopSide, Turn

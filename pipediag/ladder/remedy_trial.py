@@ -19,8 +19,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.thresholds import GATE
-from ..analysis.trials.remedies import why_no_handoff
-from ..analysis.trials.remedy import outcome, remedy_of
+from ..analysis.trials.remedy import outcome, remedy_of, why_no_handoff
 from ..errors import UsageError
 from ..loop.copies import detached_twin, require_no_state, wrap_sampler
 from ..loop.iterables import is_plain

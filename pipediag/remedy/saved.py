@@ -18,8 +18,7 @@ from .._version import __version__
 from ..errors import PlanRefused, SessionFileError
 from ..report.files import write_whole
 from ..session import Remedy, Session
-from ..session.codec import build
-from ..session.files import read_json
+from ..session.codec import build, read_json
 
 VERSION = 2
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"

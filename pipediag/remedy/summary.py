@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ..analysis.sentences import together
+from ..analysis.words import together
 from ..replay.certify.certifying import Certificate, Verdict
 from ..replay.decode.decoding import why_not
 from ..replay.ops.op import NotRecordable

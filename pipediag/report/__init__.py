@@ -1,4 +1,9 @@
-"""Write and read reports: each kind of subject becomes one document, and the file's ending chooses its format."""
+"""Write and read reports: each kind of subject becomes one document, and the file's ending chooses its format.
+
+It may import ``analysis``, ``session`` and ``errors``. Begin with :data:`RENDERERS`: ``diagnosis`` and ``several_runs``
+say in the blocks of ``document`` what there is to say, ``text`` and ``markdown`` write them, ``page`` draws them.
+``screen`` shows the summary alone, ``trace`` the timeline; ``progress`` follows a measurement.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,8 @@ from ..analysis.summary import summarise
 from ..analysis.sweep import Sweep
 from ..errors import PipediagError, SessionFileError, UsageError
 from ..session import Session
-from ..session.files import read_json
-from . import audit, comparison, diagnosis, markdown, sweep, text
+from ..session.codec import read_json
+from . import diagnosis, markdown, several_runs, text
 from .document import Block, filled
 from .files import check_writable, write_whole
 from .terminal import all_printable, look_of, shown_by
@@ -34,9 +39,9 @@ def blocks(subject: Subject) -> list[Block]:
     if isinstance(subject, Diagnosis):
         found = diagnosis.blocks(subject)
     elif isinstance(subject, Comparison):
-        found = comparison.blocks(subject)
+        found = several_runs.comparison_blocks(subject)
     else:
-        found = audit.blocks(subject) if isinstance(subject, Audit) else sweep.blocks(subject)
+        found = diagnosis.audit_blocks(subject) if isinstance(subject, Audit) else several_runs.sweep_blocks(subject)
     return all_printable(filled(found))
 
 
@@ -132,9 +137,6 @@ def write(subject: Subject, path: str) -> None:
 
 def read(path: str, price: float | None = None) -> Diagnosis:
     """Return the diagnosis of a saved session, recomputed from its windows.
-
-    Args:
-        price: what an hour of training costs, in any currency.
 
     Raises:
         SessionFileError: the file is missing, unreadable, or not a session.

@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..analysis import Diagnosis
+from ..analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, Audit
 from ..analysis.diagnosis import Stage
 from ..analysis.numbers.intervals import Interval, total
-from ..analysis.sentences import counted, ends, fed, job, number, percent, shown
-from ..analysis.summary import Summary, summarise
-from ..analysis.summary.words import shorter_paths
+from ..analysis.summary import Summary, Tone, summarise
+from ..analysis.summary.parts import shorter_paths
+from ..analysis.words import counted, ends, fed, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
-from . import account, advice, evidence, knobs, model, ranks, remedy
-from .document import Block, Listing, Location, Paragraph, Section, Table, Title
+from . import evidence, ranks, remedy
+from .document import Block, Check, Checklist, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
@@ -22,6 +23,9 @@ _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s withou
 _SMALL = 0.01
 #: Maximum width of the transforms' names in one cell.
 _WIDTH = 30
+_TONES: dict[str, Tone] = {
+    FAILED: "bad", OPEN: "doubtful", NOT_MEASURED: "doubtful", PASSED: "good", DOES_NOT_APPLY: ""
+}  # fmt: skip
 
 
 def blocks(diagnosis: Diagnosis) -> list[Block]:
@@ -40,11 +44,11 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),
         ranks.section(diagnosis),
-        account.section(diagnosis),
+        evidence.account_section(diagnosis),
         *evidence.sections(diagnosis),
-        knobs.section(diagnosis),
-        advice.section(diagnosis),
-        model.section(diagnosis),
+        remedy.settings_section(diagnosis),
+        remedy.advice_section(diagnosis),
+        evidence.model_section(diagnosis),
         remedy.section(diagnosis),
         warnings(diagnosis.warnings, session),
     ]
@@ -155,3 +159,23 @@ def between(interval: Interval | None) -> str:
     if math.isinf(interval.low) or math.isinf(interval.high):
         return "one window"
     return ends(interval).replace(" to ", " .. ")
+
+
+def audit_blocks(audit: Audit) -> list[Block]:
+    return [
+        title(summarise(audit), setting(audit.diagnosis)),
+        Checklist(
+            [
+                Check(
+                    one.status,
+                    one.title,
+                    one.figures,
+                    [*(f"{fix.title}: {remedy.gain(fix)}" for fix in one.advice), *one.todo],
+                    _TONES[one.status],
+                )
+                for one in audit.items
+            ]
+        ),
+        remedy.advice_section(audit.diagnosis),
+        warnings(audit.diagnosis.warnings, audit.diagnosis.session),
+    ]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 from ..analysis import Diagnosis
+from ..analysis.amortised import epoch_start, other_loaders
 from ..analysis.numbers.chain import grains, why_unsplit
 from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
-from ..analysis.other_loaders import other_loaders
-from ..analysis.sentences import counted, number, percent, shown, waiting
-from ..analysis.startup import epoch_start
-from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, ordered, settings_of
-from . import account
+from ..analysis.numbers.load import mean_account
+from ..analysis.words import counted, few, number, percent, shown, waiting
+from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Prefix, Profile, ordered, settings_of
 from .document import Listing, Section, Table
 
 #: Share of a sample's time from which the code between the transforms has a row.
 _SEEN = 0.02
+TITLE = "what the training thread does in a step, ms"
+#: The parts of a step, in the order of the columns.
+PARTS = ("on a CPU", "waits for a core", "waits for data", "other blocking")
+_RUNGS = ("device", "host", "worker", "baseline")
+_NOT_COUNTED = "the training thread's account: the kernel does not count it, or another thread draws the batches"
 
 
 def sections(diagnosis: Diagnosis) -> list[Section]:
@@ -71,7 +78,7 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
         found = diagnosis.session.rungs.get(name)
         if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
             lines.append(f"{name}: {found.why_not or 'not reached'}")
-    lines += filter(None, [account.why_none(diagnosis)])
+    lines += filter(None, [why_no_account(diagnosis)])
     if unsplit := why_unsplit(diagnosis.session):
         lines.append(f"single transforms: {unsplit}")
     lines += [f"parts of {link.name}: {link.whole}" for link in diagnosis.session.links if link.whole]
@@ -144,3 +151,64 @@ def _startup_lines(ladder: LadderView) -> list[str]:
 
 def ms(value: float) -> str:
     return f"{number(value)} ms" if value < 1000 else f"{number(value / 1000)} s"
+
+
+class AccountRow(NamedTuple):
+    """A rung, milliseconds of its step, and the parts of the step in the order of :data:`PARTS`."""
+
+    rung: str
+    step: float
+    parts: tuple[float, float, float, float]
+
+
+def account_rows(diagnosis: Diagnosis) -> list[AccountRow]:
+    """Return a row for each of the rungs that have an account; the parts of a row sum to its step."""
+    rows = []
+    for rung in _RUNGS:
+        account = mean_account(diagnosis.ladder.windows_used(rung))
+        if account is not None:
+            parts = (account.cpu_ms, account.queue_ms, account.waits_ms, account.other_ms)
+            rows.append(AccountRow(rung, sum(parts), parts))
+    return rows
+
+
+def account_section(diagnosis: Diagnosis) -> Section:
+    cells = [[row.rung, number(row.step), *map(number, row.parts)] for row in account_rows(diagnosis)]
+    return Section(TITLE, [Table(("", "step", *PARTS), "lrrrrr", cells, ruled=False)], page=3)
+
+
+def why_no_account(diagnosis: Diagnosis) -> str:
+    """Return why there is no account; empty if there is one, or if no step was measured."""
+    measured = any(diagnosis.ladder.windows(rung) for rung in _RUNGS)
+    return _NOT_COUNTED if measured and not account_rows(diagnosis) else ""
+
+
+def model_section(diagnosis: Diagnosis) -> Section:
+    """Say what the model's side of a step consists of, and what of it could run a batch ahead."""
+    profile, prefix, lines = diagnosis.session.profile, diagnosis.session.prefix, list[str]()
+    tables = _tables(profile) if profile is not None and profile.steps else []
+    if profile is not None and profile.why_not:
+        lines.append(f"no trace was recorded: {profile.why_not}")
+    elif profile is not None:
+        busy = f"operators take {number(profile.busy_ms)} ms of a step of {number(profile.step_ms)} ms on the device"
+        lines.append(f"{profile.steps} steps on batches that lie on the device: {profile.trace}; {busy}")
+    if prefix is not None:
+        lines.append(_frozen(prefix))
+    return Section("the model's side", [Listing(lines), *tables], page=5)
+
+
+def _frozen(prefix: Prefix) -> str:
+    if not prefix.modules:
+        return f"whether a frozen part of the model could run a batch ahead is not known: {prefix.why_not}"
+    told = f"{number(prefix.ms)} ms of a step of {number(prefix.ms + prefix.rest_ms)} ms go into a frozen part that "
+    told += f"learns nothing: {few(prefix.modules)}"
+    return f"{told}; it cannot run a batch ahead: {prefix.why_not}" if prefix.why_not else told
+
+
+def _tables(profile: Profile) -> list[Table]:
+    tables, step = [], profile.step_ms or math.inf
+    for name, shares in (("module", profile.modules), ("operator", profile.operators), ("kernel", profile.kernels)):
+        rows = [(one.name, number(one.calls), number(one.ms), percent(max(0.0, one.ms / step))) for one in shares]
+        headers = (name, "calls a step", "ms a step", "share")
+        tables.append(Table(headers, "lrrr", rows, code=True, extra=name == "kernel"))
+    return tables

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import NamedTuple
+from html import escape
+from typing import Any, NamedTuple
 
-from ..analysis.sentences import counted, number, shown
-from ..analysis.summary.words import short
-from ..analysis.trials.remedies import under_way
-from ..analysis.trials.remedy import HAND_OFF, remedy_of
+from ..analysis.summary.parts import short
+from ..analysis.trials.remedy import HAND_OFF, remedy_of, under_way
 from ..analysis.verdict import so_far
+from ..analysis.words import counted, number, shown
 from ..session import (
     DECODED,
     HANDED_OVER,
@@ -22,8 +23,9 @@ from ..session import (
     cut_of,
     settings_of,
 )
-from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying
+from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying, read
 from ..session.words import DECODING
+from .terminal import printable
 
 _TRYING = {
     DECODED: "testing on samples what can move to the device, with JPEGs decoded there too",
@@ -54,6 +56,8 @@ _RATES = {
 
 #: Most characters of the first answer.
 _ANSWER = 90
+#: Seconds between changes of the bar, and most characters beside it.
+_EVERY, _BAR_WIDTH = 1.0, 120
 
 
 class News(NamedTuple):
@@ -176,3 +180,42 @@ def _rates(session: Session) -> list[str]:
     latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
     parts = [f"{name} {number(latest[rung])}" for rung, name in _RATES.items() if rung in latest]
     return [f"{', '.join(parts)} steps/s"] if parts else []
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return hasattr(shell, "kernel")
+
+
+class NotebookBar:
+    """A bar that follows the events of a measurement as they are sent.
+
+    Args:
+        session: the session of the measurement.
+        seconds: maximum time for measuring, from the first batch on.
+    """
+
+    def __init__(self, session: Session, seconds: float) -> None:
+        display: Any = sys.modules["IPython"].display.display
+        self._session = session
+        self._activity = Activity(seconds, "waiting for the first batch")
+        self._drawn = time.monotonic()
+        self._handle = display(self._bar(self._drawn), raw=True, display_id=True)
+
+    def __call__(self, kind: str, data: dict[str, Any]) -> None:
+        self._activity.news(read(kind, data), self._session)
+        now = time.monotonic()
+        if now - self._drawn >= _EVERY:
+            self._drawn = now
+            self._handle.update(self._bar(now), raw=True)
+
+    def _bar(self, now: float) -> dict[str, str]:
+        line, used = printable(self._activity.line(now, _BAR_WIDTH)), self._activity.used(now) or 0.0
+        bar = f'<progress value="{used:.1f}" max="{self._activity.seconds:.1f}"></progress>'
+        return {"text/plain": f"pipediag: {line}", "text/html": f"{bar} pipediag: {escape(line)}"}
+
+    def clear(self) -> None:
+        """Remove the bar at the end of the measurement."""
+        self._handle.update({"text/plain": "", "text/html": ""}, raw=True)

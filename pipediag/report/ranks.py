@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..analysis import Diagnosis
-from ..analysis.ranks.paces import by_pace, input_pace
-from ..analysis.sentences import number, percent, shown
+from ..analysis.ranks.stragglers import by_pace, input_pace
+from ..analysis.words import number, percent, shown
 from ..session import Rank
 from .document import Paragraph, Section, Table
 
@@ -16,22 +14,34 @@ ROWS = 16
 _HEADERS = ("rank", "device", "cores", "workers", "waits ms", "worker ms", "batch every ms", "mostly in", "")
 
 
-class _Apart(NamedTuple):
-    """Whether ranks differ in their host, and in where they read the data."""
-
-    hosts: bool
-    storage: bool
-
-
 def section(diagnosis: Diagnosis) -> Section:
     """Return a row for each rank. The time between batches is a worker's time for one, divided by the workers."""
     ranks, lead = diagnosis.session.ranks, ""
     if len(ranks) < 2:
         return Section("ranks", [])
     some = shown_of(diagnosis)
-    apart = _Apart(len({rank.host for rank in ranks}) > 1, len({rank.storage for rank in ranks}) > 1)
     holding = diagnosis.straggler.ranks if diagnosis.straggler else ()
-    rows = [_row(rank, apart, rank.rank in holding) for rank in some]
+    hosts, storages = ({getattr(rank, name) for rank in ranks} for name in ("host", "storage"))
+    rows = []
+    for rank in some:
+        cores = number(rank.cores) if rank.cores else ""
+        cores += f" (node {rank.numa_node})" if rank.numa_node is not None else ""
+        stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
+        notes = ["holds up the job"] * (rank.rank in holding)
+        notes += [f"data on {rank.storage}"] * bool(len(storages) > 1 and rank.storage)
+        notes += [f"ended: {rank.ended}"] if rank.ended else []
+        times = (rank.wait_ms, rank.worker_ms, input_pace(rank))
+        rows.append(
+            [
+                str(rank.rank),
+                f"{rank.host} {rank.device}".strip() if len(hosts) > 1 else rank.device,
+                cores,
+                str(rank.workers),
+                *(number(ms) if ms is not None else "" for ms in times),
+                f"{shown(stage)} {percent(share)}" if stage else "",
+                ", ".join(notes),
+            ]
+        )
     more = f"and {len(ranks) - len(some)} more like them" if len(some) < len(ranks) else ""
     if diagnosis.session.of_rank is not None:
         lead = f"the step and its stages are those of rank {diagnosis.session.of_rank}"
@@ -60,27 +70,3 @@ def shown_of(diagnosis: Diagnosis) -> list[Rank]:
     chosen = dict.fromkeys([ranks[0].rank, *(one.rank for one in named), *(one.rank for one in ends)])
     numbers = set([*chosen][:ROWS])
     return [one for one in ranks if one.rank in numbers]
-
-
-def _row(rank: Rank, apart: _Apart, holds: bool) -> list[str]:
-    place = f"{rank.host} {rank.device}".strip() if apart.hosts else rank.device
-    cores = f"{number(rank.cores)}" if rank.cores else ""
-    cores += f" (node {rank.numa_node})" if rank.numa_node is not None else ""
-    stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
-    notes = ["holds up the job"] * holds + [f"data on {rank.storage}"] * bool(apart.storage and rank.storage)
-    notes += [f"ended: {rank.ended}"] if rank.ended else []
-    return [
-        str(rank.rank),
-        place,
-        cores,
-        str(rank.workers),
-        _ms(rank.wait_ms),
-        _ms(rank.worker_ms),
-        _ms(input_pace(rank)),
-        f"{shown(stage)} {percent(share)}" if stage else "",
-        ", ".join(notes),
-    ]
-
-
-def _ms(value: float | None) -> str:
-    return number(value) if value is not None else ""

@@ -1,4 +1,4 @@
-"""Report the remedy: what moved, how exact it is, whether it pays, and how to keep it."""
+"""Report what would help, and what was tried: remedies (what moved, how exact it is), other loader settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,70 @@ import math
 from collections.abc import Iterable
 
 from ..analysis import Diagnosis
-from ..analysis.forecast.savings import of_remedy
-from ..analysis.sentences import ends, named, number, together
-from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of
-from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Keeping, Kept, Proof, Remedy
+from ..analysis.diagnosis import Recommendation
+from ..analysis.recommend.tried import IDS
+from ..analysis.trials.halving import arms, rate
+from ..analysis.trials.halving import best as best_settings
+from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_to_keep, outcomes, remedy_of, savings_of
+from ..analysis.trials.settings import current
+from ..analysis.whatif import Savings
+from ..analysis.words import ends, named, number, shown, times, together
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Kept, Proof, Remedy
 from ..session.words import DECODING, elsewhere
-from .advice import savings
-from .document import Block, Code, Listing, Section
+from .document import Advice, Block, Code, Listing, Paragraph, Section, Table
+
+#: Units of time, with their seconds; a time is given in the largest unit of which it has at least two.
+_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+#: What is the case if a remedy beside the offload was not tried.
+_INSTEAD = {
+    DECODED: "JPEGs are decoded in the workers",
+    HANDED_OVER: "the hand-off alone was not tried",
+    LOADED_ONCE: "samples are not kept",
+}
+
+
+def advice_section(diagnosis: Diagnosis) -> Section:
+    blocks: list[Block] = [Paragraph(diagnosis.nothing_to_gain)]
+    for count, one in enumerate(diagnosis.recommendations, 1):
+        (how, *code), saved = one.how.splitlines(), savings(diagnosis, one.savings)
+        blocks.append(Advice(count, one.title, shown(one.stage), gain(one), saved, one.evidence, how, code, one.risk))
+    return Section("what would help", blocks, page=1)
+
+
+def gain(one: Recommendation) -> str:
+    """Return the measured speedup as text, or the predicted one, which may be a bound."""
+    if one.measured is not None:
+        predicted = f", {number(one.predicted.value)}x predicted" if one.predicted else ""
+        return f"{times(one.measured)} measured{predicted}"
+    if one.predicted is None:
+        return "not predicted"
+    return f"at most {times(one.predicted)}" if one.at_most else times(one.predicted)
+
+
+def savings(diagnosis: Diagnosis, saved: Savings | None) -> str:
+    """Return what a change brings, in one line; empty if unknown."""
+    if saved is None:
+        return ""
+    unit, seconds = next((one for one in _UNITS if saved.now >= 2 * one[1]), _UNITS[-1])
+    now, then = saved.now / seconds, saved.then.times(1 / seconds)
+    between = ends(then)
+    took = f"{number(then.value)} {unit}{between and f' ({between})'}"
+    if saved.batches is None:
+        told = f"hour of today's training: {took}"
+    else:
+        start = " with its start" if saved.with_start else ""
+        told = f"epoch of {saved.batches} batches{start}: {took} instead of {number(now)} {unit}"
+    costs = saved.costs(diagnosis.price)
+    if costs is not None:
+        told += f"; costs {_money(costs[1].value)} instead of {_money(costs[0])}"
+    loader = diagnosis.session.loader
+    if saved.workers is not None and loader is not None:
+        told += f"; {saved.workers} of {loader.num_workers} workers keep up"
+    return told
+
+
+def _money(amount: float) -> str:
+    return number(amount) if amount >= 0.01 else f"{amount:.2g}"
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -22,7 +79,7 @@ def section(diagnosis: Diagnosis) -> Section:
         return Section("remedy", [])
     results.sort(key=lambda result: result.rung != kept.rung)
     lines = [line for result in results for line in _findings(diagnosis, result)]
-    if saved := savings(diagnosis, of_remedy(diagnosis.ladder, kept.rung)):
+    if saved := savings(diagnosis, savings_of(diagnosis.ladder, kept.rung)):
         lines.insert(1, saved)
     found: list[Block] = [Listing(lines)]
     applied = remedy_of(session, kept.rung)
@@ -44,12 +101,18 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
         return [f"{HAND_OFF}; {_verdict(result)}", *_cost(remedy, result)]
     moved = [*dict.fromkeys(map(named, remedy.moved))]
     if remedy.keeping is not None:
-        lines = [f"{BESIDE[LOADED_ONCE]}: {_verdict(result)}, from the second epoch on", _keeping(remedy.keeping)]
+        kept = remedy.keeping
+        part = "" if kept.fits == 1 else f", {kept.fits:.0%} of the samples"
+        room = f"{number(kept.nbytes / 1e9)} of {number(kept.free / 1e9)} GB free{part}"
+        lines = [f"{BESIDE[LOADED_ONCE]}: {_verdict(result)}, from the second epoch on"]
+        lines.append(f"samples are {kept.what}: {room}")
         lines += [f"moved to {remedy.device}: {', '.join(moved)}"] if moved else []
     elif result.rung == DECODED:
         lines = [f"{BESIDE[DECODED]}: {_verdict(result)}", f"moved to {remedy.device}: {', '.join([DECODING, *moved])}"]
     else:
-        lines = [_verdict(result) + _predicted(diagnosis), f"moved to {remedy.device}: {', '.join(moved)}"]
+        expected = (one.predicted for one in diagnosis.recommendations if one.id == "offload" and one.predicted)
+        predicted = next((f", predicted {number(one.value)}" for one in expected), "")
+        lines = [_verdict(result) + predicted, f"moved to {remedy.device}: {', '.join(moved)}"]
         lines += _stayed(remedy.stayed)
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
@@ -58,19 +121,10 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
 
 def _untried(remedy: Remedy, result: Outcome) -> list[str]:
     """Return why a remedy was not tried."""
-    if result.rung == DECODED:
-        return [f"JPEGs are decoded in the workers: {result.why_not}"]
-    if result.rung == HANDED_OVER:
-        return [f"the hand-off alone was not tried: {result.why_not}"]
-    if result.rung == LOADED_ONCE:
-        return [f"samples are not kept: {result.why_not}"]
+    if result.rung in _INSTEAD:
+        return [f"{_INSTEAD[result.rung]}: {result.why_not}"]
     others = [kept for kept in remedy.stayed if result.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
     return [f"nothing was moved: {result.why_not}", *_stayed(others)]
-
-
-def _keeping(keeping: Keeping) -> str:
-    part = "" if keeping.fits == 1 else f", {keeping.fits:.0%} of the samples"
-    return f"samples are {keeping.what}: {number(keeping.nbytes / 1e9)} of {number(keeping.free / 1e9)} GB free{part}"
 
 
 def _cost(remedy: Remedy, result: Outcome) -> list[str]:
@@ -90,12 +144,6 @@ def _verdict(result: Outcome) -> str:
     between = ends(speedup) if math.isfinite(speedup.high) else "in one round"
     ratio = f"{number(speedup.value)} times the steps{between and f' ({between})'}"
     return f"it pays: {ratio}" if result.applied else f"reverted: {result.reverted}; {ratio}"
-
-
-def _predicted(diagnosis: Diagnosis) -> str:
-    """Return the predicted speedup as text; empty if there is no prediction."""
-    expected = [one.predicted for one in diagnosis.recommendations if one.id == "offload" and one.predicted]
-    return f", predicted {number(expected[0].value)}" if expected else ""
 
 
 def _stayed(stayed: Iterable[Kept]) -> list[str]:
@@ -121,3 +169,46 @@ def _apart(apart: Apart) -> str:
     if apart.largest is None:
         return f"{apart.name} not comparable"
     return f"{apart.name} {apart.largest:.2g} {'levels' if apart.levels else 'of the range'}"
+
+
+def settings_section(diagnosis: Diagnosis) -> Section:
+    table = Table(
+        ("settings", "steps/s", "times the baseline", "first batch", ""), "lrlrl", _rows(diagnosis), ruled=False
+    )
+    return Section("other loader settings, measured on the loop", [table, Listing(_notes(diagnosis))], page=2)
+
+
+def _rows(diagnosis: Diagnosis) -> list[list[str]]:
+    """Return a row for the present loader, then one for each measured setting, most promising first."""
+    session, chosen = diagnosis.session, best_settings(diagnosis.session)
+    measured = [(arm, arm.speedup) for arm in arms(session) if arm.speedup is not None]
+    plain = rate(session, "baseline")
+    if not measured or plain is None or session.loader is None:
+        return []
+    rows = [[f"{current(session.loader).written} (current)", number(plain.value), "", "", ""]]
+    for arm, speedup in measured:
+        steps, startup = rate(session, arm.rung), arm.settings.startup
+        first = f"{number(startup)} s" if startup is not None else ""
+        judged = "best" if chosen is not None and arm.rung == chosen.rung else arm.verdict
+        rows.append([arm.settings.written, number(steps.value) if steps else "", times(speedup), first, judged])
+    return rows
+
+
+def _notes(diagnosis: Diagnosis) -> list[str]:
+    """Return why settings were not tried or not finished.
+
+    The reason for trying none is included only if an unmeasured recommendation depends on a trial.
+    """
+    session = diagnosis.session
+    notes = []
+    for arm in arms(session):
+        if arm.speedup is None:
+            notes.append(
+                f"{arm.settings.written}: {f'not tried: {arm.why_not}' if arm.why_not else 'there was no time'}"
+            )
+        elif arm.why_not:
+            notes.append(f"{arm.settings.written}: {arm.why_not}")
+    predicted = any(one.id in IDS and one.measured is None for one in diagnosis.recommendations)
+    if session.knobs is not None and session.knobs.why_not and predicted:
+        notes.append(f"none: {session.knobs.why_not}; their gains are predicted")
+    return notes

@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.sentences import counted, number, percent
 from ..analysis.summary import Action, Rate, StageCost, Summary
+from ..analysis.words import counted, number, percent
 
 LINES = 24
 #: Below this width bars are left out, and places get lines of their own.

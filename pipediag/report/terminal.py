@@ -77,8 +77,6 @@ def _cleaned(value: Any, keep: str) -> Any:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     names = [f.name for f in dataclasses.fields(value) if f.init]
-    return dataclasses.replace(value, **{name: _cleaned(getattr(value, name), _kept(value, name)) for name in names})
-
-
-def _kept(value: object, name: str) -> str:
-    return "\t" if name == "code" or (name == "lines" and hasattr(value, "language")) else ""
+    code = {"code", "lines"} if hasattr(value, "language") else {"code"}
+    cleaned = {name: _cleaned(getattr(value, name), "\t" if name in code else "") for name in names}
+    return dataclasses.replace(value, **cleaned)

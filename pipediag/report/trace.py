@@ -46,11 +46,12 @@ def write(diagnosis: Diagnosis) -> bytes:
         SessionFileError: the session holds no single steps, only windows: an older version recorded it.
     """
     session = diagnosis.session
-    stretches = [one for one in session.stretches if one.asked]
+    timed = (one for one in session.stretches if one.asked)
+    stretches = sorted(timed, key=lambda one: (one.attempt, one.asked[0]))
     if not stretches:
         raise SessionFileError("the session holds no single steps for a trace; repeat the analysis with this version")
     events: list[Event] = []
-    for attempt, members in groupby(sorted(stretches, key=_order), key=lambda one: one.attempt):
+    for attempt, members in groupby(stretches, key=lambda one: one.attempt):
         events += _pass(session, attempt, list(members))
     if session.profile is not None and session.profile.trace:
         behind = max(_us(one.ended) for one in stretches) + _GAP
@@ -61,10 +62,6 @@ def write(diagnosis: Diagnosis) -> bytes:
         "otherData": {"tool": f"pipediag {session.tool_version}"},
     }
     return gzip.compress(json.dumps(document, separators=(",", ":"), allow_nan=False).encode(), mtime=0)
-
-
-def _order(stretch: Stretch) -> tuple[int, float]:
-    return stretch.attempt, stretch.asked[0]
 
 
 # One pass
@@ -131,13 +128,8 @@ def _own_batches(stretch: Stretch) -> dict[int, list[_Batch]]:
 
 def _queue(stretch: Stretch) -> Iterator[Event]:
     for asked, ready in zip(stretch.asked, stretch.ready, strict=False):
-        yield {
-            "name": "batches ready",
-            "ph": "C",
-            "pid": stretch.attempt,
-            "ts": _us(asked),
-            "args": {"batches": ready},
-        }
+        at = {"pid": stretch.attempt, "ts": _us(asked)}
+        yield {"name": "batches ready", "ph": "C", **at, "args": {"batches": ready}}
 
 
 # Workers

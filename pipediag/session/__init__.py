@@ -1,7 +1,8 @@
 """Hold all measurements of one analysis as plain dataclasses, and convert them to and from JSON.
 
 This is the only interface between measuring and the rest: the host, the ladder and the clocks write a :class:`Session`;
-analysis and reports only read it. Pure Python: importing this package does not load torch.
+analysis and reports only read it. It imports ``errors`` alone, and no torch. Begin with :class:`Session`, the table of
+rungs (``rungs``) and the table of events (``events``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .._version import __version__
 from ..errors import SessionFileError
 from .codec import build, check_entries
 from .events import KINDS, read
-from .loader import Knobs, Loader, LoaderSettings, Place
+from .loader import Knobs, Loader, LoaderSettings, Place, Script, Warning_
 from .ranks import Rank, RankTrial
 from .remedies import Apart, Edit, Elsewhere, Keeping, Kept, Pictured, Proof, Remedy
 from .rungs import (
@@ -42,79 +43,9 @@ from .rungs import (
     settings_rung,
     workers_make,
 )
-from .script import Script, Warning_
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
 from .windows import UNTOUCHED, Account, Observed, OtherStart, Startup, Stretch, Window
 from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail
-
-__all__ = [
-    "CACHED",
-    "CONTROLS",
-    "DECODED",
-    "HANDED_OVER",
-    "LADDER",
-    "LOADED_ONCE",
-    "NOT_YET",
-    "REMEDIED",
-    "REMEDIES",
-    "RUNGS",
-    "RUNG_MEANING",
-    "SCHEMA_VERSION",
-    "STAGE_OF_RUNG",
-    "UNTOUCHED",
-    "Account",
-    "Alternative",
-    "Apart",
-    "BatchFacts",
-    "BatchStep",
-    "Cost",
-    "Edit",
-    "Elsewhere",
-    "Files",
-    "HotLine",
-    "Inside",
-    "Keeping",
-    "Kept",
-    "Knobs",
-    "Leaf",
-    "Link",
-    "Loader",
-    "LoaderSettings",
-    "Observed",
-    "OtherStart",
-    "Padding",
-    "Part",
-    "Pictured",
-    "Place",
-    "Prefix",
-    "Profile",
-    "Proof",
-    "Rank",
-    "RankTrial",
-    "Remedy",
-    "Rung",
-    "Script",
-    "Session",
-    "Share",
-    "Slow",
-    "Startup",
-    "Stretch",
-    "SyncCall",
-    "Syncs",
-    "Tail",
-    "Warning_",
-    "Window",
-    "cut_of",
-    "cut_rung",
-    "fed_apart",
-    "is_rung",
-    "made_under",
-    "ordered",
-    "received",
-    "settings_of",
-    "settings_rung",
-    "workers_make",
-]
 
 SCHEMA_VERSION = 1
 #: Types of the entries that analysis and reports use, in dictionaries that may hold others too.

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .codec import build
-from .loader import Knobs, Loader
+from .loader import Knobs, Loader, Warning_
 from .ranks import Rank, RankTrial
 from .remedies import Remedy
 from .rungs import REMEDIED, REMEDIES, Rung
-from .script import Warning_
 from .step import BatchFacts, BatchStep, Prefix, Profile, Syncs
 from .windows import Observed, OtherStart, Startup, Stretch, Window
 from .worker import Alternative, Inside, Tail

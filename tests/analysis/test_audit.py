@@ -13,8 +13,18 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, STATUSES, Audit, Item, audit
-from pipediag.analysis.audit.rounds import next_round
+from pipediag.analysis.audit import (
+    DOES_NOT_APPLY,
+    FAILED,
+    NOT_MEASURED,
+    OPEN,
+    PASSED,
+    STATUSES,
+    Audit,
+    Item,
+    audit,
+    next_round,
+)
 from pipediag.host.passes import Request
 from pipediag.report import RENDERERS, blocks, read, text, write
 from pipediag.session import (
@@ -268,7 +278,6 @@ class TestTransfer:
 
     def test_not_watched(self) -> None:
         session = run()
-        assert session.batch is not None
         session.batch.unwatched = "parts of the script are compiled"
         assert item(session, "transfer").figures.endswith(
             "; how the loop copies was not observed: parts of the script are compiled"
@@ -388,7 +397,6 @@ class TestUnread:
 
     def test_compiled(self) -> None:
         session = run()
-        assert session.batch is not None
         session.batch.unwatched = "parts of the script are compiled"
         one = item(session, "unread")
         assert (one.status, one.figures) == (NOT_MEASURED, "parts of the script are compiled")
@@ -587,7 +595,7 @@ class TestCommand:
     ) -> None:
         """Whatever the items say: 3 for an audit that failed, 0 for one that passed or that is inconclusive."""
         analyzed(run())
-        module, passed = sys.modules["pipediag.commands.audit"], audit(diagnose_session(run()))
+        module, passed = sys.modules["pipediag.commands.analyze"], audit(diagnose_session(run()))
         assert {one.status for one in passed.items} == {PASSED}
         for statuses in itertools.product(STATUSES, repeat=3):
             given = dict(zip(("starvation", "startup", "syncs"), statuses, strict=True))

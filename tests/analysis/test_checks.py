@@ -102,14 +102,12 @@ class TestFullCpu:
     def test_full(self) -> None:
         """The stage has filled the machine by itself."""
         warning = self.warning(1.0, 3.8)
-        assert warning is not None
         assert warning.code == "full-cpu"
         assert warning.message == "3.8 of 4 usable cores are in use while the script runs as it is"
 
     def test_tipped_over(self) -> None:
         """The machine was full before: the stage may be innocent."""
         warning = self.warning(3.7, 3.9)
-        assert warning is not None
         assert warning.code == "tipping-over"
         assert "3.9 of 4 usable cores" in warning.message
         assert "3.7 already were without transforms" in warning.message
@@ -127,12 +125,10 @@ class TestFullCpu:
 
     def test_what_the_workers_do_with_their_time(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 6.0, load=3.0))
-        assert warning is not None
         assert warning.help == "judge by the workers' CPU time: B 60 %, loading 30 %, A 10 %"
 
     def test_the_largest_four(self) -> None:
         warning = self.warning(3.7, 3.9, inside=inside(1.0, 2.0, 3.0, 4.0, 5.0, load=5.0))
-        assert warning is not None
         assert warning.help.endswith("loading 25 %, E 25 %, D 20 %, C 15 %")
 
     def test_time_without_a_cpu_does_not_count(self) -> None:
@@ -140,7 +136,6 @@ class TestFullCpu:
         found.links[1].cost = Cost(6.0, 0.0)
         found.whole = Cost(10.0, 4.0)
         warning = self.warning(3.7, 3.9, inside=found)
-        assert warning is not None
         assert warning.help.endswith("loading 75 %, A 25 %, B 0 %")
 
     def test_before_the_whole_chain_not_before_its_costliest_link(self) -> None:
@@ -160,7 +155,6 @@ class TestFullCpu:
     @pytest.mark.parametrize("key", ["cores_used", "cores_busy"])
     def test_without_a_quota_anybodys_use_counts(self, key: str) -> None:
         warning = self.warning(3.8, 3.9, key=key)
-        assert warning is not None
         assert warning.code == "tipping-over"
 
     def test_not_without_knowing_the_cores(self) -> None:

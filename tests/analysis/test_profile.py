@@ -15,8 +15,9 @@ from pipediag.host.progress import ProgressLine
 from pipediag.host.script import Target
 from pipediag.host.watch import Outcome, Watch
 from pipediag.ladder.plan import Plan
-from pipediag.report import RENDERERS, markdown, model, text
+from pipediag.report import RENDERERS, markdown, text
 from pipediag.report.document import filled
+from pipediag.report.evidence import model_section
 from pipediag.session import Prefix, Profile, Session, Share
 from pipediag.session.events import FirstBatch, Looking
 
@@ -102,32 +103,32 @@ class TestReports:
         assert "| `model.layer4` | 1 | 20 | 50 % |" in text
 
     def test_no_trace(self) -> None:
-        found = model.section(diagnose_session(session(Profile(why_not="two cannot record at once"))))
+        found = model_section(diagnose_session(session(Profile(why_not="two cannot record at once"))))
         assert text.write([found]) == "the model's side:\n  - no trace was recorded: two cannot record at once\n"
 
     def test_nothing_was_looked_at(self) -> None:
-        assert filled([model.section(diagnose_session(session()))]) == []
+        assert filled([model_section(diagnose_session(session()))]) == []
 
     def test_a_frozen_part(self) -> None:
-        (line,) = markdown.write([model.section(diagnose_session(session(prefix=PREFIX)))]).splitlines()[2:]
+        (line,) = markdown.write([model_section(diagnose_session(session(prefix=PREFIX)))]).splitlines()[2:]
         assert line == "- 5 ms of a step of 12 ms go into a frozen part that learns nothing: encoder"
 
     def test_many_frozen_modules(self) -> None:
         found = Prefix([f"net.{number}" for number in range(9)], 5.0, 7.0)
-        (line,) = markdown.write([model.section(diagnose_session(session(prefix=found)))]).splitlines()[2:]
+        (line,) = markdown.write([model_section(diagnose_session(session(prefix=found)))]).splitlines()[2:]
         assert line.endswith("learns nothing: net.0 to net.8 (9 modules)")
 
     def test_a_frozen_part_that_cannot_run_ahead(self) -> None:
         found = Prefix(["encoder"], 5.0, 7.0, why_not="weights of encoder change")
         diagnosis = diagnose_session(session(prefix=found))
-        (line,) = markdown.write([model.section(diagnosis)]).splitlines()[2:]
+        (line,) = markdown.write([model_section(diagnosis)]).splitlines()[2:]
         assert line.endswith("learns nothing: encoder; it cannot run a batch ahead: weights of encoder change")
         assert "frozen-prefix" not in {one.id for one in diagnosis.recommendations}
 
     def test_modules_could_not_be_watched(self) -> None:
         found = Prefix([], 0.0, 0.0, why_not="they change")
         diagnosis = diagnose_session(session(prefix=found))
-        (line,) = markdown.write([model.section(diagnosis)]).splitlines()[2:]
+        (line,) = markdown.write([model_section(diagnosis)]).splitlines()[2:]
         assert line == "- whether a frozen part of the model could run a batch ahead is not known: they change"
         assert "frozen-prefix" not in {one.id for one in diagnosis.recommendations}
 

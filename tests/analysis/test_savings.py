@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.forecast.savings import Savings, of_remedy, savings, workers_needed
 from pipediag.analysis.numbers.estimate import WORKERS, mean_rate
 from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.thresholds import AGREE
+from pipediag.analysis.trials.remedy import savings_of, workers_needed
+from pipediag.analysis.whatif import Savings, savings
 from pipediag.session import REMEDIED, Remedy, Rung, Session, Startup, Window
 
 from ..made import climbing, inside, make
@@ -73,7 +74,6 @@ class TestRecommendations:
         session = self.late(length=600)
         (gain,) = [one.gain for one in diagnose_session(session).recommendations if one.id == "num-workers"]
         found = advised(session)["num-workers"]
-        assert gain is not None and found is not None
         assert (found.batches, found.now) == (600, pytest.approx(0.6 * LadderView(session).ms("baseline").value))
         assert found.then.value == pytest.approx(found.now / gain.value)
         assert found.then.low == pytest.approx(found.now / gain.high)
@@ -121,21 +121,21 @@ def tried(
 class TestRemedy:
     def test_what_pays(self) -> None:
         session = tried(length=6000)
-        found = of_remedy(LadderView(session), REMEDIED)
+        found = savings_of(LadderView(session), REMEDIED)
         now = 6 * LadderView(session).ms("baseline").value
         assert found is not None and (found.batches, found.now) == (6000, pytest.approx(now))
         assert found.then.value == pytest.approx(now / 2)
         assert found.workers == 4
 
     def test_what_does_not_pay(self) -> None:
-        assert of_remedy(LadderView(tried(step_ms=110.0)), REMEDIED) is None
+        assert savings_of(LadderView(tried(step_ms=110.0)), REMEDIED) is None
 
     def test_what_was_not_tried(self) -> None:
-        assert of_remedy(LadderView(make(climbing(raw=50.0))), REMEDIED) is None
+        assert savings_of(LadderView(make(climbing(raw=50.0))), REMEDIED) is None
 
     def test_published(self) -> None:
         diagnosis = diagnose_session(tried(length=6000), price=3.0)
-        published, found = diagnosis.to_dict(), of_remedy(diagnosis.ladder, REMEDIED)
+        published, found = diagnosis.to_dict(), savings_of(diagnosis.ladder, REMEDIED)
         assert found is not None and published["price"] == 3.0
         assert published["remedy"]["savings"] == found.to_dict(3.0)
         assert diagnose_session(tried(step_ms=110.0)).to_dict()["remedy"]["savings"] is None

@@ -238,7 +238,6 @@ class TestCuts:
 
     def test_in_the_middle_where_nothing_is_known_of_the_links(self) -> None:
         session = chained(5.0, 5.0, 5.0, 5.0, 5.0)
-        assert session.inside is not None
         for cost in (session.inside.whole, *(link.cost for link in session.inside.links)):
             cost.wall_ms = 0.0
         assert cuts_of(session) == [2]

@@ -14,7 +14,7 @@ from pipediag.analysis.compare import compare
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.numbers.intervals import exactly
 from pipediag.analysis.summary import Summary, summarise
-from pipediag.analysis.summary.words import file, short, shortened, shorter_paths
+from pipediag.analysis.summary.parts import file, short, shortened, shorter_paths
 from pipediag.report import screen
 from pipediag.session import (
     DECODED,
@@ -235,7 +235,6 @@ class TestWhere:
 
     def test_a_place_in_a_library_has_the_users_line_that_makes_it_if_known(self) -> None:
         session = make(climbing(warm=50.0))
-        assert session.loader is not None
         library = "torchvision/datasets/folder.py:236"
         session.loader.dataset_code = Place("ImageFolder.__getitem__", library, library=True)
         assert told(session).causes[0].where == library
@@ -244,28 +243,24 @@ class TestWhere:
 
     def test_a_place_in_a_library_of_an_older_session(self) -> None:
         session = make(climbing(warm=50.0))
-        assert session.loader is not None
         library = "/x/lib/python3/site-packages/torchvision/datasets/folder.py:236"
         session.loader.dataset_code = Place("ImageFolder.__getitem__", library)
         assert told(session).causes[0].where == "torchvision/datasets/folder.py:236"
 
     def test_code_of_torchs_is_where_the_loader_is_iterated(self) -> None:
         session = make(climbing(sample=50.0))
-        assert session.loader is not None
         session.loader.collate = Place("torch's default_collate")
         assert told(session).causes[0].where == "train.py:10"
 
     def test_a_script_in_a_package_is_no_library(self) -> None:
         session = make(climbing(warm=50.0))
         session.script.argv = ["/home/me/.venv/lib/site-packages/demo/train.py"]
-        assert session.loader is not None
         session.loader.dataset_code = Place("Images.__getitem__", "demo/train.py:60", library=True)
         assert told(session).causes[0].where == "train.py:60"
 
     def test_a_script_that_is_installed_is_no_library(self) -> None:
         session = make(climbing(warm=50.0))
         session.script.argv = ["/home/me/.venv/lib/site-packages/demo/train.py"]
-        assert session.loader is not None
         session.loader.dataset_code = Place("Images.__getitem__", ".venv/lib/site-packages/demo/train.py:60")
         assert told(session).causes[0].where == "train.py:60"
 

@@ -15,7 +15,7 @@ from pipediag.commands.sweep import Setting, Varied, grid, parse, with_setting
 from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
 from pipediag.report import RENDERERS
-from pipediag.report.sweep import headers, notes, sentence, table
+from pipediag.report.several_runs import headers, notes, sentence, table
 from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session, Window
 
 from ..conftest import Main
@@ -89,7 +89,6 @@ class TestArguments:
 
 def run(value: str = "16", baseline: float = 30.0, size: int = 16, **more: Any) -> Run:
     session = make(climbing(raw=baseline), noise=0.0)
-    assert session.loader is not None
     session.loader.batch_size = size
     return Run((("--batch-size", value),), ["train.py", f"--batch-size={value}"], diagnose_session(session), **more)
 
@@ -170,7 +169,6 @@ class TestTable:
 
     def test_without_a_batch_size(self) -> None:
         one = run()
-        assert one.diagnosis is not None and one.diagnosis.session.loader is not None
         one.diagnosis.session.loader.batch_size = None
         assert table(Sweep("train.py", 1, [one]))[0] == ["16", "20", "", "12.3", "", "38 %", "transforms"]
 

@@ -1,4 +1,4 @@
-"""The verdict: every class, with its band, co-bottlenecks, ceiling and numbers."""
+"""The verdict: every class, with its band, co-bottlenecks, ceiling and numbers; the interim result in a few words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.stopping import next_round
 from pipediag.analysis.summary import summarise
 from pipediag.analysis.thresholds import GATE, SEVERE
-from pipediag.analysis.verdict import decided, measured_share, starved_share
+from pipediag.analysis.verdict import decided, measured_share, so_far, starved_share
+from pipediag.analysis.words import percent
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, HotLine, Place, Session
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, HotLine, Observed, Place, Session
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
 
@@ -69,7 +70,6 @@ def test_the_stage_whose_inclusion_costs_the_time(rung: str) -> None:
     following, ceiling = verdict.next_ceiling
     assert following == "compute"
     assert 1000 / 51.0 * 0.99 < ceiling < 1000 / 50.0 * 1.01
-    assert verdict.starved is not None
     assert verdict.starved.value == pytest.approx(1 - 50 / 81, abs=0.01)
     assert verdict.starved.low > SEVERE
 
@@ -332,7 +332,6 @@ def test_the_share_holds_for_another_run(cost: float, half_width: float) -> None
     rungs = {"device": 50.0, "baseline": 50.0 + cost}
     ladder = LadderView(make(rungs, noise=0.0))
     measured, told = measured_share(ladder), starved_share(ladder)
-    assert measured is not None and told is not None
     assert told.value == measured.value == pytest.approx(cost / (50.0 + cost))
     assert told.value - told.low == pytest.approx(math.hypot(half_width, measured.value - measured.low))
     assert told.high - told.value == pytest.approx(math.hypot(half_width, measured.high - measured.value))
@@ -625,13 +624,11 @@ def test_a_hiccup_under_the_cache_leaves_a_starved_loop_starved() -> None:
     third.seconds *= 10
     verdict = judged(session).verdict
     assert verdict.bottleneck not in ("inconclusive", "none")
-    assert verdict.starved is not None
     assert verdict.starved.low > SEVERE
 
 
 def test_one_window_says_what_such_windows_differ_by() -> None:
     verdict = judged(make({"device": 1.0, "baseline": 18.0}, noise=0.0, rounds=1)).verdict
-    assert verdict.starved is not None
     assert SEVERE < verdict.starved.low < 1 - 1 / 18 < verdict.starved.high < 1
 
 
@@ -645,7 +642,6 @@ class TestObserved:
         verdict = diagnosis.verdict
         assert (verdict.level, verdict.band) == ("observed", "severe")
         assert verdict.bottleneck == "load", "nothing is known of what the workers do"
-        assert verdict.starved is not None
         assert 0.2 < verdict.starved.low < 0.6 < verdict.starved.high < 0.95
         assert verdict.starved.value == pytest.approx(0.6, abs=0.05)
         assert verdict.sentence.startswith("Data costs your training ")
@@ -785,3 +781,53 @@ class TestOlderSessions:
 
     def test_nothing_more_is_asked_of_them(self) -> None:
         assert not {"device+load", "shuffled"} & {*next_round(self.older())}
+
+
+WAITS = "the loop waits 50 % of a step in next()"
+
+
+def test_nothing_before_the_loop_was_seen_to_wait() -> None:
+    assert so_far(make({})) == []
+    assert so_far(make({"baseline": 100.0}, noise=0.0)) == []
+
+
+def test_from_the_first_steps() -> None:
+    """Twelve steps of 100 ms before any window, half of it waiting."""
+    session = make({}, workers=4, observed=[Observed(4, 0.4, 0.2)] * 3)
+    assert so_far(session) == [WAITS]
+
+
+@pytest.mark.parametrize("workers, pace", [(4, "a batch from 4 workers 30 ms"), (1, "a batch from 1 worker 120 ms")])
+def test_how_fast_the_workers_are(workers: int, pace: str) -> None:
+    """At first the loop consumes batches queued during its slow first step, and hardly waits."""
+    session = make({}, workers=workers, observed=[Observed(4, 0.4, 0.0, worker_ms=120.0)] * 3)
+    assert so_far(session) == ["the loop waits 0 % of a step in next()", f"a step takes 100 ms, {pace}"]
+
+
+def test_of_windows_as_well() -> None:
+    session = make({"baseline": 100.0}, noise=0.0, workers=8, evidence=waits(50.0, worker_ms=400.0))
+    assert so_far(session) == [WAITS, "a step takes 100 ms, a batch from 8 workers 50 ms"]
+
+
+@pytest.mark.parametrize("workers, worker_ms", [(0, 120.0), (4, 0.0)])
+def test_not_where_there_are_none_or_they_have_told_nothing(workers: int, worker_ms: float) -> None:
+    session = make({}, workers=workers, observed=[Observed(4, 0.4, 0.2, worker_ms=worker_ms)] * 3)
+    assert so_far(session) == [WAITS]
+
+
+def test_no_loader_is_known() -> None:
+    session = make({}, observed=[Observed(4, 0.4, 0.2, worker_ms=120.0)] * 3)
+    session.loader = None
+    assert so_far(session) == [WAITS]
+
+
+def test_what_a_sample_is_comes_last() -> None:
+    seen = waits(50.0, worker_ms=400.0)
+    session = make({"baseline": 100.0}, noise=0.0, workers=8, evidence=seen, inside=inside(4.0, 1.0, load=5.0))
+    assert so_far(session)[2:] == ["loading is 50 % of a sample"]
+
+
+def test_fed_from_a_cache_it_is_the_figure_of_the_headline() -> None:
+    session = make(climbing(raw=50.0), noise=0.0, evidence=waits(1.0))
+    starved = diagnose_session(session).verdict.starved
+    assert so_far(session) == [f"data costs {percent(starved.value)} of a step of 101 ms"]

@@ -1,4 +1,4 @@
-"""The waterfall: pieces sum to the baseline, also if rungs are missing."""
+"""The waterfall sums to the baseline, also if rungs are missing; the two sides of a step; the loop without a stage."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.diagnosis import Stage, Without
+from pipediag.analysis.diagnosis import Diagnosis, Stage, Without
+from pipediag.analysis.numbers.intervals import exactly
 from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.sides import OF_THE_WORKERS, sides
 from pipediag.analysis.waterfall import by_stage
+from pipediag.analysis.whatif import Change, what_if
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Cost, Part, Place, Rung, Session, Window
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Cost, Part, Place, Rung, Session, Window
 
 from ..made import blocks, climbing, cut, inside, make, views, waits, without
 
@@ -63,7 +66,6 @@ def sums_up(session: Session) -> None:
         assert piece.ms.low >= -slack
         assert all(map(math.isfinite, (piece.ms.low, piece.ms.high)))
     for piece in found[1:]:
-        assert piece.without is not None
         assert piece.without.steps_per_s > 0
 
 
@@ -228,7 +230,6 @@ class TestWorkersTime:
     def test_moving_few_bytes_does_not_explain_what_is_left(self, megabytes: int, stage: str) -> None:
         """The 30 ms beyond the wait are not those of one megabyte, but may be those of fifty, or of an unknown size."""
         session = make({"device": 50.0, "baseline": 100.0}, noise=0.0, evidence=waits(20.0))
-        assert session.loader is not None
         session.loader.batch_bytes = megabytes * 10**6
         assert pieces(session)[stage].ms.value == pytest.approx(30.0)
         verdict = diagnose_session(session).verdict
@@ -445,27 +446,22 @@ class TestJoined:
     @pytest.mark.parametrize("costs, culprit", [((5.0, 20.0), "B"), ((20.0, 5.0, 9.0), "A"), ((1.0, 2.0, 9.0), "C")])
     def test_its_culprit_is_the_costliest_link(self, costs: tuple[float, ...], culprit: str) -> None:
         place = self.stage(chained(*costs)).culprit
-        assert place is not None
         assert place.name == culprit
 
     def test_workers_time_decides_between_links_that_certainly_cost_something(self) -> None:
         """On the ladder, a link seems free if it fits into the workers' spare time."""
         session = chained(20.0, 5.0, workers=(10.0, 15.0), evidence=waits(25.6, worker_ms=200.0))
         place = self.stage(session).culprit
-        assert place is not None
         assert place.name == "B"
 
     def test_a_link_that_costs_nothing_certain_is_innocent(self) -> None:
         place = self.stage(chained(20.0, 0.0, workers=(10.0, 15.0))).culprit
-        assert place is not None
         assert place.name == "A"
 
     def test_without_workers_times_the_ladder_decides(self) -> None:
         session = chained(20.0, 5.0, workers=(0.0, 0.0))
-        assert session.inside is not None
         session.inside.samples = 0
         place = self.stage(session).culprit
-        assert place is not None
         assert place.name == "A"
 
 
@@ -522,3 +518,212 @@ def test_parts_by_rungs_are_as_uncertain_as_the_rungs() -> None:
         window.seconds *= off
     found = pieces(session)["transform"].ms
     assert found.high - found.low > 20.0
+
+
+#: A step of 120 ms waits 67 ms for four workers; its own side takes 53 ms.
+RUNGS = {"device": 50.0, "host": 52.0, "worker": 53.0, "baseline": 120.0}
+
+
+def session(cores: int = 16, worker_cpu: float = 1.0, **more: float) -> Session:
+    seen = waits(67.0, worker_ms=460.0, worker_cpu=worker_cpu, collate_ms=46.0, process_cpu=0.25, **more)
+    seen["worker"] = {"process_cpu": 30 / 53}
+    return make(RUNGS, noise=0.0, evidence=seen, inside=inside(1.0, 5.0, load=3.0), environment={"cores": cores})
+
+
+def rate(found: Session, name: str) -> float:
+    """Return the steps per second without a transform, or a stage."""
+    pieces = diagnose_session(found).waterfall
+    piece = next(one for one in pieces if name in (one.stage, *one.links))
+    assert piece.without is not None and not piece.without.measured
+    return piece.without.steps_per_s
+
+
+def test_the_workers_take_less() -> None:
+    """Of 460 ms for a batch, B takes half."""
+    assert rate(session(), "B") == pytest.approx(1000 / 60.0)
+
+
+def test_down_to_the_training_process() -> None:
+    assert rate(session(), "load") == pytest.approx(1000 / (120.0 * 0.7))
+    two = make(RUNGS, noise=0.0, evidence=waits(67.0, worker_ms=460.0, collate_ms=0.0), inside=inside(9.0, load=1.0))
+    assert rate(two, "A") == pytest.approx(1000 / 53.0), "not 1000 / 12"
+
+
+def test_on_full_cores_the_training_process_still_needs_its_own() -> None:
+    """Four cores do 460 ms of samples and 30 of training in 122.5 ms."""
+    assert rate(session(cores=4), "B") == pytest.approx(1000 / (120.0 * (30 + 230) / (30 + 460)), rel=1e-4)
+
+
+def test_what_the_workers_hide_brings_nothing() -> None:
+    assert rate(session(), "transfer") == pytest.approx(1000 / 120.0)
+
+
+def test_the_training_processs_own_saves_what_it_takes() -> None:
+    rungs = {"device": 50.0, "host": 80.0, "worker": 81.0, "baseline": 81.0}
+    early = make(rungs, noise=0.0, evidence=waits(0.0, worker_ms=40.0))
+    assert rate(early, "transfer") == pytest.approx(1000 / 51.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(2.0, 67.0), st.floats(50.0, 900.0), st.floats(0.2, 1.0), st.sampled_from([1, 2, 16]), st.booleans())
+def test_the_table_says_what_advice_predicts(
+    wait: float, worker_ms: float, worker_cpu: float, cores: int, alone: bool
+) -> None:
+    seen = waits(wait, worker_ms=worker_ms, worker_cpu=worker_cpu, collate_ms=0.0, process_cpu=0.5)
+    rungs = {**RUNGS, "supply": 90.0} if alone else RUNGS
+    found = make(rungs, noise=0.0, evidence=seen, inside=inside(1.0, 5.0, load=3.0), environment={"cores": cores})
+    numbers = what_if(LadderView(found))
+    for name, ms in zip("AB", numbers.work.links, strict=True):
+        predicted = numbers.faster(Change(work=exactly(ms))).value
+        assert rate(found, name) == pytest.approx(predicted * 1000 / 120.0)
+
+
+#: Milliseconds of the sampler in a step whose own work takes 20 ms.
+SAMPLER = 30.0
+
+
+def with_sampler(*missing: str, workers: int = 2, sampler_ms: float = SAMPLER, waits_ms: float = SAMPLER) -> Session:
+    """A loop whose batches are ready, but which waits in ``next()`` for its sampler."""
+    rungs = dict.fromkeys(("device", "host"), 20.0) | dict.fromkeys(("worker", "sample", "raw", "baseline"), 50.0)
+    seen = waits(waits_ms, waits_ms, worker_ms=2.0, collate_ms=0.5, sampler_ms=sampler_ms)
+    seen["worker"]["sampler_ms"] = sampler_ms
+    absent = ("host", "worker") if not workers else ()
+    found = make(
+        without(rungs, *missing, *absent),
+        workers=workers,
+        noise=0.0005,
+        evidence=seen,
+        inside=inside(0.01, load=0.04),
+        absent=absent,
+        device="cpu",
+        environment={"cores": 2},
+    )
+    found.loader.sampler = Place("Balanced", "train.py:20")
+    return found
+
+
+def costs_of_stages(diagnosis: Diagnosis) -> dict[str, float]:
+    return {piece.stage: piece.ms.value for piece in diagnosis.waterfall}
+
+
+@pytest.mark.parametrize(("missing", "workers"), [((), 2), (("worker",), 2), (("host", "worker"), 2), ((), 0)])
+def test_it_is_named_with_its_line(missing: tuple[str, ...], workers: int) -> None:
+    found = diagnose_session(with_sampler(*missing, workers=workers))
+    assert found.verdict.bottleneck == "sampler" and found.verdict.certain
+    assert found.verdict.culprit == Place("Balanced", "train.py:20")
+    ms = costs_of_stages(found)
+    assert ms["sampler"] == pytest.approx(SAMPLER, abs=0.2) and ms["compute"] == pytest.approx(20.0, abs=0.2)
+    assert sum(ms.values()) == pytest.approx(50.0, abs=0.2)
+    assert ms.get("ipc", 0.0) < 1.0 and ms.get("load", 0.0) < 1.0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_helps_is_a_cheaper_sampler(workers: int) -> None:
+    first = diagnose_session(with_sampler(workers=workers)).recommendations[0]
+    assert (first.stage, first.title) == ("sampler", "Make Balanced cheaper")
+    assert first.how.startswith("train.py:20: ")
+    assert first.gain is not None and first.gain.value == pytest.approx(2.5, rel=0.05)
+    ids = [one.id for one in diagnose_session(with_sampler(workers=workers)).recommendations]
+    assert not {"num-workers", "hand-off", "prefetch-factor"} & {*ids}
+
+
+def test_beside_workers_that_are_late() -> None:
+    """Of 60 ms of waiting the sampler takes half."""
+    ladder = {**climbing(worker=30.0), "baseline": 110.0}
+    found = make(ladder, noise=0.0005, evidence=waits(60.0, 30.0, worker_ms=400.0, collate_ms=0.0, sampler_ms=30.0))
+    ms = costs_of_stages(diagnose_session(found))
+    assert ms["sampler"] == pytest.approx(30.0) and ms["ipc"] == pytest.approx(0.0, abs=0.5)
+    assert sum(ms[stage] for stage in OF_THE_WORKERS if stage in ms) == pytest.approx(30.0, abs=1.0)
+
+
+def test_one_that_hardly_takes_time_changes_nothing() -> None:
+    seen = waits(30.0, 5.0, worker_ms=200.0, collate_ms=0.0)
+    plain = make(climbing(raw=30.0), evidence=seen)
+    seen["baseline"]["sampler_ms"] = 0.3
+    timed = make(climbing(raw=30.0), evidence=seen)
+    assert diagnose_session(timed).waterfall == diagnose_session(plain).waterfall
+
+
+def costs(session: Session) -> dict[str, float]:
+    """The milliseconds of a step by stage, and their sum."""
+    found = diagnose_session(session).waterfall
+    return {piece.stage: piece.ms.value for piece in found} | {"step": sum(piece.ms.value for piece in found)}
+
+
+class TestTheLoaderAlone:
+    """A step of 90 ms waits 10 ms; its own side needs 50 ms with batches ready."""
+
+    RUNGS = dict.fromkeys(("device", "host", "worker"), 50.0) | {"baseline": 90.0}
+
+    def cost(self, supply: float | None = None) -> dict[str, float]:
+        alone = {} if supply is None else {"supply": supply}
+        return costs(make({**self.RUNGS, **alone}, noise=0.0, evidence=waits(10.0)))
+
+    def test_unknown(self) -> None:
+        assert (self.cost()["contention"], self.cost()["load"]) == (pytest.approx(30.0), pytest.approx(10.0))
+
+    def test_fast_enough_for_the_training(self) -> None:
+        """The workers would be early: all of it is lost to them."""
+        assert self.cost(40.0) == pytest.approx(self.cost())
+
+    def test_as_slow_as_the_loop(self) -> None:
+        """Without contention the loop would wait for the workers just as long."""
+        found = self.cost(90.0)
+        assert "contention" not in found and found["load"] == pytest.approx(40.0)
+
+    def test_between(self) -> None:
+        found = self.cost(78.0)
+        assert found["contention"] == pytest.approx(12.0) and found["load"] == pytest.approx(28.0)
+        assert found["step"] == pytest.approx(90.0)
+
+    def test_slower_than_the_loop(self) -> None:
+        """It was measured at another time."""
+        assert "contention" not in self.cost(120.0)
+
+
+class TestTheThreadThatPins:
+    """A step of 90 ms waits 10 ms; its thread is blocked 22 ms longer than with ready batches, and queues 5 ms."""
+
+    def session(
+        self, *missing: str, pinned: bool = True, device: str = "cuda", megabytes: int = 0, queue: float = 5.0
+    ) -> Session:
+        rungs = dict.fromkeys(("device", "host", "worker"), 50.0) | {"baseline": 85.0 + queue}
+        accounts = dict.fromkeys(RUNGS, Account(cpu_ms=30.0, other_ms=20.0)) | {
+            "baseline": Account(cpu_ms=33.0, queue_ms=queue, waits_ms=10.0, other_ms=42.0)
+        }
+        seen = waits(10.0, worker_ms=200.0, worker_cpu=1.0)
+        session = make(without(rungs, *missing), noise=0.0, evidence=seen, accounts=accounts, device=device)
+        session.loader.pin_memory, session.loader.batch_bytes = pinned, megabytes * 10**6
+        return session
+
+    def test_its_lock_is_hand_off(self) -> None:
+        found = costs(self.session())
+        assert found["ipc"] == pytest.approx(22.0) and found["contention"] == pytest.approx(8.0)
+        assert found["step"] == pytest.approx(90.0)
+        assert sides(LadderView(self.session())).locked == pytest.approx(22.0)
+
+    def test_the_run_queue_and_cpu_time_bound_contention(self) -> None:
+        """Of 30 ms only 8 are seen in what the workers take from the thread."""
+        assert sides(LadderView(self.session())).lost.value == pytest.approx(8.0)
+
+    @pytest.mark.parametrize("unpinned", [{"pinned": False}, {"device": "cpu"}])
+    def test_without_it_blocking_is_not_hand_off(self, unpinned: dict[str, object]) -> None:
+        found = costs(self.session(**unpinned))  # type: ignore[arg-type]
+        assert found["ipc"] == pytest.approx(0.0) and found["contention"] == pytest.approx(30.0)
+
+    def test_where_the_rung_of_the_hand_off_was_not_measured(self) -> None:
+        found = diagnose_session(self.session("worker", megabytes=1, queue=25.0)).waterfall
+        assert [(piece.stage, piece.ms.value, piece.covers) for piece in found[2:4]] == [
+            ("ipc", pytest.approx(22.0), ["ipc"]),
+            ("contention", pytest.approx(28.0), ["contention"]),
+        ]
+
+    def test_nor_can_it_be_told_from_contention_there_if_bytes_explain_both(self) -> None:
+        found = diagnose_session(self.session("worker", megabytes=50)).waterfall
+        assert [(piece.stage, piece.ms.value) for piece in found[2:3]] == [("ipc", pytest.approx(30.0))]
+
+
+def test_without_workers_nothing_is_lost() -> None:
+    ladder = without(climbing(raw=30.0), "host", "worker")
+    found = sides(LadderView(make(ladder, workers=0, device="cpu", evidence=waits(30.5))))
+    assert (found.lost.value, found.locked, found.handed) == (0.0, 0.0, 0.0)

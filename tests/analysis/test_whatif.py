@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.forecast.whatif import (
+from pipediag.analysis.numbers.intervals import Interval, exactly
+from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.sides import SAVED, Work, saving
+from pipediag.analysis.whatif import (
     IN_A_SLOT,
     LAUNCHING,
     MOST_WORKERS,
@@ -23,9 +26,6 @@ from pipediag.analysis.forecast.whatif import (
     transfer_matters,
     what_if,
 )
-from pipediag.analysis.numbers.intervals import Interval, exactly
-from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.numbers.work import SAVED, Work, saving
 from pipediag.session import RUNGS, Inside
 
 from ..made import FLAT, blocks, climbing, inside, make, waits, without
@@ -105,7 +105,6 @@ class TestReading:
 
     def test_one_window_of_each_rung_is_enough_for_a_guess(self) -> None:
         one, many = (what_if(LadderView(make(STARVED, rounds=rounds, noise=0.0))) for rounds in (1, 5))
-        assert one is not None and many is not None
         assert one.ceiling.value == pytest.approx(many.ceiling.value)
         assert one.ceiling.low < 0.99 * many.ceiling.low < 1.01 * many.ceiling.high < one.ceiling.high
 
@@ -113,7 +112,6 @@ class TestReading:
         session = make(STARVED, noise=0.0)
         session.windows = [w for w in session.windows if w.rung != "host" or w.round == 0]
         found = what_if(LadderView(session))
-        assert found is not None and found.transfer is not None
         assert found.transfer.value == pytest.approx(2.0)
         assert -5.0 < found.transfer.low < 0.0 < 4.0 < found.transfer.high < 10.0
 
@@ -178,7 +176,6 @@ class TestWork:
 
     def test_code_between_the_links(self) -> None:
         found = model(within=inside(3.0, 4.0, load=2.0, between=1.0)).work
-        assert found is not None
         assert (found.between, found.load, sum(found.links)) == (36.0, pytest.approx(72.0), pytest.approx(252.0))
         assert found.samples == 360.0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.session.files import read_json
+from pipediag.session.codec import read_json
 
 from .fault import COMPLETE, EARLIER, GIVEN, MEASURED, NOTHING, PARTS, PLAN, REPORT, TRACE, Fault
 from .leaks import PIPEDIAG, Leaks

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipediag import __version__
 from pipediag.remedy.saved import SavedPlan, versions
-from pipediag.session.files import DEEPEST, MOST_BYTES, MOST_VALUES
+from pipediag.session.codec import DEEPEST, MOST_BYTES, MOST_VALUES
 
 from ..session.hostile import full_session
 

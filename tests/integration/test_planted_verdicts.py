@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipediag.analysis.sentences import shown
+from pipediag.analysis.words import shown
 
 from .sandbox import PIPEDIAG, Analysis, Sandbox, line_of
 

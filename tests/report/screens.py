@@ -48,7 +48,6 @@ def ten_views() -> Session:
         environment={"python": "3.12.3", "platform": "Linux", "cpus": 16, "cores": 16},
         inside=views(once, 10),
     )
-    assert session.loader is not None
     session.script.argv = ["main_dino.py", "--arch", "vit_small"]
     session.loader.dataset, session.loader.batch_size, session.loader.where = "ImageFolder", 64, "main_dino.py:303"
     session.loader.dataset_code = Place(
@@ -87,7 +86,6 @@ def stock_transforms() -> Session:
         inside=_stock(costs, lines, load=6.9),
         leaves=[leaf("[0]", nbytes=64 * 3 * 224 * 224 * 4)],
     )
-    assert session.loader is not None
     session.script.argv = ["train.py"]
     session.loader.dataset, session.loader.batch_size, session.loader.where = "ImageFolder", 64, "train.py:31"
     session.loader.dataset_code = Place(

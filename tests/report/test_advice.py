@@ -9,9 +9,9 @@ import pytest
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.forecast.savings import Savings, savings
 from pipediag.analysis.numbers.intervals import Interval
-from pipediag.report import advice, markdown, text
+from pipediag.analysis.whatif import Savings, savings
+from pipediag.report import markdown, remedy, text
 from pipediag.report.document import filled
 from pipediag.session import Session
 
@@ -40,11 +40,11 @@ def told(*recommendations: Recommendation, nothing: str = "") -> Diagnosis:
 
 
 def terminal(diagnosis: Diagnosis) -> list[str]:
-    return text.write(filled([advice.section(diagnosis)])).splitlines()
+    return text.write(filled([remedy.advice_section(diagnosis)])).splitlines()
 
 
 def as_markdown(diagnosis: Diagnosis) -> list[str]:
-    return markdown.write(filled([advice.section(diagnosis)])).splitlines()
+    return markdown.write(filled([remedy.advice_section(diagnosis)])).splitlines()
 
 
 class TestGain:
@@ -59,7 +59,7 @@ class TestGain:
         ],
     )
     def test_text(self, predicted: Interval | None, measured: Interval | None, expected: str) -> None:
-        assert advice.gain(one(predicted, measured)) == expected
+        assert remedy.gain(one(predicted, measured)) == expected
 
 
 class TestTerminal:
@@ -98,7 +98,7 @@ class TestTerminal:
         ]
 
     def test_nothing_at_all(self) -> None:
-        assert filled([advice.section(told())]) == []
+        assert filled([remedy.advice_section(told())]) == []
 
 
 class TestMarkdown:
@@ -154,7 +154,7 @@ class TestCode:
 
 
 def brings(saved: Savings | None, price: float | None = None) -> str:
-    return advice.savings(diagnose_session(make(FLAT, workers=15), price), saved)
+    return remedy.savings(diagnose_session(make(FLAT, workers=15), price), saved)
 
 
 class TestSavings:

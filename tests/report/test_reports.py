@@ -9,14 +9,23 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.analysis.audit import audit
+from pipediag.analysis.compare import compare
+from pipediag.analysis.sweep import Run, Sweep
 from pipediag.errors import SessionFileError, UsageError
-from pipediag.report import RENDERERS, check_output, read, screen_for, write
+from pipediag.report import RENDERERS, Subject, check_output, ending_of, markdown, read, screen_for, write, written_by
+from pipediag.report.document import Advice, Block, Code, Listing, Location, Paragraph, Section, Table, Title
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
 
 from ..made import DOCUMENTS, FLAT, blocks, climbing, cut, inside, job, leaf, make, torchvisions, without
@@ -99,7 +108,6 @@ def chain_session() -> Session:
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8, "threads": {"torch": 8}},
         inside=chain(),
     )
-    assert session.inside is not None
     session.inside.links[2].whole = "it decides at random which of its parts run"
     session.inside.sizes = [[1024.0 * (60 + 20 * n), 8.0 + n] for n in range(9)]
     session.tail = Tail(2400, 11.0, 47.5, [Slow("4711", 212.0), Slow("17", 96.4)])
@@ -135,7 +143,6 @@ def advised_session() -> Session:
             leaf("['extra']", nbytes=1 << 21, non_blocking=False, read=False),
         ],
     )
-    assert session.batch is not None
     session.batch.copy_ms, session.batch.pinned_copy_ms, session.batch.device_copy_ms = 11.5, 4.0, 0.05
     session.script.argv = ["train.py"]
     session.device = {"type": "cuda", "index": 0, "name": "NVIDIA L4"}
@@ -473,3 +480,133 @@ class TestFiles:
         file.write_text(json.dumps({**diagnosis.to_dict(), "schema_version": 999}))
         with pytest.raises(SessionFileError, match="newer"):
             read(str(file))
+
+
+HOSTILE = st.lists(
+    st.sampled_from(
+        ["`", "``", "```", "\\", "[", "](http://x.y/z)", "![a]", "<img src=x>", "<", "&lt;", "|", "a", " "]
+    ),
+    min_size=1,
+    max_size=8,
+).map("".join)
+_LIVE = {"link_open", "image", "html_inline", "html_block"}
+
+
+def documents(text: str) -> list[list[Block]]:
+    return [
+        [Title(text, text, text)],
+        [Paragraph(text)],
+        [Location("slow", text, text)],
+        [Listing([text])],
+        [Listing([text], code=True)],
+        [Table(["what", text], "ll", [[text, text]], code=True)],
+        [Code("run", [text, text], "diff")],
+        [Advice(1, text, text, text, text, [text], text, [text], text)],
+    ]
+
+
+def live(written: str) -> set[str]:
+    tokens = MarkdownIt("commonmark").enable("table").parse(written)
+    return {inner.type for token in tokens for inner in [token, *(token.children or [])]} & _LIVE
+
+
+@given(HOSTILE)
+@settings(max_examples=60, deadline=None)
+def test_nothing_of_it_is_live(text: str) -> None:
+    for document in documents(text):
+        assert not live(markdown.write(document)), markdown.write(document)
+
+
+@pytest.mark.parametrize("text", ["a`b", "`", "``", "x|y"])
+def test_a_code_span_shows_all_of_it(text: str) -> None:
+    written = markdown.write([Location("slow", text, "")])
+    html = MarkdownIt("commonmark").render(written)
+    assert re.search(f"<code>{re.escape(text)}</code>", html), html
+
+
+def test_an_address_is_not_linked() -> None:
+    """GitHub links an address that stands in plain text."""
+    assert "://" not in markdown.write([Paragraph("see https://x.y and www.x.y")])
+    assert "www." not in markdown.write([Paragraph("see www.x.y")])
+
+
+def outline(blocks: Iterable[Block]) -> str:
+    """Titles, and the number of rows of each table."""
+
+    def lines(found: Iterable[Block]) -> Iterator[str]:
+        for block in found:
+            match block:
+                case Title(headline):
+                    yield headline
+                case Section(title, inner):
+                    yield from (title, *lines(inner))
+                case Table(rows=rows):
+                    yield f"table of {len(rows)} rows"
+
+    return "\n".join(lines(blocks))
+
+
+FAST, SLOW = (diagnose_session(make(climbing(raw=cost), inside=inside(cost))) for cost in (10.0, 30.0))
+RUNS = [Run((("--size", size),), ["train.py"], FAST) for size in ("1", "2")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (
+            SLOW,
+            ["DATA COSTS YOUR TRAINING 38 % OF EVERY STEP", "table of 7 rows", "inside a worker, ms per sample"],
+        ),
+        (audit(SLOW), ["THE AUDIT FAILED: 2 of 9 checks failed, 6 not measured, 1 passed", "what would help"]),
+        (
+            compare(SLOW, FAST),
+            [
+                "THE LOOP IS FASTER: 1.33x the steps a second",
+                "steps a second",
+                "table of 7 rows",
+                "a worker's own ms for a sample",
+            ],
+        ),
+        (
+            Sweep("train.py", 2, RUNS),
+            ["2 OF 2 RUNS MEASURED: --size=1 makes the most samples a second", "table of 2 rows"],
+        ),
+    ],
+    ids=["diagnosis", "audit", "comparison", "sweep"],
+)
+def test_each_kind_of_report_in_a_new_format(
+    subject: Subject, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RENDERERS, ".outline", written_by(outline))
+    target = tmp_path / "x.outline"
+    check_output(str(target))
+    write(subject, str(target))
+    assert target.read_text().splitlines()[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [("a.json", ".json"), ("a.json.gz", ".json.gz"), ("a.b.html", ".html"), ("a.gz", ""), (".json", ""), ("json", "")],
+)
+def test_the_longest_ending_wins(name: str, ending: str) -> None:
+    assert ending_of(f"/some.md/{name}") == ending
+
+
+@pytest.mark.parametrize(("ending", "module", "data"), [(".html", "page", "<p>"), (".json.gz", "trace", b"\x1f\x8b")])
+def test_modules_are_imported_when_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, module: str, data: str | bytes
+) -> None:
+    given: list[Subject] = []
+    fake = SimpleNamespace(write=lambda subject: given.append(subject) or data)
+    monkeypatch.setitem(__import__("sys").modules, f"pipediag.report.{module}", fake)
+    file = tmp_path / f"x{ending}"
+    write(SLOW, str(file))
+    assert given == [SLOW]
+    assert file.read_bytes() == (data if isinstance(data, bytes) else data.encode())
+
+
+def test_a_timeline_shows_a_diagnosis_only(tmp_path: Path) -> None:
+    check_output(str(tmp_path / "x.json.gz"))
+    with pytest.raises(UsageError, match="timeline of one run"):
+        check_output(str(tmp_path / "x.json.gz"), of_a_diagnosis=False)
+    check_output("-")

@@ -79,7 +79,6 @@ def full_session() -> Session:
     )
     session.device["name"] = "H"
     session.caches = {"held_bytes": 1 << 20, "device": 4, "host": 4, "shared": 4, "why": "memory"}
-    assert session.batch is not None
     session.batch.copy_ms, session.batch.pinned_copy_ms, session.batch.device_copy_ms = 3.0, 1.0, 0.1
     session.tail = Tail(100, 3.0, 90.0, [Slow("7", 120.0)], [1.0, 2.0, 4.0], [60, 40])
     stretch = Stretch("baseline", 1, 1, [1.0, 2.0], [1.5, 2.2], [0, 1], 3.0, [0, 1], [0.1, 0.2], [1.4, 2.1], [3.0, 3.1])

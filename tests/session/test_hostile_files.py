@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipediag import __version__
 from pipediag.analysis import Diagnosis
 from pipediag.errors import EXIT_USAGE, SessionFileError, UsageError
-from pipediag.session.files import DEEPEST, MOST_BYTES, MOST_VALUES, read_json
+from pipediag.session.codec import DEEPEST, MOST_BYTES, MOST_VALUES, read_json
 
 from .hostile import damaged, file_of, full_session, use, valid
 

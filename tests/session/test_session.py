@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import json
 import re
+import shutil
+import subprocess
+import sys
 import types
 import typing
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pipediag
 from pipediag.errors import SessionFileError
 from pipediag.session import (
     CONTROLS,
+    REMEDIES,
     RUNG_MEANING,
     RUNGS,
     STAGE_OF_RUNG,
@@ -48,6 +56,7 @@ from pipediag.session import (
     ordered,
 )
 from pipediag.session.codec import build
+from pipediag.session.events import KINDS, LoaderUse, Story, read
 
 from ..made import FLAT, climbing, cut, inside, make
 from .hostile import full_session
@@ -348,3 +357,130 @@ class TestApply:
         session = Session()
         session.apply("invented-later", {"reason": "settled"})
         assert session == Session()
+
+
+TESTS = Path(__file__).parents[1]
+PROGRAM = """
+import json, sys
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.audit import audit
+from pipediag.analysis.compare import compare
+from pipediag.report import RENDERERS
+from pipediag.session import RUNGS
+diagnosis = diagnose_session(make(climbing(new=30.0), noise=0.0))
+assert audit(diagnosis).count("failed")
+print(json.dumps({
+    "order": RUNGS,
+    "reports": [RENDERERS[ending](diagnosis) for ending in (".txt", ".md")],
+    "data": diagnosis.to_dict(),
+    "compared": [one.rung for one in compare(diagnosis, diagnosis).rungs],
+    "stages": [one.stage for one in compare(diagnosis, diagnosis).stages],
+}))
+"""
+
+
+def with_rung(folder: Path, before: str) -> Any:
+    """What ``PROGRAM`` prints in a package that has the rung ``new`` directly before the rung ``before``."""
+    package = folder / "pipediag"
+    shutil.copytree(Path(pipediag.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    table = package / "session" / "rungs.py"
+    entry, text = 'RungKind("new", "added", "doing what is new", "something new"),\n', table.read_text()
+    place = text.index("RungKind(", text.rindex("\n", 0, text.index(f'"{before}"')) - len("    RungKind("))
+    table.write_text(text[:place] + entry + text[place:])
+    begin = f"import sys; sys.path[:0] = [{str(folder)!r}, {str(TESTS.parent)!r}]\n"
+    begin += f"from {TESTS.name}.made import climbing, make\n"
+    run = subprocess.run(
+        [sys.executable, "-c", begin + PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("before", ["worker", "raw", "warm"])
+def test_a_new_rung_is_one_entry(before: str, tmp_path: Path) -> None:
+    found = with_rung(tmp_path, before)
+    assert found["order"].index("new") == found["order"].index(before) - 1
+    data = found["data"]
+    stages = [piece["stage"] for piece in data["waterfall"]]
+    following = {"worker": "ipc", "raw": "transform", "warm": "load"}[before]
+    assert stages.index("added") == stages.index(following) - 1
+    (piece,) = (piece for piece in data["waterfall"] if piece["stage"] == "added")
+    assert piece["ms"]["value"] == pytest.approx(30.0)
+    assert piece["without"]["steps_per_s"] > 19
+    assert data["verdict"]["bottleneck"] == "added"
+    assert "doing what is new costs 30 of 81.2 ms" in data["verdict"]["sentence"]
+    assert "new" in found["compared"]
+    assert ("added" in found["stages"]) == (before == "worker"), "a stage of the training process is compared by itself"
+    for text in found["reports"]:
+        assert "bottleneck: added (" in text
+        assert "new 12." in text
+        assert [line for line in text.splitlines() if line.startswith(("added ", "| added |"))]
+
+
+PACKAGE = Path(pipediag.__file__).parent
+
+
+def sent(path: Path) -> Iterator[tuple[int, str, ast.expr]]:
+    """Line, kind and data of every event that a module sends, or yields for another module to send."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and len(node.args) == 2:
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            pair = node.args if name in ("send", "_send", "apply") else []
+        elif isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple):
+            pair = node.value.elts
+        else:
+            continue
+        if len(pair) == 2 and isinstance(pair[0], ast.Constant) and isinstance(pair[0].value, str):
+            yield pair[0].lineno, pair[0].value, pair[1]
+
+
+EVENTS = [
+    pytest.param(kind, data, id=f"{path.relative_to(PACKAGE)}:{line}")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    for line, kind, data in sent(path)
+]
+
+
+@pytest.mark.parametrize(("kind", "data"), EVENTS)
+def test_what_is_sent_fits_the_table(kind: str, data: ast.expr) -> None:
+    assert kind in KINDS
+    if not isinstance(data, ast.Dict) or KINDS[kind].data is dict:
+        return
+    fields = {field.name: field for field in dataclasses.fields(KINDS[kind].data)}
+    names = {key.value for key in data.keys if isinstance(key, ast.Constant)}
+    assert names <= {*fields}
+    if None not in data.keys:  # none of it comes from another dict
+        assert names >= {name for name, field in fields.items() if required(field)}
+
+
+def required(field: dataclasses.Field[object]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def test_every_kind_is_sent() -> None:
+    by_rung = {*REMEDIES.values()}  # a remedy is sent as the table of rungs says
+    assert {parameter.values[0] for parameter in EVENTS} | by_rung == {*KINDS}
+
+
+def test_data_of_its_class() -> None:
+    assert read("window", {"rung": "raw", "round": 2, "steps": 4, "seconds": 1, "later": 1}) == Window("raw", 2, 4, 1.0)
+    assert read("rung", {"name": "raw"}) == Rung("raw")
+    assert read("device", {"type": "cpu"}) == {"type": "cpu"}
+    loader = {"ordinal": 1, "where": "train.py:3", "draws": 5, "credits": 4}
+    assert read("ended", {"loaders": [loader]}) == Story([LoaderUse(1, "train.py:3", 5, 4)])
+
+
+def test_a_kind_of_another_version_is_ignored() -> None:
+    assert read("invented-later", {"a": 1}) is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, enter) in KINDS.items() if enter is None])
+def test_what_does_not_enter_a_session(kind: str) -> None:
+    session = Session()
+    session.apply(kind, {"a": 1})
+    assert session == Session()
+
+
+def test_data_of_another_class() -> None:
+    with pytest.raises(TypeError):
+        read("progress", {"rung": "raw", "round": "first"})

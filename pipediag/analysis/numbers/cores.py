@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...session import Inside, Session
+from ...session import Session
 from .chain import grains_of
 from .hot_lines import does
 from .ladder import LadderView
@@ -79,15 +79,12 @@ class Threads:
 def threads(session: Session) -> Threads:
     """Return the threads that want to run; those of OpenCV only if the samples call it."""
     each_of = dict(session.inside.threads) if session.inside else {}
-    if session.inside is not None and not _calls_opencv(session.inside):
+    lines = session.inside.lines if session.inside else []
+    calls_opencv = any(does(line, lambda name: name.startswith(_OPENCV)) for line in lines) or any(
+        module.startswith(_ON_OPENCV) for link in session.links for module, _ in grains_of(link)
+    )
+    if not calls_opencv:  # its threads run nowhere else
         each_of.pop("opencv", None)
     library, each = max(each_of.items(), key=lambda item: item[1], default=("", 1))
     own = int(session.environment.get("threads", {}).get("torch", 1))
     return Threads(session.workers, each, library, own, float(session.cores or math.inf))
-
-
-def _calls_opencv(inside: Inside) -> bool:
-    """Return whether a call of OpenCV was seen while batches were made: its threads run nowhere else."""
-    if any(does(line, lambda name: name.startswith(_OPENCV)) for line in inside.lines):
-        return True
-    return any(module.startswith(_ON_OPENCV) for link in inside.links for module, _ in grains_of(link))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ...session import (
     CACHED,
@@ -65,8 +66,26 @@ class Grown(NamedTuple):
     blocked: float
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _once(method: Callable[Concatenate[LadderView, _P], _T]) -> Callable[Concatenate[LadderView, _P], _T]:
+    """Compute a figure of a ladder once for the same arguments."""
+
+    @functools.wraps(method)
+    def kept(self: LadderView, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        key = (method.__name__, *args, *kwargs.items())
+        if key not in self._known:
+            self._known[key] = method(self, *args, **kwargs)
+        found: _T = self._known[key]
+        return found
+
+    return kept
+
+
 class LadderView:
-    """A session's windows, read rung by rung and paired round by round.
+    """A session's windows as they are now, read rung by rung and paired round by round.
 
     If the loop ended before the first baseline window, its observed steps replace the baseline.
     """
@@ -74,7 +93,7 @@ class LadderView:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._windows: dict[str, dict[int, Window]] = {}
-        self._ratios: dict[tuple[str, str], Interval] = {}
+        self._known: dict[tuple[object, ...], Any] = {}
         pauses = Counter(one.rung for one in session.windows if one.account is not None and one.account.left_out_s)
         self._stood_still = {rung for rung, count in pauses.items() if count > 1}  # that is how its steps are
         trials = {window.round for window in session.windows if fed_apart(window.rung)}
@@ -204,10 +223,12 @@ class LadderView:
         stretches = itertools.groupby(self.session.windows, key=lambda window: window.rung)
         return sum(any(id(window) in used for window in windows) for _, windows in stretches)
 
+    @_once
     def values(self, rung: str) -> list[float]:
         """Return the milliseconds per step of each window of ``rung``."""
         return [self._step_ms(window) for window in self._windows.get(rung, {}).values()]
 
+    @_once
     def ms(self, rung: str) -> Interval:
         """Return milliseconds per step under ``rung``, over all its steps."""
         values = self.values(rung)
@@ -225,33 +246,22 @@ class LadderView:
         """Return milliseconds per step under ``rung``, under the load that other processes were under ``slow``."""
         return self.ratio(slow, rung).inverse(self.ms(slow).value)
 
+    @_once
     def ratio(self, slow: str, fast: str) -> Interval:
         """Return the ratio of a step under ``slow`` to a step under ``fast``, from neighbours in time if any exist.
 
         What other processes did to one of the two windows alone is taken out; the interval grows by half of that.
         """
-        if (slow, fast) not in self._ratios:
-            self._ratios[slow, fast] = self._ratio(slow, fast)
-        return self._ratios[slow, fast]
-
-    def _ratio(self, slow: str, fast: str) -> Interval:
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
-        pairs, moved = self.steps_of_pairs(slow, fast), self._moved(slow, fast)
-        mine, value = self.ms(slow).value, self._ratio_of_means(slow, fast, moved)
+        pairs, moved, mine = self.steps_of_pairs(slow, fast), self._moved(slow, fast), self.ms(slow).value
+        value = mine / (self.ms(fast).value + moved)
+        if paired := self.paired(slow, fast):  # others may be of a time at which the machine was faster or slower
+            ours, theirs = (self._mean_ms(windows) for windows in zip(*paired, strict=True))
+            value = ours / (theirs + moved)
         found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
         found = found.times(value / found.value) if found.low <= value <= found.high else found
         return found.widened(abs(moved) / 2 / mine)
-
-    def _ratio_of_means(self, slow: str, fast: str, moved: float) -> float:
-        """Return the ratio of the mean steps of the neighbours in time; of all windows if there are no neighbours.
-
-        A window without a neighbour may be of a time at which the machine was faster or slower.
-        """
-        pairs = self.paired(slow, fast)
-        if not pairs:
-            return self.ms(slow).value / (self.ms(fast).value + moved)
-        return self._mean_ms([one for one, _ in pairs]) / (self._mean_ms([other for _, other in pairs]) + moved)
 
     def _mean_ms(self, windows: Collection[Window]) -> float:
         """Return the mean of a step over several windows: longer ones weigh more."""
@@ -264,6 +274,7 @@ class LadderView:
         before, after = self._windows[slow], self._windows[fast]
         return [(before[round_], after[round_]) for round_ in sorted(before.keys() & after.keys())]
 
+    @_once
     def steps_of_pairs(self, slow: str, fast: str) -> list[tuple[float, float]]:
         """Return milliseconds per step of neighbours in time, both under the load that the slower one was under."""
         return [
@@ -303,6 +314,7 @@ class LadderView:
         ratio = self.ratio(slow, fast)
         return Interval(1 - 1 / ratio.value, 1 - 1 / ratio.low if ratio.low > 0 else -math.inf, 1 - 1 / ratio.high)
 
+    @_once
     def waited(self, rung: str) -> Interval | None:
         """Return the share of a step in which the loop waited for a batch, or None if unknown."""
         seen = self._seen(rung, "wait_ms")
@@ -330,6 +342,7 @@ class LadderView:
         steps = sum(w.steps for w in seen)
         return sum(w.evidence["worker_ms"] * w.steps for w in seen) / steps if steps else None
 
+    @_once
     def _noise(self, rung: str) -> Noise:
         """Return the prior noise of a window: it grows with the share of the step that waits for workers.
 
@@ -384,6 +397,7 @@ class LadderView:
             return []
         return [window for _, window in sorted(self._windows.get(rung, {}).items())]
 
+    @_once
     def evidence(self, rung: str) -> dict[str, float]:
         """Return the median over the rung's windows of each figure of evidence."""
         values: dict[str, list[float]] = {}

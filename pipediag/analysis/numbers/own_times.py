@@ -21,7 +21,7 @@ from .chain import why_unsplit
 from .estimate import PACE, Noise, student_t
 from .intervals import Interval, exactly, log_ratio
 from .ladder import LadderView
-from .work import Work, work_of
+from .sides import Work, work_of
 
 #: Standard deviation, from one analysis of a script to the next, of the logarithm of a worker's own time for a sample:
 #: 15 analyses within an hour, on two cores beside up to eight other processes, had 4.4 to 7.5 ms of CPU time. A loop

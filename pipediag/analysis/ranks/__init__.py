@@ -1,1 +1,2 @@
-"""Analyse a distributed job: merge its ranks' sessions, compare their input, find the rank that holds it up."""
+"""Analyse a distributed job: one session of its ranks' (``merging``), cores that they share, and the rank that holds up
+the others (``stragglers``), proven by trials (``trials``)."""

@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...session import REMEDIES, Observed, Rank, Script, Session, Warning_, Window, fed_apart
+from ...session import REMEDIES, Rank, Session, Warning_, Window, fed_apart
 from ..numbers.estimate import WORKERS
 from ..numbers.ladder import LadderView
-from ..sentences import numbered
 from ..thresholds import GATE
 from ..waterfall import worker_shares
-from .paces import by_pace, input_pace
+from ..words import numbered
 from .shared_cores import groups
-from .stragglers import straggler_of
+from .stragglers import by_pace, input_pace, straggler_of
 
 #: An input is slower than the leading rank's if it takes this many times as long: windows of equal ones differ by less.
 _SLOWER = 1 + 2 * WORKERS.sd
@@ -43,13 +42,22 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
     own = sessions[rank.rank]
     job = leading if own is leading else _led(own, leading)
     sharing = next(group.ranks for group in groups(ranks) if rank in group.ranks)
+
+    def files_of(kind: str) -> list[str]:
+        """The files that any rank wrote."""
+        return [*dict.fromkeys(file for rank in sorted(sessions) for file in getattr(sessions[rank].script, kind))]
+
     windows, environment = _share_of_host(job, [sessions[one.rank] for one in sharing])
     return replace(
         job,
         windows=_longest_waits(windows, sessions),
-        observed=max((session.observed for session in sessions.values()), key=_waiting),
+        # Of the rank that waits for the largest share of its steps.
+        observed=max(
+            (session.observed for session in sessions.values()),
+            key=lambda seen: sum(one.waited for one in seen) / sum(one.seconds for one in seen) if seen else -1.0,
+        ),
         environment=environment,
-        script=_script(sessions, leading.script),
+        script=replace(leading.script, wrote=files_of("wrote"), overwrote=files_of("overwrote")),
         warnings=_warnings(sessions, min(sessions)),
         ranks=ranks,
         rank_trials=leading.rank_trials,
@@ -149,22 +157,8 @@ def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -
     return [of_job(window) if "wait_ms" in window.evidence else window for window in windows]
 
 
-def _waiting(observed: Sequence[Observed]) -> float:
-    """Return the share of the observed steps spent waiting for batches; negative if none were observed."""
-    return sum(one.waited for one in observed) / sum(one.seconds for one in observed) if observed else -1.0
-
-
 def _which(window: Window) -> tuple[int, str, int]:
     return window.attempt, window.rung, window.round
-
-
-def _script(sessions: Mapping[int, Session], leading: Script) -> Script:
-    """Return the leading rank's view of the script, with the files that any rank wrote."""
-    scripts = [sessions[rank].script for rank in sorted(sessions)]
-    wrote = dict.fromkeys(file for script in scripts for file in script.wrote)
-    return replace(
-        leading, wrote=[*wrote], overwrote=[*dict.fromkeys(file for one in scripts for file in one.overwrote)]
-    )
 
 
 def _warnings(sessions: Mapping[int, Session], lead: int) -> list[Warning_]:

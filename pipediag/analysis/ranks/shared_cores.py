@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...session import Rank, Session, Warning_
-from ..sentences import counted
+from ..words import counted
 
 _RANGE = "[0-9]{1,9}(-[0-9]{1,9})?"
 _RANGES = re.compile(f"{_RANGE}(,{_RANGE})*")

@@ -2,7 +2,7 @@
 
 All ranks take the same time for a step, since they wait for each other in the all-reduce. So no rank's own step says
 which rank the others wait for. What their workers supply does if they differ by more than noise: that is *observed*,
-without any trial (:mod:`.paces`). Two kinds of trials *prove* it, by timing the whole job:
+without any trial (:func:`late_by_pace`). Two kinds of trials *prove* it, by timing the whole job:
 
 - An *input* straggler: some ranks are fed from a cache on their device, the others train unchanged. If the job gains
   much of what it gains with all ranks fed, the input of those ranks holds it up, unless feeding as many other ranks
@@ -25,19 +25,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...session import CACHED, Rank, Session
-from ..numbers.estimate import PACE, Noise
+from ..numbers.estimate import PACE, WORKERS, Noise, around
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
-from ..sentences import number, numbered, percent, shown, times
-from ..thresholds import GATE
+from ..thresholds import GATE, WORTH
 from ..verdict import OBSERVED, PROVEN, decided
-from .paces import Late, all_bound, by_pace, input_pace, late_by_pace
+from ..words import number, numbered, percent, shown, times
 from .trials import MOST_PAIRS, Change, Needed, Result, Trials
 
+#: Ranks that the others wait for wait for their own data at least this many times as long.
+_LONGER = 2.0
+#: Shortest time to supply a batch, as a share of the step: clocks tell no more.
+_LEAST = 1e-3
 __all__ = ["Change", "Straggler", "next_trial", "straggler_of", "straggler_or_why_none"]
-
 _UNKNOWN = "It is not known whether one rank holds up the others"
-
 #: Feeding an input straggler alone brings at least this share of what feeding all ranks brings.
 HALF = 0.5
 #: Feeding as many other ranks helps as well from this share of the logarithm of the straggler's gain on.
@@ -47,6 +48,70 @@ AS_WELL = 0.5
 DELAY, LEAST_DELAY_MS = 0.2, 2.0
 #: Once this many ranks, delayed one by one, delay the whole job, all count as equally fast.
 _EQUAL = 2
+
+
+@dataclass(frozen=True)
+class Late:
+    """The ranks that supply batches late, the slowest first, and the ``others``, likewise.
+
+    ``gain`` is the job's speedup if the late ones were as fast as the others.
+    """
+
+    ranks: list[Rank]
+    others: list[Rank]
+    gain: Interval
+
+
+def input_pace(rank: Rank) -> float | None:
+    """Return the milliseconds in which the rank's input gives one batch, or None if unknown.
+
+    Without workers this is the time in which its loop waits for the batch.
+    """
+    if not rank.workers:
+        return rank.wait_ms
+    return rank.worker_ms / rank.workers if rank.worker_ms else None
+
+
+def by_pace(ranks: Sequence[Rank]) -> list[Rank]:
+    """Return the ranks, slowest input first; those with an unknown pace lead."""
+    return sorted(ranks, key=lambda rank: (-(math.inf if (pace := input_pace(rank)) is None else pace), rank.rank))
+
+
+def late_by_pace(ladder: LadderView, ranks: Sequence[Rank]) -> Late | None:
+    """Return the ranks whose supply explains the job's step while that of all others certainly does not, or None.
+
+    They are at most half of the ranks. Certainly means: by more than two workers' times for a batch, or the loop's pace
+    and its workers' time, differ by chance on recorded runs.
+    """
+    waits = [rank.wait_ms for rank in ranks if rank.wait_ms is not None]
+    if not ladder.has("baseline") or len(waits) < len(ranks) or len(ranks) < 2:
+        return None
+    step = ladder.ms("baseline").value
+    own = ladder.best.value if ladder.intervened else step - min(step, max(waits))
+    supplies: dict[int, float] = {}
+    for rank in ranks:
+        pace = input_pace(rank)
+        if pace is None:
+            return None
+        supplies[rank.rank] = pace if rank.workers else own + pace  # one after the other
+    ordered = sorted(ranks, key=lambda rank: -supplies[rank.rank])
+    late = [rank for rank in ordered if around(supplies[rank.rank] / step, PACE).high >= 1]
+    others = ordered[len(late) :]
+    if not late or len(late) > len(ranks) // 2:
+        return None
+    if around(supplies[late[-1].rank] / max(supplies[others[0].rank], _LEAST * step), WORKERS).low <= 1:
+        return None
+    if min(rank.wait_ms or 0.0 for rank in late) < _LONGER * max(rank.wait_ms or 0.0 for rank in others):
+        return None
+    gain = around(step / max(own, supplies[others[0].rank], _LEAST * step), WORKERS)
+    return Late(late, others, gain) if gain.low > WORTH else None
+
+
+def all_bound(ladder: LadderView, ranks: Sequence[Rank]) -> bool:
+    """Return whether the step of the job is as long as most of its ranks take to supply a batch."""
+    step = ladder.ms("baseline").value
+    paces = [pace for rank in ranks if rank.workers and (pace := input_pace(rank)) is not None]
+    return 2 * sum(around(pace / step, WORKERS).high >= 1 for pace in paces) > len(ranks)
 
 
 @dataclass(frozen=True)
@@ -191,14 +256,16 @@ def _of_input(
         return found.above is True, found.ratio
 
     tried = [some for some in trials.fed() if len(some) <= most]
-    count, too_few = len(tried[0]) if tried else _predicted(paces, most, step, worth), 0
+    # The job is as slow as the slowest input; if several must be fed, the paces say which.
+    predicted = (count for count in range(1, most) if _saved(paces, count, step) >= worth)
+    count, too_few = len(tried[0]) if tried else next(predicted, most), 0
     enough, gain = fed(ranks[:count], _saved(paces, count, step) >= worth)
     if not enough and count < most:
         count, too_few = most, count
         enough, gain = fed(ranks[:count], False)
     if not enough:
         return None, f"with {_those(ranks[:most])} fed from a cache, the job runs {number(gain.value)}x as fast"
-    while count - too_few > 1 and not _needed(paces, count, step, worth):
+    while count - too_few > 1 and not _saved(paces, count, step) >= worth > _saved(paces, count - 1, step):
         middle = (count + too_few) // 2
         if trials.closed and _numbers(ranks[:middle]) not in tried:
             break
@@ -208,7 +275,9 @@ def _of_input(
     if math.log(fed(ranks[-count:], False)[1].value) > AS_WELL * math.log(gain.value):
         instead = f"feeding {_those(ranks[-count:])} instead of {_those(late)} helps as well"
         return None, f"{instead}, so they share what limits them"
-    return Straggler(_numbers(late), "input", gain, _late(late, gain)), ""
+    caches = "its cache" if count == 1 else "their caches"
+    sentence = f"{_holds(late)}: fed from {caches}, the job runs {times(gain)} as fast{_mostly(late[0], count == 1)}."
+    return Straggler(_numbers(late), "input", gain, sentence), ""
 
 
 def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
@@ -229,29 +298,10 @@ def _suspects(ranks: Sequence[Rank], trials: Trials) -> list[Rank]:
     return sorted(by_pace(ranks), key=lambda one: (suspected.get(one.rank, len(ranks)), one.rank in instead))
 
 
-def _predicted(paces: Sequence[float | None], most: int, step: float, worth: float) -> int:
-    """Return how many of the slowest ranks must be fed, at most ``most``, to save the job ``worth`` milliseconds.
-
-    The job is as slow as the slowest input; if several must be fed, the paces say which.
-    """
-    return next((count for count in range(1, most) if _saved(paces, count, step) >= worth), most)
-
-
-def _needed(paces: Sequence[float | None], count: int, step: float, worth: float) -> bool:
-    """Return whether ``count`` ranks suffice by their paces, and fewer do not."""
-    return _saved(paces, count, step) >= worth > _saved(paces, count - 1, step)
-
-
 def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
     """Return the milliseconds of a step that the job saves, by the paces, if its ``count`` slowest inputs are fed."""
     slowest, left = paces[0], paces[count]
     return step * (1 - left / slowest) if slowest and left is not None else 0.0
-
-
-def _late(ranks: Sequence[Rank], gain: Interval) -> str:
-    caches = "its cache" if len(ranks) == 1 else "their caches"
-    fed = f"fed from {caches}, the job runs {times(gain)} as fast"
-    return f"{_holds(ranks)}: {fed}{_mostly(ranks[0], len(ranks) == 1)}."
 
 
 # The step

@@ -48,7 +48,10 @@ class Trials:
 
     def __init__(self, session: Session, closed: bool = False) -> None:
         made = sorted(session.rank_trials, key=lambda trial: (trial.attempt, trial.round))
-        self._made = [(_change(trial), trial) for trial in made]
+        self._made = [
+            (Change(tuple(sorted(one.fed)), tuple(sorted(one.delayed)), one.delay_ms if one.delayed else 0.0), one)
+            for one in made
+        ]
         self.closed = closed
 
     def compare(
@@ -106,10 +109,6 @@ class Trials:
         if last not in (plain, changed):
             return plain
         return (changed if last == plain else plain) if open_ else last
-
-
-def _change(trial: RankTrial) -> Change:
-    return Change(tuple(sorted(trial.fed)), tuple(sorted(trial.delayed)), trial.delay_ms if trial.delayed else 0.0)
 
 
 def _ms(trial: RankTrial) -> float:

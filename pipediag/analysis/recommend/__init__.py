@@ -1,7 +1,7 @@
 """Recommend changes that make the training loop faster, with the gain that this run's numbers predict.
 
 Each rule reads a :class:`~.view.View` of the run and returns a recommendation, or None if it lacks the evidence. The
-model in :mod:`.forecast.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
+model in :mod:`.whatif` makes the predictions. Nothing is recommended whose gain may be none, nor what
 a trial has refuted. If a loop loses :data:`LOSS` of its time to data, there is something to do about the costliest
 stage.
 """
@@ -14,14 +14,13 @@ from collections.abc import Callable
 from ...session import Session
 from ..amortised import STARTUP, amortised, with_amortised
 from ..diagnosis import Recommendation, Stage, Verdict
-from ..forecast.whatif import what_if
-from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..numbers.sides import OF_THE_WORKERS
-from ..sentences import fed, number, percent_of, shown, unfed
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
-from . import fallback, lines, loading, model, ranks, starting, transfer, transforms, tried, workers
+from ..whatif import what_if
+from ..words import fed, number, percent_of, shown, unfed
+from . import fallback, lines, loading, model, ranks, transfer, transforms, tried, workers
 from .view import View
 
 #: Share of a step from which on what the verdict names gets at least one piece of advice that is shown.
@@ -47,10 +46,10 @@ RULES: tuple[Callable[[View], Recommendation | None], ...] = (
     tried.settings,
     workers.more_workers,
     workers.prefetch,
-    starting.one_iterator,
-    starting.cheaper_sampler,
-    starting.persistent_workers,
-    starting.starting_others,
+    workers.one_iterator,
+    workers.cheaper_sampler,
+    workers.persistent_workers,
+    workers.starting_others,
     workers.threads,
     workers.fewer_workers,
     loading.cache,
@@ -74,18 +73,18 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     view = View(ladder, costs, verdict, numbers)
     made = [one for rule in RULES if (one := rule(view)) is not None]
     made += [*transforms.cheaper(view), *lines.cheaper(view)]
-    found = [one for one in made if one.gain is None or _worth(one.gain, one.at_most)]
-    told = [one for one in found if one.gain is None or one.gain.value >= WORTH]
+    found, told = [], []
+    for one in made:
+        gain = one.gain
+        if gain is None or (gain.low > 1 and (gain.value if one.at_most else gain.high) >= WORTH):
+            found.append(one)
+            told += [one] if gain is None or gain.value >= WORTH else []
     if top is not None and not _answered(ladder.session, verdict, told):
         found.append(fallback.for_stage(ladder, numbers, top))
     found.sort(key=_rank)
     if any(one.stage != "compute" for one in found):
         return found, ""
     return found, _nothing(view)
-
-
-def _worth(gain: Interval, at_most: bool) -> bool:
-    return gain.low > 1 and (gain.value if at_most else gain.high) >= WORTH
 
 
 def _answered(session: Session, verdict: Verdict, told: list[Recommendation]) -> bool:

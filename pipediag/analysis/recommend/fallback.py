@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...session import LOADED_ONCE, Session
-from ..amortised import OTHER_LOADERS, STARTUP
+from ..amortised import OTHER_LOADERS
 from ..diagnosis import Recommendation, Stage
-from ..forecast.whatif import WhatIf
-from ..forecast.without import speedup_without
 from ..numbers.chain import grains_of
 from ..numbers.cores import threads
 from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
-from ..sentences import number, percent, shown
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
+from ..waterfall import speedup_without
+from ..whatif import WhatIf
+from ..words import number, percent, shown
 from . import stock
 from .lines import what_helps
 from .tried import refuted
@@ -32,11 +32,10 @@ def for_stage(ladder: LadderView, numbers: WhatIf | None, stage: Stage) -> Recom
     ``numbers`` is None if the loop was not fed from a cache: then no gain can be predicted.
     """
     session, base = ladder.session, ladder.ms("baseline").value
-    title, how, risk = _IN_GENERAL.get(stage.stage, _any)(session, stage)
+    title, how, risk = _in_general(session, stage)
     gain = _without(ladder, numbers, stage) if numbers is not None else None
-    told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms of a {number(base)} ms step"
-    if stage.without is None:
-        told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms for each step of {number(base)} ms"
+    step = f"of a {number(base)} ms step" if stage.without is not None else f"for each step of {number(base)} ms"
+    told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms {step}"
     if gain is not None:
         evidence = [f"{told}: {ALL}"]
     elif numbers is not None:
@@ -67,40 +66,80 @@ def _without(ladder: LadderView, numbers: WhatIf, stage: Stage) -> Interval | No
     return gain if gain.value >= WORTH and gain.low > 1 else None
 
 
-def _load(session: Session, stage: Stage) -> tuple[str, str, str]:
-    if (known := _by_line(session, stage)) is not None:
-        return known
-    tried, uncached = outcome(session, LOADED_ONCE), session.loader is not None and session.loader.uncached
-    refused = uncached or (tried is not None and (tried.speedup is None or tried.speedup.low <= 1))
-    kept = "" if refused else ", or keep them with pipediag.cache(loader)"
-    return (
-        "Load samples in fewer steps, or prepare them beforehand",
-        f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
-        "prepared samples must be rebuilt when the data changes",
-    )
-
-
-def _by_line(session: Session, stage: Stage) -> tuple[str, str, str] | None:
-    """Return what can be done about the line that takes most of a stage's time, or None if the lines are unknown."""
-    lines = of_stage(session.inside, stage.stage) if session.inside is not None else []
-    line = max(lines, key=lambda line: line.share, default=None)
-    return what_helps(line, session.device_type == "cpu") if line is not None else None
-
-
-def _hottest(session: Session, stage: str) -> str:
-    """Return the line that takes most of a sample's time, as the beginning of an instruction; empty if none does."""
-    line = next((one for one in hottest(session.inside, stage) if one.share >= CO_BOTTLENECK), None)
-    if line is None:
-        return ""
-    return f"{line.where} takes {percent(line.share)} of a sample's time{line.text and f', `{line.text}`'}; "
-
-
-def _storage(session: Session, stage: Stage) -> tuple[str, str, str]:
-    return (
+#: Title, instruction and risk for stages about which nothing of the run says more.
+_ALIKE = {
+    "storage": (
         "Read less, or from storage that keeps up",
         "the data on a local disk or in /dev/shm; many samples in one file; a larger prefetch_factor",
         "a copy of the data must be kept up to date",
-    )
+    ),
+    "collate": (
+        "Collate fewer and smaller pieces",
+        "one tensor for each sample, of uint8 where values fit into a byte, in place of lists of objects; or batches "
+        "made at once in __getitems__, with collate_fn=lambda batch: batch",
+        "the training has to unpack what was packed",
+    ),
+    "ipc": (
+        "Hand over batches in fewer and smaller pieces",
+        "one tensor in place of lists of tensors or objects, bytes in place of floats",
+        "the device has to unpack what was packed",
+    ),
+    OTHER_LOADERS: (
+        "Use the other loader less often, or make its batches cheaper",
+        "fewer batches of it, or more steps in between; persistent_workers=True keeps its workers, if it has any",
+        "what it is used for, such as a validation, is known less often",
+    ),
+}
+
+
+def _in_general(session: Session, stage: Stage) -> tuple[str, str, str]:
+    """Return title, instruction and risk of what can be done about a stage."""
+    if stage.stage in ("load", "collate"):
+        lines = of_stage(session.inside, stage.stage) if session.inside is not None else []
+        line = max(lines, key=lambda line: line.share, default=None)
+        if line is not None:
+            return what_helps(line, session.device_type == "cpu")
+    if stage.stage in _ALIKE:
+        return _ALIKE[stage.stage]
+    loader, in_loader = session.loader, in_the_loader(session.loader)
+    match stage.stage:
+        case "load":
+            tried = outcome(session, LOADED_ONCE)
+            refused = tried is not None and (tried.speedup is None or tried.speedup.low <= 1)
+            kept = ", or keep them with pipediag.cache(loader)"
+            kept *= not (refused or (loader is not None and loader.uncached))
+            return (
+                "Load samples in fewer steps, or prepare them beforehand",
+                f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
+                "prepared samples must be rebuilt when the data changes",
+            )
+        case "transform":
+            return _transform(session, stage)
+        case "contention":
+            return _contention(session)
+        case "sampler":
+            name = loader.sampler.name if loader is not None and loader.sampler is not None else "the sampler"
+            return (
+                f"Make {name} cheaper",
+                "indices of many batches chosen at once, with whole arrays; no worker runs the sampler",
+                "another way of choosing may give other batches",
+            )
+        case "transfer":
+            pinned = (loader is not None and loader.pin_memory) or refuted(session, "pin-memory")
+            pins = "" if pinned else f"pin_memory=True {in_loader} and "
+            return (
+                "Copy fewer bytes to the device, ahead of the step",
+                f'bytes in place of floats; {pins}.to("{session.device_type}", non_blocking=True) in the loop',
+                "the device has to convert what it gets",
+            )
+        case "startup":
+            return (
+                "Start workers less often, or make their start and first batch cheaper",
+                f"longer epochs, fewer imports and less work in worker_init_fn, fewer workers {in_loader}",
+                "longer epochs are validated less often",
+            )
+    named = shown(stage.stage)
+    return f"Make {named} cheaper", "do less of it for each sample", "another way may give other samples"
 
 
 def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
@@ -115,70 +154,9 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
     title = f"Make {name or 'the transforms'} cheaper"
     if several:
         title = f"Make the transforms cheaper{name and f', {name} first'}"
-    return (
-        title,
-        "; ".join(dict.fromkeys(known))
-        or f"{_hottest(session, 'transform')}fewer or smaller operations on each sample",
-        "other transforms give other samples",
-    )
-
-
-def _collate(session: Session, stage: Stage) -> tuple[str, str, str]:
-    if (known := _by_line(session, stage)) is not None:
-        return known
-    return (
-        "Collate fewer and smaller pieces",
-        "one tensor for each sample, of uint8 where values fit into a byte, in place of lists of objects; or batches "
-        "made at once in __getitems__, with collate_fn=lambda batch: batch",
-        "the training has to unpack what was packed",
-    )
-
-
-def _ipc(session: Session, stage: Stage) -> tuple[str, str, str]:
-    return (
-        "Hand over batches in fewer and smaller pieces",
-        "one tensor in place of lists of tensors or objects, bytes in place of floats",
-        "the device has to unpack what was packed",
-    )
-
-
-def _sampler(session: Session, stage: Stage) -> tuple[str, str, str]:
-    place = session.loader.sampler if session.loader is not None else None
-    name = place.name if place is not None else "the sampler"
-    return (
-        f"Make {name} cheaper",
-        "indices of many batches chosen at once, with whole arrays; no worker runs the sampler",
-        "another way of choosing may give other batches",
-    )
-
-
-def _transfer(session: Session, stage: Stage) -> tuple[str, str, str]:
-    copies = f'.to("{session.device_type}", non_blocking=True) in the loop'
-    pinned = session.loader is not None and session.loader.pin_memory
-    pins = f"pin_memory=True {in_the_loader(session.loader)} and "
-    if pinned or refuted(session, "pin-memory"):
-        pins = ""
-    return (
-        "Copy fewer bytes to the device, ahead of the step",
-        f"bytes in place of floats; {pins}{copies}",
-        "the device has to convert what it gets",
-    )
-
-
-def _startup(session: Session, stage: Stage) -> tuple[str, str, str]:
-    return (
-        "Start workers less often, or make their start and first batch cheaper",
-        f"longer epochs, fewer imports and less work in worker_init_fn, fewer workers {in_the_loader(session.loader)}",
-        "longer epochs are validated less often",
-    )
-
-
-def _other_loaders(session: Session, stage: Stage) -> tuple[str, str, str]:
-    return (
-        "Use the other loader less often, or make its batches cheaper",
-        "fewer batches of it, or more steps in between; persistent_workers=True keeps its workers, if it has any",
-        "what it is used for, such as a validation, is known less often",
-    )
+    how = "; ".join(dict.fromkeys(known))
+    how = how or f"{_hottest(session, 'transform')}fewer or smaller operations on each sample"
+    return title, how, "other transforms give other samples"
 
 
 def ways_to_leave_a_core(session: Session) -> list[str]:
@@ -191,34 +169,23 @@ def ways_to_leave_a_core(session: Session) -> list[str]:
     return ways
 
 
-def _contention(session: Session, stage: Stage) -> tuple[str, str, str]:
-    ways = ways_to_leave_a_core(session)
-    if not ways:
+def _contention(session: Session) -> tuple[str, str, str]:
+    if ways := ways_to_leave_a_core(session):
         return (
-            "Give the workers less work",
-            f"{_hottest(session, '')}cheaper operations on each sample, or samples prepared beforehand",
-            "other operations may give other samples",
+            "Leave the training process a core of its own",
+            f"{'; '.join(ways)}; less work for the workers helps as well",
+            "fewer batches are in reserve when a few samples take longer",
         )
     return (
-        "Leave the training process a core of its own",
-        f"{'; '.join(ways)}; less work for the workers helps as well",
-        "fewer batches are in reserve when a few samples take longer",
+        "Give the workers less work",
+        f"{_hottest(session, '')}cheaper operations on each sample, or samples prepared beforehand",
+        "other operations may give other samples",
     )
 
 
-def _any(session: Session, stage: Stage) -> tuple[str, str, str]:
-    return f"Make {shown(stage.stage)} cheaper", "do less of it for each sample", "another way may give other samples"
-
-
-_IN_GENERAL = {
-    "load": _load,
-    "storage": _storage,
-    "transform": _transform,
-    "collate": _collate,
-    "ipc": _ipc,
-    "sampler": _sampler,
-    "transfer": _transfer,
-    "contention": _contention,
-    STARTUP: _startup,
-    OTHER_LOADERS: _other_loaders,
-}
+def _hottest(session: Session, stage: str) -> str:
+    """Return the line that takes most of a sample's time, as the beginning of an instruction; empty if none does."""
+    line = next((one for one in hottest(session.inside, stage) if one.share >= CO_BOTTLENECK), None)
+    if line is None:
+        return ""
+    return f"{line.where} takes {percent(line.share)} of a sample's time{line.text and f', `{line.text}`'}; "

@@ -5,21 +5,178 @@ What a line does is told by the functions that were seen to run below it, never 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...session import HotLine, Place
 from ..diagnosis import Recommendation
-from ..forecast.whatif import Change
 from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage
-from ..numbers.work import Work, saving
+from ..numbers.sides import Work, saving
 from ..thresholds import WORTH
-from .calls import LOOPS, SAME_RESULTS, decodes, way_for
+from ..whatif import Change
 from .view import ALL, View, at_line, share_text
 
+#: What changes with another implementation of which nothing more is known.
+SAME_RESULTS = "another implementation has to give the same results"
+#: Functions that decode pictures, by the module that they are in. Image.open alone reads only a header.
+_DECODERS = (
+    ("PIL.ImageFile.", {"load"}),
+    ("torchvision.io.", {f"decode_{kind}" for kind in ("image", "jpeg", "png", "webp", "gif")} | {"read_image"}),
+    ("torchcodec.", {"decode_image", "decode_jpeg", "decode_png"}),
+    ("cv2.", {"imread", "imdecode", "imreadmulti"}),
+    *((f"{package}.", {"imread"}) for package in ("imageio", "skimage", "matplotlib", "tifffile")),
+    *((f"{package}.", {"decode_jpeg", "decode"}) for package in ("simplejpeg", "turbojpeg", "jpeg4py")),
+)
+#: What helps where no library's functions take the time.
+LOOPS = "whole arrays in place of Python loops, numba or a compiled operation"
+_STORED = "what is stored must be made again when the data changes"
+_SPECTRA = (
+    *("torch.functional.stft", "torch.fft", "torchaudio.functional", "torchaudio.transforms"),
+    *("librosa.feature", "librosa.core.spectrum"),
+)
 #: Largest number of lines of a stage for which something is recommended.
 _NAMED = 3
 #: What helps where a library's functions take the time of which nothing else is known.
 _FEWER = (
     "call it less often, or on less data (float32, smaller arrays, the whole batch at once); numba for a loop around it"
 )
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is known to help where a library's functions take the time.
+
+    Attributes:
+        functions: beginnings of their full names.
+        how: what to write instead.
+        risk: what changes with it; empty if nothing does.
+        moves: True if it moves the work to the device of the training, which must not be the CPU then.
+    """
+
+    functions: tuple[str, ...]
+    how: str
+    risk: str = ""
+    moves: bool = False
+
+
+#: What helps where pictures are decoded.
+DECODING = Way(
+    (),
+    "smaller files: images stored at about the size that training uses; torchvision.io.decode_jpeg and Image.draft() "
+    "before convert() decode faster",
+    "other decoders and other sizes give slightly other pixels",
+)
+#: The first that fits counts: functions that are special come before their libraries.
+WAYS = (
+    Way(
+        ("pandas.io.", "pyarrow.csv", "csv.", "openpyxl."),
+        "read the table once, in __init__, or store it as arrays (.npy, Parquet)",
+        _STORED,
+    ),
+    Way(
+        ("pandas.",),
+        "the columns as arrays, made once in __init__ (frame[columns].to_numpy()), and a row of them here",
+    ),
+    Way(("h5py._hl.files",), "open the file once in each worker, at its first sample, and keep it open"),
+    Way(
+        ("h5py._hl.dataset",),
+        "chunks of one sample without gzip (h5repack, or chunks=(1, ...) and compression='lzf'); several rows in one "
+        "read by __getitems__",
+        _STORED,
+    ),
+    Way(("zarr.",), "chunks of one sample, a faster codec (blosc, zstd); several rows in one read", _STORED),
+    Way(
+        ("zipfile.", "gzip.", "zlib.", "bz2.", "lzma.", "_compression.", "tarfile."),
+        "files without compression, or with zstd or lz4; an archive opened once in each worker",
+        _STORED,
+    ),
+    Way(
+        ("json.", "yaml.", "xml.", "ast.", "simplejson."),
+        "parse once and store arrays (.npy); a faster parser (orjson, lxml) if that is not possible",
+        _STORED,
+    ),
+    Way(
+        ("pickle.", "_pickle.", "torch.serialization."),
+        "one memory-mapped array for many samples (numpy.load(..., mmap_mode='r'), torch.load(..., mmap=True))",
+        _STORED,
+    ),
+    Way(
+        tuple(
+            f"numpy.lib.{module}.{name}"
+            for module in ("_npyio_impl", "npyio")
+            for name in ("loadtxt", "genfromtxt", "fromregex", "_read")
+        ),
+        "parse the text once, store it as .npy, and numpy.load(..., mmap_mode='r') here",
+        _STORED,
+    ),
+    Way(
+        ("numpy.lib._npyio", "numpy.lib.npyio", "numpy.lib.format"),
+        ".npy in place of .npz, and numpy.load(..., mmap_mode='r')",
+        _STORED,
+    ),
+    Way(
+        ("soxr.", "resampy.", "torchaudio.functional.functional.resample", "librosa.core.audio.resample"),
+        "store the sounds at the rate that training uses",
+        _STORED,
+    ),
+    Way(
+        ("soundfile.", "_soundfile", "audioread.", "torchaudio._torchcodec", "torchaudio.backend"),
+        "read only the part that is used (frames=, start=); WAV in place of FLAC or MP3",
+        _STORED,
+    ),
+    Way(
+        _SPECTRA,
+        "send the samples as they are, and compute this for the whole batch in the training loop, on its device",
+        "the device does it in addition to the step",
+        moves=True,
+    ),
+    Way(
+        ("scipy.signal", "numpy.fft", "scipy.fft"),
+        "torch.fft for the whole batch in the training loop, on its device; or for the whole batch in the collate "
+        "function",
+        "the device does it in addition to the step",
+        moves=True,
+    ),
+    Way(
+        (*_SPECTRA, "scipy.signal", "numpy.fft", "scipy.fft"),
+        "once for each sample, and the result stored, if nothing before it is random; fewer frames or bands",
+        _STORED,
+    ),
+    Way(
+        ("scipy.ndimage", "skimage."),
+        "OpenCV's function of the same kind, on float32; on a smaller array: after the crop, or resized first",
+        "other pixels",
+    ),
+    Way(
+        ("PIL.Image.Image.resize", "PIL.Image.resize", "PIL.Image.Image.thumbnail", "cv2.resize"),
+        "files stored at that size; a cheaper filter (BILINEAR), or Pillow's reducing_gap=2.0",
+        "other pixels",
+    ),
+    Way(("cv2.", "PIL."), "on a smaller picture: after the crop, or resized first", "other pixels"),
+    Way(
+        ("re.", "nltk.", "spacy.", "transformers.tokenization", "tokenizers.", "sentencepiece.", "tiktoken."),
+        "make token ids once and store them (datasets.map); a compiled tokenizer, with the whole batch in one call",
+        _STORED,
+    ),
+    Way(
+        ("torch.tensor", "torch.as_tensor"),
+        "one tensor or array for all samples, made once, and a row of it here; torch.from_numpy copies nothing",
+    ),
+    Way(("copy.",), "copy only what is changed afterwards"),
+)
+
+
+def way_for(line: HotLine, on_cpu: bool) -> Way | None:
+    """Return what is known to help for what a line mostly does, or None; ``on_cpu`` if the training runs there."""
+    names = mostly(line)
+    if any(map(decodes, names)):
+        return DECODING
+    ways = (way for way in WAYS if not (on_cpu and way.moves))
+    return next((way for way in ways if any(name.startswith(way.functions) for name in names)), None)
+
+
+def decodes(function: str) -> bool:
+    """Return whether a function of a library decodes pictures, by its full name."""
+    return any(function.startswith(module) and function.rpartition(".")[2] in names for module, names in _DECODERS)
 
 
 def cheaper(view: View) -> list[Recommendation]:

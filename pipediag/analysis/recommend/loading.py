@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from ...session import LOADED_ONCE, Files, Place
 from ..diagnosis import Recommendation
-from ..forecast.whatif import Change
 from ..numbers.hot_lines import does
 from ..numbers.intervals import least
-from ..numbers.work import saving
-from ..sentences import counted, number, percent
+from ..numbers.sides import saving
 from ..thresholds import GATE, WORTH
-from ..trials.remedies import READ_BACK_MS
-from ..trials.remedy import outcome
+from ..trials.remedy import READ_BACK_MS, outcome
+from ..whatif import Change
+from ..words import counted, number, percent
 from . import stock
-from .calls import DECODING, decodes
+from .lines import DECODING, decodes
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text
 

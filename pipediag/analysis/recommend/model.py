@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...session import Prefix
 from ..diagnosis import Recommendation
-from ..forecast.whatif import Change
 from ..numbers.intervals import exactly
-from ..sentences import fed, few, number, percent
+from ..whatif import Change
+from ..words import fed, few, number, percent
 from .view import ALL, View, s
 
 #: The device counts as busy if a kernel runs for at least this share of the time.

@@ -10,8 +10,8 @@ from ...session.words import listed
 from ..diagnosis import Recommendation
 from ..ranks.shared_cores import workers_that_fit
 from ..ranks.stragglers import straggler_of
-from ..sentences import counted, number, numbered
 from ..verdict import PROVEN
+from ..words import counted, number, numbered
 from .view import View
 
 #: Title, evidence and way of a change.

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from ...session import HANDED_OVER, Leaf
 from ..diagnosis import Recommendation
-from ..forecast.whatif import Change
 from ..numbers.estimate import LEAST
 from ..numbers.intervals import Interval
-from ..sentences import counted, number, percent
 from ..trials.remedy import outcome
+from ..whatif import Change
+from ..words import counted, number, percent
 from .tried import RISKS, found_best, predicted_only
 from .view import ALL, View, batch_text, bytes_text, leaf_text
 

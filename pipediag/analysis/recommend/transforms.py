@@ -10,18 +10,17 @@ from functools import partial
 from ...session import Alternative, Link
 from ...session.words import listed
 from ..diagnosis import Recommendation
-from ..forecast.whatif import Change
 from ..numbers.chain import grains_of
 from ..numbers.estimate import LEAST
 from ..numbers.hot_lines import hottest, is_python, of_stage
 from ..numbers.intervals import Interval
-from ..numbers.work import Work, saving
-from ..sentences import counted, named, number, percent
+from ..numbers.sides import Work, saving
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
-from . import known, stock
-from .calls import LOOPS, SAME_RESULTS, way_for
-from .lines import what_helps
+from ..whatif import Change
+from ..words import counted, named, number, percent
+from . import stock
+from .lines import LOOPS, SAME_RESULTS, way_for, what_helps
 from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 
 #: The place of a crop or resize in the chain matters if it keeps less than this share of its input.
@@ -43,21 +42,25 @@ def offload(view: View) -> Recommendation | None:
     sure, probable = _movable(view)
     if not probable:
         return None
-    change = _moved(view, probable, sure)
+    moving = [links[n] for n in probable]
+    # Bytes per sample that the workers send; 0 if unknown.
+    now, then = moving[-1].bytes_out, moving[0].bytes_in * stock.part_needed(moving)
+    sent = then / now if now and then else 1.0
+    change = view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent, sum(map(stock.recordings, moving)))
     if change.work.value <= 0:
         return None
-    moving = [links[n] for n in probable]
     names = [link.name for link in moving]
     took = sum(work.links[n] for n in probable)
     evidence = [
         f"{listed(names)} take{s(names)} a worker {view.per_sample(took)}, {share_text(took, work.run)} of its time"
     ]
-    now, then = moving[-1].bytes_out, _sent(moving)
     if 0 < then < now:
         evidence.append(f"{bytes_text(then)} per sample then cross the bus instead of {bytes_text(now)}")
     if probable[0] > 0:
-        before = links[probable[0] - 1]
-        evidence.append(f"{named(before)} and everything before it stay in the workers: {_why_it_stays(before)}")
+        before, why = links[probable[0] - 1], "it has no kernel on the device"
+        if not stock.is_torchvisions(before):
+            why = "it is not torchvision's, and moves only if it is proven to give the same results there"
+        evidence.append(f"{named(before)} and everything before it stay in the workers: {why}")
     where = f"  # before {view.loader.where}" if view.loader.where else ""
     return view.made(
         "offload",
@@ -72,18 +75,6 @@ def offload(view: View) -> Recommendation | None:
     )
 
 
-def _moved(view: View, probable: Sequence[int], sure: Sequence[int]) -> Change:
-    moving = [view.session.links[n] for n in probable]
-    now, then = moving[-1].bytes_out, _sent(moving)
-    sent = then / now if now and then else 1.0
-    return view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent, sum(map(known.recordings, moving)))
-
-
-def _sent(moving: Sequence[Link]) -> float:
-    """Return the bytes per sample that the workers send if these transforms move; 0 if unknown."""
-    return moving[0].bytes_in * known.part_needed(moving)
-
-
 def _movable(view: View) -> tuple[list[int], list[int]]:
     """Return the indices of the links that surely move, and of those that probably move.
 
@@ -94,7 +85,7 @@ def _movable(view: View) -> tuple[list[int], list[int]]:
         moved = {(place.name, place.where) for place in remedy.moved}
         found = [number for number, link in enumerate(links) if (link.name, link.where) in moved]
         return found, found
-    answers = [known.moves(link) for link in links]
+    answers = [stock.moves(link) for link in links]
     if view.inside.unsplit and not all(answers):
         return [], []  # samples may take another order
     # A transform that holds others may hold some that do not move.
@@ -109,12 +100,6 @@ def _suffix(fits: Sequence[bool]) -> list[int]:
     return list(range(first, len(fits)))
 
 
-def _why_it_stays(link: Link) -> str:
-    if known.is_torchvisions(link):
-        return "it has no kernel on the device"
-    return "it is not torchvision's, and moves only if it is proven to give the same results there"
-
-
 def reorder(view: View) -> Recommendation | None:
     """Recommend moving a crop or resize before transforms that give the same result on what it keeps."""
     links, work = view.session.links, view.work
@@ -123,7 +108,7 @@ def reorder(view: View) -> Recommendation | None:
     found: list[tuple[float, int, int]] = []
     for at, cut in enumerate(links):
         first = at
-        while first and known.can_follow(links[first - 1], cut):
+        while first and stock.can_follow(links[first - 1], cut):
             first -= 1
         if first < at and 0 < cut.bytes_out < _SMALLER * cut.bytes_in:
             found.append((sum(work.links[first:at]) * (1 - cut.bytes_out / cut.bytes_in), first, at))
@@ -154,7 +139,7 @@ def precompute(view: View) -> Recommendation | None:
     links, work = view.session.links, view.work
     if work is None or view.inside.unsplit:
         return None
-    names = [link.name for link in itertools.takewhile(known.is_deterministic, links)]
+    names = [link.name for link in itertools.takewhile(stock.is_deterministic, links)]
     took = sum(work.links[: len(names)])
     if took <= 0:
         return None

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ...session import Loader, LoaderSettings, Session
 from ...session.words import listed
 from ..diagnosis import Recommendation
-from ..forecast.whatif import Change
-from ..sentences import number, times
 from ..thresholds import GATE
 from ..trials.halving import Arm, arms, best, rate
+from ..whatif import Change
+from ..words import number, times
 from .view import View
 
 #: Test for each recommendation id whether settings make its change, given the present loader.
@@ -48,6 +48,11 @@ def settings(view: View) -> Recommendation | None:
     before, after = rate(view.session, "baseline"), rate(view.session, arm.rung)
     assert before is not None and after is not None, "what pays has rounds"
     keep = _keeping(view, arm)
+    others = [
+        f"{_written(other.settings, now)} {times(other.speedup)}"
+        for other in arms(view.session)
+        if other.rung != arm.rung and other.speedup is not None
+    ]
     options = _written(one, now) + (", persistent_workers=True" if keep else "")
     if now.persistent_workers and not one.num_workers:
         options += ", persistent_workers=False"  # torch accepts True only with workers
@@ -60,7 +65,7 @@ def settings(view: View) -> Recommendation | None:
         [
             f"measured in {arm.rounds} rounds against the unmodified loader: {number(after.value)} steps/s instead of "
             f"{number(before.value)}",
-            *_others(view, arm),
+            *([f"also measured: {listed(others)}"] if others else []),
             *keep,
         ],
         f"{options} {view.in_the_loader}{copies if 'pin_memory' in changed else ''}",
@@ -90,16 +95,15 @@ def predicted_only(view: View, id: str) -> list[str]:
     """Return notes for a prediction that no trial has decided."""
     knobs, made = view.session.knobs, _of(view.session, id)
     why = f": {knobs.why_not}" if knobs is not None and knobs.why_not else ""
-    return [_came(view, arm) for arm in made] or [f"predicted, not tried{why}"]
-
-
-def _came(view: View, arm: Arm) -> str:
-    """Return the trial's result for settings that are not recommended as measured."""
-    written = _written(arm.settings, view.loader)
-    if arm.speedup is None or arm.why_not:
-        return f"predicted; {written} could not be tried: {arm.why_not or 'there was no time for it'}"
-    came = "without a decision" if arm.verdict in ("open", "pays") else "and does not pay"
-    return f"predicted; {written} was tried {came}: {times(arm.speedup)}"
+    notes = []
+    for arm in made:
+        written = _written(arm.settings, view.loader)
+        if arm.speedup is None or arm.why_not:
+            notes.append(f"predicted; {written} could not be tried: {arm.why_not or 'there was no time for it'}")
+        else:
+            came = "without a decision" if arm.verdict in ("open", "pays") else "and does not pay"
+            notes.append(f"predicted; {written} was tried {came}: {times(arm.speedup)}")
+    return notes or [f"predicted, not tried{why}"]
 
 
 def _of(session: Session, id: str) -> list[Arm]:
@@ -118,15 +122,6 @@ def _changed(one: LoaderSettings, now: Loader) -> dict[str, tuple[int, int | Non
 
 def _written(one: LoaderSettings, now: Loader) -> str:
     return ", ".join(f"{name}={new}" for name, (_, new) in _changed(one, now).items())
-
-
-def _others(view: View, chosen: Arm) -> list[str]:
-    others = [
-        f"{_written(arm.settings, view.loader)} {times(arm.speedup)}"
-        for arm in arms(view.session)
-        if arm.rung != chosen.rung and arm.speedup is not None
-    ]
-    return [f"also measured: {listed(others)}"] if others else []
 
 
 def _keeping(view: View, arm: Arm) -> list[str]:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
 from ...session.words import listed
 from ..diagnosis import Recommendation, Stage, Verdict
-from ..forecast.savings import savings
-from ..forecast.whatif import Change, WhatIf
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
-from ..numbers.sides import OF_THE_WORKERS
-from ..numbers.work import Work
-from ..sentences import number, percent
+from ..numbers.sides import OF_THE_WORKERS, Work
 from ..trials.remedy import outcomes
+from ..whatif import Change, WhatIf, savings
+from ..words import number, percent
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,19 @@ from ...session import Session
 from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
 from ..compare import Comparison, StageChange, waits
 from ..diagnosis import Diagnosis
-from ..sentences import STAGES, counted, ends, number, percent, shown
 from ..sweep import Run, Sweep
+from ..words import STAGES, counted, ends, number, percent, shown
 from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
-from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import short, shorter_paths
+from .parts import Action, Rate, StageCost, Summary, Tone, short, shorter_paths
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
+#: Headline and tone of an audit, by whether it failed and whether it is conclusive.
+_AUDITED: dict[tuple[bool, bool], tuple[str, Tone]] = {
+    (True, True): ("The audit failed", "bad"),
+    (False, True): ("The audit passed", "good"),
+    (False, False): ("The audit is inconclusive", "doubtful"),
+}
 #: Largest number of a comparison's warnings shown.
 _NOTES = 3
 
@@ -56,12 +61,14 @@ def _of_audit(audit: Audit) -> Summary:
     for item in items:
         actions += [advice(audit.diagnosis.session, one) for one in item.advice]
         actions += map(Action, item.todo)
-    others = [f"{count} {_status(status, count)}" for status in STATUSES[1:] if (count := audit.count(status))]
-    headline, tone = _answer_of_audit(audit)
+    counts = {status: audit.count(status) for status in STATUSES}
+    names = {status: "do not apply" if status == DOES_NOT_APPLY and counts[status] > 1 else status for status in counts}
+    others = [f"{counts[status]} {names[status]}" for status in STATUSES[1:] if counts[status]]
+    headline, tone = _AUDITED[bool(audit.failed), audit.conclusive]
     return replace(
         inner,
         headline=headline,
-        figures=", ".join([f"{audit.count(FAILED)} of {counted(len(items), 'check')} failed", *others]),
+        figures=", ".join([f"{counts[FAILED]} of {counted(len(items), 'check')} failed", *others]),
         certainty="",
         tone=tone,
         basis="",
@@ -71,16 +78,6 @@ def _of_audit(audit: Audit) -> Summary:
         findings=[(item.status, item.title) for item in items],
         actions=list(dict.fromkeys(actions))[:ACTIONS],
     )
-
-
-def _status(status: str, count: int) -> str:
-    return "do not apply" if status == DOES_NOT_APPLY and count > 1 else status
-
-
-def _answer_of_audit(audit: Audit) -> tuple[str, Tone]:
-    if audit.failed:
-        return "The audit failed", "bad"
-    return ("The audit passed", "good") if audit.conclusive else ("The audit is inconclusive", "doubtful")
 
 
 #: Headline and tone of a comparison by its answer.
@@ -102,11 +99,12 @@ def _of_comparison(comparison: Comparison) -> Summary:
         gain = loop.speedup
         figures = f"{number(gain.value)}x the steps a second" if loop.significant else f"{number(gain.value)}x"
         certainty = ", ".join(filter(None, [ends(gain), "certain" if loop.significant else ""]))
-    rates = [
-        Rate(name, side.ladder.ms("baseline").inverse(1000.0).value, _waits(side))
-        for name, side in zip(("before", "after"), sides, strict=True)
-        if side.ladder.has("baseline")
-    ]
+    rates = []
+    for name, side in zip(("before", "after"), sides, strict=True):
+        if side.ladder.has("baseline"):
+            step, wait = side.ladder.ms("baseline"), waits(side.ladder)
+            note = f"waits {number(wait.value)} of {number(step.value)} ms" if wait is not None else ""
+            rates.append(Rate(name, step.inverse(1000.0).value, note))
     changed, session = comparison.changed, comparison.after.session
     return Summary(
         headline,
@@ -120,12 +118,6 @@ def _of_comparison(comparison: Comparison) -> Summary:
         careful=[one.message for one in comparison.warnings[:_NOTES]],
         notes=len(comparison.warnings[_NOTES:]),
     )
-
-
-def _waits(side: Diagnosis) -> str:
-    """Return how long the loop waits for batches; empty if unknown."""
-    found = waits(side.ladder)
-    return f"waits {number(found.value)} of {number(side.ladder.ms('baseline').value)} ms" if found is not None else ""
 
 
 def _stage(session: Session, one: StageChange) -> str:

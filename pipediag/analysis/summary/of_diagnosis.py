@@ -13,13 +13,12 @@ from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..numbers.intervals import Interval
 from ..numbers.sides import OF_THE_WORKERS
-from ..sentences import STAGES, counted, few_of, job, loop_of, number, percent, span
 from ..thresholds import GATE, RESOLUTION
 from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..verdict import OBSERVED, PROVEN, decided
 from ..waterfall import culprit, ranked, worker_parts
-from .parts import Action, Rate, StageCost, Summary, Tone
-from .words import file, short, shortened, shorter_paths
+from ..words import STAGES, counted, few_of, job, loop_of, number, percent, span
+from .parts import Action, Rate, StageCost, Summary, Tone, file, short, shortened, shorter_paths
 
 #: Largest numbers of lines for stages, of actions and of notes.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
@@ -45,6 +44,10 @@ _FIRST = (
 def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     lines, rest = _where(diagnosis)
     actions, (careful, notes) = _actions(diagnosis), _careful(diagnosis)
+    nothing = diagnosis.nothing_to_gain
+    if not nothing and not actions and diagnosis.recommendations:
+        smaller = counted(len(diagnosis.recommendations), "smaller one")
+        nothing = f"No change alone gains more than {percent(GATE)}; -v shows {smaller}."
     return replace(
         answer(diagnosis),
         subject=_subject(diagnosis.session),
@@ -54,7 +57,7 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         causes=[_line(diagnosis, line, lines) for line in lines],
         rest=rest,
         actions=actions,
-        nothing_to_gain=diagnosis.nothing_to_gain or ("" if actions else _little_to_gain(diagnosis)),
+        nothing_to_gain=nothing,
         tried=_tried(diagnosis.session),
         careful=careful,
         notes=notes,
@@ -112,7 +115,14 @@ def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
 
 def _subject(session: Session) -> str:
     """Return what was measured: script, data, ranks and device."""
-    parts = [_script(session), *_loader(session), *filter(None, [job(session.ranks)])]
+    loader, parts = session.loader, [_script(session)]
+    if loader is not None and loader.plain_iterable:
+        parts += [loader.dataset, "no DataLoader"]
+    elif loader is not None:
+        batch = [f"batches of {loader.batch_size}"] if loader.batch_size else []
+        workers = counted(loader.num_workers, "worker") if loader.num_workers else "no workers"
+        parts += [loader.dataset, *batch, workers]
+    parts += filter(None, [job(session.ranks)])
     device = session.device.get("name") or session.device.get("type")
     return ", ".join([*parts, f"on {device if device != 'cpu' else 'the CPU'}"] if device else parts)
 
@@ -126,16 +136,6 @@ def _script(session: Session) -> str:
     if session.ranks and not argv[0].endswith(".py"):
         name = next((word for word in argv[1:] if word.endswith(".py")), name)
     return os.path.basename(name)
-
-
-def _loader(session: Session) -> list[str]:
-    loader = session.loader
-    if loader is None:
-        return []
-    if loader.plain_iterable:
-        return [loader.dataset, "no DataLoader"]
-    batch = [f"batches of {loader.batch_size}"] if loader.batch_size else []
-    return [loader.dataset, *batch, counted(loader.num_workers, "worker") if loader.num_workers else "no workers"]
 
 
 def _rates(diagnosis: Diagnosis) -> list[Rate]:
@@ -165,7 +165,10 @@ def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
     """
     if diagnosis.verdict.bottleneck in ("none", "inconclusive"):
         return [], []
-    pieces, verdict = _pieces(diagnosis), diagnosis.verdict.bottleneck
+    verdict, between = diagnosis.verdict.bottleneck, _between_steps(diagnosis)
+    left = 1.0 - sum(cost.share for cost in between)
+    steps = (replace(piece, share=left * piece.share) for piece in diagnosis.waterfall if piece.stage != "compute")
+    pieces = ranked([*steps, *between])  # in the steps and between them
     top = next(iter(diagnosis.amortised if verdict == "startup" else (p for p in pieces if p.stage == verdict)), None)
     lines, kinds = [], dict[str, list[Stage]]()
     for piece in pieces:
@@ -191,13 +194,6 @@ def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
         rest = [*(one for one in rest if one not in tiny), together]
     model = [piece for piece in diagnosis.waterfall if piece.stage == "compute" and diagnosis.ladder.intervened]
     return lines, [*rest, *(_line(diagnosis, [piece], []) for piece in model)]
-
-
-def _pieces(diagnosis: Diagnosis) -> list[Stage]:
-    """Return the pieces of the input's cost, in the steps and between them, costliest first."""
-    pieces, between = [piece for piece in diagnosis.waterfall if piece.stage != "compute"], _between_steps(diagnosis)
-    left = 1.0 - sum(cost.share for cost in between)
-    return ranked([*(replace(piece, share=left * piece.share) for piece in pieces), *between])
 
 
 def _ms(pieces: list[Stage]) -> float:
@@ -271,12 +267,6 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     worth = [one for one in diagnosis.recommendations if one.gain is None or one.gain.value >= 1 + GATE]
     worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
     return [*found, *(advice(session, one) for one in worth if not found or one.id != "offload")][:ACTIONS]
-
-
-def _little_to_gain(diagnosis: Diagnosis) -> str:
-    """Return that no change gains enough to be named, if there is any; else empty."""
-    found = counted(len(diagnosis.recommendations), "smaller one")
-    return f"No change alone gains more than {percent(GATE)}; -v shows {found}." if diagnosis.recommendations else ""
 
 
 def _tried(session: Session) -> str:

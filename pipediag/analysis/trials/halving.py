@@ -168,17 +168,13 @@ def _comparable(session: Session, one: Window, other: Window) -> bool:
 def _stay(session: Session, running: list[Arm], rounds: Sequence[int]) -> list[Arm]:
     """Return the arms that stay in the race after a look: the better half, without those that cannot win."""
     order = _ranked([arm for arm in running if arm.speedup is not None and not arm.hopeless])
-    half = order[: max(1, len(running) // 2)]
-    return [arm for arm in half if arm is order[0] or _may_win(session, arm, order[0], rounds)]
-
-
-def _may_win(session: Session, arm: Arm, first: Arm, rounds: Sequence[int]) -> bool:
-    """Return whether an arm may still turn out better than the first-ranked one.
-
-    It may if it can be faster by a worthwhile gain, or, for a cheaper arm, slower by at most that.
-    """
-    one, other = paired(session, first.rung, arm.rung, rounds)
-    return bool(one) and paired_ratio(one, other).high > (1 / WORTH if _price(arm) < _price(first) else WORTH)
+    stay = order[:1]
+    for arm in order[1 : max(1, len(running) // 2)]:
+        one, other = paired(session, order[0].rung, arm.rung, rounds)
+        # It may win if it can be faster by a worthwhile gain or, if cheaper, slower by at most that.
+        if one and paired_ratio(one, other).high > (1 / WORTH if _price(arm) < _price(order[0]) else WORTH):
+            stay.append(arm)
+    return stay
 
 
 def _ranked(found: Sequence[Arm]) -> list[Arm]:
@@ -213,20 +209,19 @@ def to_dict(session: Session) -> dict[str, Any] | None:
     return {
         "why_not": session.knobs.why_not or None,
         "best": chosen.rung if chosen else None,
-        "tried": [_told(session, arm) for arm in arms(session)],
-    }
-
-
-def _told(session: Session, arm: Arm) -> dict[str, Any]:
-    return {
-        "rung": arm.rung,
-        "num_workers": arm.settings.num_workers,
-        "prefetch_factor": arm.settings.prefetch_factor,
-        "pin_memory": arm.settings.pin_memory,
-        "startup_s": arm.settings.startup,
-        "steps_per_s": plain(rate(session, arm.rung)),
-        "measured_speedup": plain(arm.speedup),
-        "rounds": arm.rounds,
-        "verdict": arm.verdict,
-        "why_not": arm.why_not or None,
+        "tried": [
+            {
+                "rung": arm.rung,
+                "num_workers": arm.settings.num_workers,
+                "prefetch_factor": arm.settings.prefetch_factor,
+                "pin_memory": arm.settings.pin_memory,
+                "startup_s": arm.settings.startup,
+                "steps_per_s": plain(rate(session, arm.rung)),
+                "measured_speedup": plain(arm.speedup),
+                "rounds": arm.rounds,
+                "verdict": arm.verdict,
+                "why_not": arm.why_not or None,
+            }
+            for arm in arms(session)
+        ],
     }

@@ -1,4 +1,6 @@
-"""Decide whether a remedy pays: compare the loop under it with the unmodified loop, in rounds of their own.
+"""Decide which remedies are tried, whether one pays, and what it saves.
+
+The loop under it is compared with the unmodified loop, in rounds of their own.
 
 There are four: the offload, which moves transforms; the offload that decodes JPEGs on the device too, if that is
 allowed; a cache of samples, with the offload if that pays; and the hand-off alone, which is tried if none of the others
@@ -11,11 +13,17 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Session
-from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, paired_ratio, sure_gain
-from ..numbers.intervals import Interval, plain
+from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, mean_rate, paired_ratio, sure_gain
+from ..numbers.intervals import Interval, exceeds, plain, total
+from ..numbers.ladder import LadderView
+from ..numbers.sides import saving
+from ..thresholds import AGREE, GATE, RESOLUTION
+from ..whatif import Change, Savings, savings, what_if
+from ..words import number
 
 #: The hand-off alone, in words.
 HAND_OFF = "hand-off: batches through re-used page-locked memory, copied ahead of the loop"
@@ -29,6 +37,10 @@ BESIDE = {
 FIRST_LOOK = FEWEST = FIRST_LOOKS[0]
 #: Number of windows of the loop from which on the multiple of its workers' time that a step takes is known.
 _FEWEST_WINDOWS = 4
+#: Milliseconds to read a kept sample, as measured for images of 224 x 224 to 500 x 375 (docs/cache.md).
+READ_BACK_MS = 0.1
+#: Remedies in the order in which they are tried. The one that can bring most is first, since time may run out.
+ORDER = (DECODED, REMEDIED, LOADED_ONCE, HANDED_OVER)
 
 
 @dataclass(frozen=True)
@@ -182,9 +194,9 @@ def paired(
     session: Session, before: str, after: str, rounds: Sequence[int] | None = None
 ) -> tuple[list[float], list[float]]:
     """Return the milliseconds per batch under two rungs in each round that has both; only in ``rounds`` if given."""
-    one, other = ({w.round: w.ms_per_batch for w in session.windows_of(rung)} for rung in (before, after))
+    one, other = ({w.round: w for w in session.windows_of(rung)} for rung in (before, after))
     both = [round_ for round_ in sorted(one.keys() & other.keys()) if rounds is None or round_ in rounds]
-    return [one[round_] for round_ in both], [other[round_] for round_ in both]
+    return [one[round_].ms_per_batch for round_ in both], [other[round_].ms_per_batch for round_ in both]
 
 
 def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
@@ -210,3 +222,123 @@ def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
     moves_nothing = {"moved", "stayed", "certificate"} if rung == HANDED_OVER else set()
     left_out = moves_nothing | ({"keeping"} if rung != LOADED_ONCE else set())
     return {key: value for key, value in told.items() if key not in left_out}
+
+
+def first(approximate: bool) -> str:
+    """Return the rung of the remedy to try first; ``approximate`` allows decoding."""
+    return DECODED if approximate else REMEDIED
+
+
+def under_way(session: Session) -> str | None:
+    """Return the rung of the remedy that is being tried, or None before the first."""
+    return next((rung for rung in reversed(ORDER) if remedy_of(session, rung) is not None), None)
+
+
+def next_trial(session: Session) -> list[str]:
+    """Return the rungs of another round of the trial under way; empty once it is decided."""
+    pair = ["baseline", under_way(session) or REMEDIED]
+    if any(found.name in pair and not found.available for found in session.rungs.values()):
+        return []
+    return [] if sure(session, pair[1]) is not None else pair
+
+
+def following(session: Session, rung: str) -> str | None:
+    """Return the rung of the remedy to try after that of ``rung``, or None."""
+    if rung == DECODED:
+        return REMEDIED
+    has_ladder = "device" in session.measured()  # without one, a gain of the hand-off could pass for the cache's
+    if rung == REMEDIED and has_ladder and not at_ceiling(session) and loading_matters(session) is not False:
+        return LOADED_ONCE
+    return HANDED_OVER if rung != HANDED_OVER and not any(result.applied for result in outcomes(session)) else None
+
+
+def reserved(session: Session, rung: str) -> list[str]:
+    """Return the rungs of later remedies for which time is reserved while that of ``rung`` is tried."""
+    if rung == DECODED:
+        return [REMEDIED]
+    return [LOADED_ONCE] if rung == REMEDIED and not at_ceiling(session) and loading_matters(session) is True else []
+
+
+def leaves_rest(session: Session, rung: str) -> bool:
+    """Return whether a trial that has had its share of the time leaves the rest to later ones.
+
+    It does not before its first look, nor while the loop seems faster under it: a gain that a few more rounds would
+    prove is worth more than the first rounds of another remedy.
+    """
+    gain = speedup(session, rung) if can_be_judged(session, rung) else None
+    return gain is not None and gain.value <= LEAST
+
+
+def at_ceiling(session: Session) -> bool:
+    """Return whether the loop is within the gate of its ceiling under a remedy that pays: no other can gain much."""
+    model = LadderView(session)
+    if not model.has("device"):
+        return False
+    least = model.ms("device").value / (1 - GATE)
+    kept = [result.rung for result in outcomes(session) if result.applied]
+    return any(median(window.ms_per_step for window in session.windows_of(rung)) <= least for rung in kept)
+
+
+def loading_matters(session: Session) -> bool | None:
+    """Return whether the loop gains if samples are loaded only once, or None if that is open.
+
+    That saves a worker at least the time for loading, but reading a kept sample takes time too.
+    """
+    inside, model = session.inside, what_if(LadderView(session))
+    least = READ_BACK_MS if inside is None else max(READ_BACK_MS, GATE * inside.whole.wall_ms)
+    if inside is not None and inside.samples and inside.load.wall_ms < least:
+        return False
+    if model is None or model.work is None:
+        return None
+    return exceeds(model.faster(Change(work=saving(model.work.load))), LEAST)
+
+
+def why_no_handoff(session: Session) -> str:
+    """Return why the hand-off alone certainly does not pay in the measured loop; empty if it may.
+
+    At best it hides the hand-off and the copy. If the loop waits for workers, it may also make their collating faster.
+    """
+    leaves = session.batch.leaves if session.batch is not None else []
+    if leaves and all(leaf.copied is False for leaf in leaves):
+        return "the loop copies no part of its batches to the device"
+    model = what_if(LadderView(session))
+    if model is None or model.transfer is None or model.handoff is None:
+        return ""
+    most = total([model.transfer.not_negative(), model.handoff.not_negative()]).high
+    collating = model.work.collate / model.work.run if model.waits and model.work is not None else 0.0
+    if most / model.base + collating > RESOLUTION:
+        return ""
+    return f"handing a batch over and copying it cost at most {number(most)} ms of a {number(model.base)} ms step"
+
+
+def savings_of(ladder: LadderView, rung: str) -> Savings | None:
+    """Return what the remedy that was measured under ``rung`` brings, or None if it does not pay."""
+    came = outcome(ladder.session, rung)
+    if came is None or not came.applied or came.speedup is None:
+        return None
+    step_ms, loader = ladder.ms("baseline").value if ladder.has("baseline") else None, ladder.session.loader
+    return savings(came.speedup, step_ms, loader.epoch if loader else None, workers=workers_needed(ladder, rung))
+
+
+def workers_needed(ladder: LadderView, rung: str) -> int | None:
+    """Return the fewest workers that keep up with the loop under a remedy; None if unknown or if all are needed.
+
+    This is the number of workers that are busy at a time: the cores that they use under the remedy, plus a worker's
+    blocked time for a batch divided by the step. The blocked time is today's, since the remedy does not change how data
+    is read. The upper end of each interval counts, times :data:`AGREE`. The number is unknown if the loop still waits
+    for batches.
+    """
+    loader, windows = ladder.session.loader, ladder.session.windows_of(rung)
+    today = ladder.evidence("baseline")
+    if loader is None or not {"worker_ms", "worker_blocked"} <= today.keys():
+        return None
+    if not all({"cores_used", "process_cpu", "wait_ms"} <= window.evidence.keys() for window in windows):
+        return None
+    cores = [window.evidence["cores_used"] - window.evidence["process_cpu"] for window in windows]
+    steps = [window.ms_per_step for window in windows]
+    waits = sum(window.evidence["wait_ms"] for window in windows) > GATE * sum(steps)
+    if len(windows) < FEWEST or waits or min(cores) <= 0:  # 0: below the resolution of the processes' clocks
+        return None
+    blocked = today["worker_ms"] * today["worker_blocked"]
+    needed = math.ceil(AGREE * (mean_rate(cores, WORKERS).high + blocked / mean_rate(steps).low))
+    return needed if needed < loader.num_workers else None

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from ...session import Loader, LoaderSettings, Session
 from ..checks import missing
-from ..forecast.whatif import Change, WhatIf, transfer_matters, what_if
 from ..numbers.ladder import LadderView
 from ..recommend.workers import irregular
 from ..thresholds import GATE, QUEUED
 from ..verdict import judge
 from ..waterfall import waterfall
+from ..whatif import Change, WhatIf, transfer_matters, what_if
 
 #: Maximum number of settings to try: more would leave few windows for each.
 MOST = 6
@@ -76,8 +76,10 @@ def candidates(session: Session) -> Candidates:
     if loader.iterable:
         return Candidates(why_not="an iterable dataset's own code divides its data among the workers")
     workers = _workers(ladder, numbers, verdict.bottleneck)
-    ahead = [] if workers else _ahead(ladder, numbers, loader)
-    pinned = [not loader.pin_memory] if _pinning_matters(session, loader) else []
+    deeper = not workers and loader.num_workers and irregular(ladder, numbers)  # batches arrive irregularly
+    ahead = [factor * (loader.prefetch_factor or AHEAD) for factor in (2, 4)] if deeper else []
+    pins = session.device_type != "cpu" and not loader.pin_memory and transfer_matters(session, GATE / 2)
+    pinned = [True] if pins else []
     now = current(loader)
     made = [
         LoaderSettings(count, (deep or AHEAD) if count else None, pin)
@@ -110,20 +112,16 @@ def current(loader: Loader) -> LoaderSettings:
 
 def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
     """Return other numbers of workers to try, the most promising first."""
-    if _better_alone(numbers):
-        return [0]
+    now, work, handoff = numbers.workers, numbers.work, numbers.handoff
+    if now and work is not None and handoff is not None and handoff.value - work.run > GATE * numbers.base:
+        return [0]  # the training process makes a batch faster than it takes one over
     if numbers.waits:
         return _more(ladder, numbers)
-    seen = ladder.evidence("baseline")
     in_the_way = bottleneck == "contention" or numbers.lost.low > GATE * numbers.base
-    return _fewer(numbers) if in_the_way or seen.get("worker_queued", 0.0) > QUEUED else []
-
-
-def _better_alone(numbers: WhatIf) -> bool:
-    """Return whether the training process makes a batch faster than it takes one over from a worker."""
-    if not numbers.workers or numbers.work is None or numbers.handoff is None:
-        return False
-    return numbers.handoff.value - numbers.work.run > GATE * numbers.base
+    if not in_the_way and ladder.evidence("baseline").get("worker_queued", 0.0) <= QUEUED:
+        return []
+    # What suffices for the loop, and half of the present number.
+    return [*dict.fromkeys(count for count in (numbers.workers_enough(), now // 2) if 0 < count < now)]
 
 
 def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
@@ -137,23 +135,6 @@ def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
     most = wanted if wanted > now else cores
     middle = round(math.sqrt(max(1, now) * max(1, most)))
     return [*dict.fromkeys(count for count in (most, middle, cores) if count > now)]
-
-
-def _fewer(numbers: WhatIf) -> list[int]:
-    """Return the number of workers that suffices for the loop, and half of the present number."""
-    now = numbers.workers
-    return [*dict.fromkeys(count for count in (numbers.workers_enough(), now // 2) if 0 < count < now)]
-
-
-def _ahead(ladder: LadderView, numbers: WhatIf, loader: Loader) -> list[int]:
-    """Return larger prefetch factors, if batches arrive irregularly."""
-    if not loader.num_workers or not irregular(ladder, numbers):
-        return []
-    return [deeper * (loader.prefetch_factor or AHEAD) for deeper in (2, 4)]
-
-
-def _pinning_matters(session: Session, loader: Loader) -> bool:
-    return session.device_type != "cpu" and not loader.pin_memory and transfer_matters(session, GATE / 2)
 
 
 def _step(numbers: WhatIf, one: LoaderSettings) -> float:

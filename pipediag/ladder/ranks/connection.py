@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hmac import compare_digest, digest
 
-from ...session.files import opened_own
+from ...session.codec import opened_own
 
 _NONCE = 32
 #: Before a frame's content: its length and its HMAC.

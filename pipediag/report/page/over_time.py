@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...analysis.sentences import counted, number
+from ...analysis.words import counted, number
 from ...session import CACHED, CONTROLS, REMEDIES, Session, Stretch, Window, ordered, settings_of
 from .parts import Lane, Lanes, Part
 from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks
@@ -169,14 +169,12 @@ def _rates(paces: dict[str, list[Pace]], scale: _Scale) -> tuple[Drawn, bool]:
     drawn.append(plot(_RATES, *lines))
     for tick in marks:
         drawn.append(element("text", number(tick), class_="tick halo", x=0, y=coordinate(max(10.0, y(tick) - 3))))
-    label = "Steps per second over time: " + "; ".join(
-        f"{rung} {number(_mean(found))}" for rung, found in paces.items()
-    )
+    means = {
+        rung: sum(pace.steps for pace in found) / sum(pace.end - pace.begin for pace in found)
+        for rung, found in paces.items()
+    }
+    label = "Steps per second over time: " + "; ".join(f"{rung} {number(mean)}" for rung, mean in means.items())
     return image(label, _RATES, drawn), log
-
-
-def _mean(paces: Sequence[Pace]) -> float:
-    return sum(pace.steps for pace in paces) / sum(pace.end - pace.begin for pace in paces)
 
 
 def _line(paces: Sequence[Pace], scale: _Scale, y: Callable[[float], float]) -> str:

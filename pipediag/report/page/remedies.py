@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from ...analysis import Diagnosis
-from ...analysis.sentences import number, times
 from ...analysis.trials.halving import arms, rate
 from ...analysis.trials.remedy import BESIDE, Outcome, outcomes, paired, remedy_of
+from ...analysis.words import number, times
 from ...session import HANDED_OVER, Pictured, Session
-from .. import knobs, remedy
+from .. import remedy
 from ..document import Table, filled
-from . import bars
+from . import svg
 from .parts import Chart, PageBlock, Part, Pictures, with_drawings
 
 #: Maximum characters of all pictures together.
@@ -32,25 +32,19 @@ def part(diagnosis: Diagnosis) -> Part | None:
 
 
 def _gains(session: Session, measured: list[Outcome]) -> Chart:
-    pairs = [[_rate(values) for values in paired(session, "baseline", one.rung)] for one in measured]
+    rounds = [paired(session, "baseline", one.rung) for one in measured]
+    pairs = [[1000.0 * len(ms) / sum(ms) for ms in pair] for pair in rounds]
     high = max(max(pair) for pair in pairs)
     rows = []
     for one, (before, after) in zip(measured, pairs, strict=True):
         assert one.speedup is not None, "it was measured"
         label = f"{number(before)} steps/s before, {number(after)} after"
-        drawn = bars.bars(label, [(before / high, "neutral"), (after / high, "good" if one.applied else "soft")])
+        drawn = svg.bars(label, [(before / high, "neutral"), (after / high, "good" if one.applied else "soft")])
         result = "pays" if one.applied else "reverted"
-        rows.append([_name(one), drawn, number(before), number(after), times(one.speedup), result])
+        name = BESIDE.get(one.rung, "transforms on the device")
+        rows.append([name, drawn, number(before), number(after), times(one.speedup), result])
     headers = ("remedy", "steps/s before and after", "before", "after", "gain", "")
     return Chart("Steps per second without and with each remedy", headers, "lgrrrl", rows)
-
-
-def _rate(ms: list[float]) -> float:
-    return 1000.0 * len(ms) / sum(ms)
-
-
-def _name(one: Outcome) -> str:
-    return BESIDE.get(one.rung, "transforms on the device")
 
 
 def _pictures(session: Session) -> Pictures | None:
@@ -75,7 +69,7 @@ def _images(sample: Pictured) -> tuple[str, str, str]:
 def settings(diagnosis: Diagnosis) -> Part:
     """Return the loader settings that were tried on the loop, with bars."""
     session = diagnosis.session
-    found = filled(knobs.section(diagnosis).blocks)
+    found = filled(remedy.settings_section(diagnosis).blocks)
     blocks = [_with_rates(session, block) if isinstance(block, Table) else block for block in found]
     return Part("settings", "Other loader settings", blocks, "Measured on the running loop." if blocks else "")
 
@@ -84,7 +78,6 @@ def _with_rates(session: Session, table: Table) -> Chart:
     rungs = ["baseline", *(arm.rung for arm in arms(session) if arm.speedup is not None)]
     rates = [found.value if (found := rate(session, rung)) else 0.0 for rung in rungs]
     drawings = [
-        bars.bar(f"{number(one)} steps/s", one / max(rates), "accent" if n else "neutral")
-        for n, one in enumerate(rates)
+        svg.bar(f"{number(one)} steps/s", one / max(rates), "accent" if n else "neutral") for n, one in enumerate(rates)
     ]
     return with_drawings(table, "Steps per second under each setting", "", drawings)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from ...analysis import Diagnosis
 from ...analysis.audit import Audit
 from ...analysis.compare import Comparison, RungChange, StageChange
-from ...analysis.sentences import number
 from ...analysis.sweep import Run, Sweep
-from .. import Subject, advice, audit, comparison, evidence, model, ranks, sweep
-from ..diagnosis import value, warnings
+from ...analysis.words import number
+from .. import Subject, evidence, ranks, remedy, several_runs
+from ..diagnosis import audit_blocks, value, warnings
 from ..document import Checklist, Listing, Paragraph, Section, Table, filled
-from . import bars, inside_worker, raw, remedies, sample_times, the_account, the_step
+from . import raw, remedies, steps, svg, worker
 from .over_time import run_over_time
 from .parts import Chart, Page, PageBlock, Part, with_content, with_drawings
-from .svg import Drawn
 
 
 def page_of(subject: Subject) -> Page:
@@ -27,18 +26,18 @@ def page_of(subject: Subject) -> Page:
 def _diagnosis(diagnosis: Diagnosis) -> Page:
     *_, not_measured, other = evidence.sections(diagnosis)
     parts = [
-        the_step.part(diagnosis),
-        the_account.part(diagnosis),
-        the_step.ladder(diagnosis),
+        steps.part(diagnosis),
+        steps.account(diagnosis),
+        steps.ladder(diagnosis),
         _of_section(ranks.section(diagnosis)),
-        inside_worker.part(diagnosis),
+        worker.part(diagnosis),
         run_over_time(diagnosis.session),
-        sample_times.part(diagnosis),
+        worker.sample_times(diagnosis),
         remedies.part(diagnosis),
         remedies.settings(diagnosis),
-        _of_section(advice.section(diagnosis), "advice"),
+        _of_section(remedy.advice_section(diagnosis), "advice"),
         _of_section(warnings(diagnosis.warnings, diagnosis.session)),
-        _of_section(model.section(diagnosis), "model"),
+        _of_section(evidence.model_section(diagnosis), "model"),
         _of_section(other, "evidence"),
         _of_section(not_measured),
         raw.numbers(diagnosis),
@@ -55,19 +54,19 @@ def _of_section(section: Section, name: str = "") -> Part:
 
 def _audit(subject: Audit) -> Page:
     diagnosis = subject.diagnosis
-    blocks = filled(audit.blocks(subject))
+    blocks = filled(audit_blocks(subject))
     parts = [
         Part("checklist", "Checklist", [block for block in blocks if isinstance(block, Checklist)]),
         *(_of_section(block) for block in blocks if isinstance(block, Section)),
-        the_step.part(diagnosis),
-        the_step.ladder(diagnosis),
+        steps.part(diagnosis),
+        steps.ladder(diagnosis),
         raw.environment(diagnosis.session),
     ]
     return Page(diagnosis.session.script.line, with_content(parts))
 
 
 def _comparison(subject: Comparison) -> Page:
-    blocks = filled(comparison.blocks(subject))
+    blocks = filled(several_runs.comparison_blocks(subject))
     changes: dict[str, tuple[str, list[RungChange] | list[StageChange]]] = {
         "steps a second": ("Steps per second by rung", subject.rungs),
         "a worker's own ms for a sample": ("A worker's own milliseconds for a sample", subject.of_the_workers),
@@ -88,24 +87,23 @@ def _comparison(subject: Comparison) -> Page:
 def _with_bars(caption: str, table: Table, found: list[RungChange] | list[StageChange]) -> PageBlock:
     sides = [side.value for one in found for side in (one.before, one.after) if side is not None]
     high = max(sides, default=0.0) or 1.0
-    return with_drawings(table, caption, "before and after", [_before_and_after(one, high) for one in found])
-
-
-def _before_and_after(one: RungChange | StageChange, high: float) -> Drawn:
-    label = f"{value(one.before) or 'not measured'} before, {value(one.after) or 'not measured'} after"
-    sides = ((one.before, "neutral"), (one.after, "accent"))
-    return bars.bars(label, [(side.value / high if side else 0.0, colour) for side, colour in sides])
+    drawings = []
+    for one in found:
+        label = f"{value(one.before) or 'not measured'} before, {value(one.after) or 'not measured'} after"
+        shares = [(side.value / high if side else 0.0) for side in (one.before, one.after)]
+        drawings.append(svg.bars(label, [*zip(shares, ("neutral", "accent"), strict=True)]))
+    return with_drawings(table, caption, "before and after", drawings)
 
 
 def _sweep(subject: Sweep) -> Page:
-    columns = sweep.headers(subject)
-    told: list[PageBlock] = [Paragraph(text)] if (text := sweep.sentence(subject)) else []
+    columns = several_runs.headers(subject)
+    told: list[PageBlock] = [Paragraph(text)] if (text := several_runs.sentence(subject)) else []
     rates: list[PageBlock] = [chart] if (chart := _rates(subject)) else []
     lead = "As it is, and under the remedy if one was tried; the line is the rate with cached batches."
     parts = [
         Part("rates", "Steps per second by setting", [*rates, *told], lead if rates else ""),
-        Part("runs", "All runs", filled([Table(columns, "r" * (len(columns) - 1) + "l", sweep.table(subject))])),
-        Part("notes", "Notes", filled([Listing(sweep.notes(subject))])),
+        Part("runs", "All runs", filled([Table(columns, "r" * (len(columns) - 1) + "l", several_runs.table(subject))])),
+        Part("notes", "Notes", filled([Listing(several_runs.notes(subject))])),
     ]
     return Page(subject.script, with_content(parts))
 
@@ -130,4 +128,4 @@ def _row(run: Run, high: float) -> list[str]:
     label = ", ".join(f"{text} steps/s {name}" for name, text in told.items() if text)
     now, remedied, ceiling = (rate.value / high if rate is not None else None for rate in rates.values())
     shares = [(share, colour) for share, colour in ((now, "accent"), (remedied, "good")) if share is not None]
-    return [run.written, bars.bars(label, shares, ceiling), *told.values()]
+    return [run.written, svg.bars(label, shares, ceiling), *told.values()]

@@ -1,4 +1,4 @@
-"""Predict how a change to the input pipeline changes the training step, from the numbers of one run.
+"""Predict what a change to the input pipeline gains in steps, time and money, from the numbers of one run.
 
 A loop with worker processes is as fast as the slower of two sides, the loop itself with a batch always ready, and the
 workers' supply. A loop without workers runs them one after the other:
@@ -18,12 +18,12 @@ The supply scales with the time in which the machine can make a batch beside the
 
     pace = max(run / workers, (own + cpu) / cores)
 
-Each worker makes one batch at a time, in ``run`` milliseconds (:class:`.work.Work`); and the cores have to do what the
+Each worker makes one batch at a time, in ``run`` milliseconds (:class:`.sides.Work`); and the cores have to do what the
 workers (``cpu``) and the training process (``own``) do for a step. So on full cores, less work for the workers gains
 less than its share of their time: the training process needs its cores as before. All times are milliseconds per batch
 or step.
 
-The interval of a prediction includes the uncertainty of the change, of the model (:data:`.work.SAVED`,
+The interval of a prediction includes the uncertainty of the change, of the model (:data:`.sides.SAVED`,
 :data:`SCALING`, :data:`RECORDING`, :data:`LAUNCHING`) and of the ladder. Unless the change affects the model's own
 step, a prediction never exceeds the ladder's ceiling, batches cached on the device.
 """
@@ -33,13 +33,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ...session import Session
-from ..numbers.intervals import Interval, exactly, largest, least, log_ratio, total
-from ..numbers.ladder import LadderView
-from ..numbers.sides import Sides, sides
-from ..numbers.work import Work, saving, work_of
-from ..thresholds import RESOLUTION
+from ..session import Session
+from .numbers.intervals import Interval, exactly, largest, least, log_ratio, total
+from .numbers.ladder import LadderView
+from .numbers.sides import Sides, Work, saving, sides, work_of
+from .thresholds import RESOLUTION
 
 #: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.
 SCALING = 0.7
@@ -63,6 +63,7 @@ _UNSURE = 3
 _LEAST_FREE = 0.5
 
 NOTHING, ALL = exactly(0.0), exactly(1.0)
+_HOUR = 3600.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -330,9 +331,11 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         besides = min(found.handed + found.locked, max(0.0, base - loop))
     loop += besides + (found.sampler if loop_rung != "worker" else 0.0)
     waiting = base - loop
-    lost = _lost(found, waiting) if workers else NOTHING
+    # If certain, and at most what the baseline shows.
+    lost = least(found.lost, exactly(max(0.0, waiting))) if workers and found.lost.low > 0 else NOTHING
     waits = _waits(ladder, found, loop, lost.value)
     work, seen = work_of(ladder), ladder.evidence("baseline")
+    below = ladder.below("worker") if "worker" in rungs else None
     own = loop * (ladder.evidence(loop_rung).get("process_cpu", seen.get("process_cpu", 0.0)) or 1.0)
     idle = waiting - lost.value if workers else 0.0
     spins = max(0.0, seen.get("process_cpu", 0.0) * base - own) / idle if waits and idle > 0 else 0.0
@@ -343,7 +346,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
-        handoff=_handoff(ladder, besides - found.sampler),
+        handoff=ladder.cost("worker", below).shifted(besides - found.sampler) if below is not None else None,
         lost=lost,
         waits=waits,
         workers=workers,
@@ -351,7 +354,10 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         own=own,
         spins=min(spins, seen.get("process_cpu", 0.0)),
         cores=session.cores or math.inf,
-        others=_others(ladder),
+        # Under a cgroup quota other processes do not reduce the cores that this one may use.
+        others=0.0
+        if session.environment.get("cgroup_quota")
+        else max(0.0, seen.get("cores_busy", 0.0) - seen.get("cores_used", math.inf)),
         batch=loader.batch_size if loader else None,
     )
 
@@ -385,30 +391,71 @@ def _supply(ladder: LadderView, waiting: float, waits: bool, workers: int, work:
     return min(base, work.run / workers) if work is not None else 0.0
 
 
-def _handoff(ladder: LadderView, besides: float) -> Interval | None:
-    below = ladder.below("worker") if "worker" in ladder.rungs else None
-    return ladder.cost("worker", below).shifted(besides) if below is not None else None
-
-
-def _lost(found: Sides, waiting: float) -> Interval:
-    """Return the loop's slowdown by running workers, if certain, and at most what the baseline shows."""
-    return least(found.lost, exactly(max(0.0, waiting))) if found.lost.low > 0 else NOTHING
-
-
-def _others(ladder: LadderView) -> float:
-    """Return the cores that other processes use.
-
-    Under a cgroup quota they do not reduce the cores that this process may use.
-    """
-    seen = ladder.evidence("baseline")
-    if ladder.session.environment.get("cgroup_quota"):
-        return 0.0
-    return max(0.0, seen.get("cores_busy", 0.0) - seen.get("cores_used", math.inf))
-
-
 def transfer_matters(session: Session, gate: float) -> bool:
     """Return whether copying to the device costs more than ``gate`` times the baseline step; False if unknown."""
     ladder = LadderView(session)
     if not {"device", "host", "baseline"} <= {*ladder.rungs}:
         return False
     return ladder.cost("host", "device").value > gate * ladder.ms("baseline").value
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What a change brings, for the steps of one epoch or for an hour of today's training.
+
+    Attributes:
+        batches: batches in the epoch; None for an hour of today's training.
+        now: seconds that this training takes today.
+        then: seconds that it takes with the change.
+        workers: fewest workers that keep up with the change; None if unknown or if no worker can be spared.
+        with_start: True if the seconds include the start of the epoch.
+        same_machine: False if the change needs another machine, whose price is unknown.
+    """
+
+    batches: int | None
+    now: float
+    then: Interval
+    workers: int | None = None
+    with_start: bool = False
+    same_machine: bool = True
+
+    def costs(self, price: float | None) -> tuple[float, Interval] | None:
+        """Return the cost of this training now and then, at ``price`` an hour; None if no price is known."""
+        if price is None or not self.same_machine:
+            return None
+        return self.now / _HOUR * price, self.then.times(price / _HOUR)
+
+    def to_dict(self, price: float | None) -> dict[str, Any]:
+        """Return the published form, with times in seconds and costs at ``price`` an hour."""
+        costs = self.costs(price)
+        return {
+            "epoch_batches": self.batches,
+            "with_start": self.with_start,
+            "seconds_now": round(self.now, 6),
+            "seconds_then": self.then.to_dict(),
+            "cost_now": round(costs[0], 6) if costs else None,
+            "cost_then": costs[1].to_dict() if costs else None,
+            "workers": self.workers,
+        }
+
+
+def savings(
+    gain: Interval,
+    step_ms: float | None,
+    length: int | None,
+    *,
+    startup_ms: float = 0.0,
+    workers: int | None = None,
+    same_machine: bool = True,
+) -> Savings:
+    """Return what a speedup brings.
+
+    ``gain`` is the speedup of a step of ``step_ms`` milliseconds and its part of an epoch's start, ``startup_ms``,
+    together. ``length`` is the number of batches in an epoch. For ``workers`` and ``same_machine`` see
+    :class:`Savings`.
+    """
+    if step_ms is None or not length:
+        length, now = None, _HOUR
+    else:
+        now = length * (step_ms + startup_ms) / 1000
+    return Savings(length, now, gain.inverse(now), workers, startup_ms > 0, same_machine)

@@ -1,1 +1,0 @@
-"""Predict what a change to the input pipeline gains: steps per second, time, money and workers."""
