@@ -19,10 +19,9 @@ from PIL import Image
 from torch.utils.data import IterableDataset, default_collate
 from torchvision import transforms
 
-from pipediag.ladder.probes import sample_probe as probe
+from pipediag.ladder.probes import inspection as probe
 from pipediag.ladder.probes.hotlines import HotLines
-from pipediag.ladder.probes.inspection import Inspection
-from pipediag.ladder.probes.sample_probe import TIMED
+from pipediag.ladder.probes.inspection import TIMED, Inspection
 from pipediag.ladder.workers import worker_side as stations
 from pipediag.ladder.workers.delivery import NO_COST, Delivery
 from pipediag.ladder.workers.rung_switch import RungSwitch

@@ -20,8 +20,7 @@ from ...usercode import tree
 from ...usercode.slots import find_slots
 from ...usercode.spying import opened
 from ..probes.alternatives import tried
-from ..probes.inspection import Inspection
-from ..probes.sample_probe import TIMED
+from ..probes.inspection import TIMED, Inspection
 from .collating import CollateStubs
 from .delivery import Delivery
 from .rung_switch import RungSwitch
@@ -242,7 +241,7 @@ class WorkerSide:
         if not state.raw_mode:  # not measured, or these workers have been started since
             raw_mode(self, state)
         alike = [one for one in state.apart if one.signature == state.apart[0].signature]
-        files = self.inspection(state).opened(JPEGS)
+        files = self.inspection(state).files.with_endings(JPEGS)
         with suppress(Exception):  # no library that a way needs; this must not reach the user's code
             state.note().alternatives = tried(alike, files, state.clock)
 
