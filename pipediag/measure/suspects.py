@@ -165,10 +165,7 @@ def suspects() -> Iterator[tuple[Any, str, Suspect]]:
         yield torch.Tensor, name, suspect
     for name, suspect in {**_FUNCTIONS, **_BOTH}.items():
         yield torch, name, suspect
-    for owner, name in (
-        (torch.cuda, "torch.cuda"),
-        (torch.accelerator, "torch.accelerator"),
-        (torch.cuda.Stream, "Stream"),
-    ):
-        yield owner, "synchronize", Suspect(f"{name}.synchronize()", _DROP, waits=True)
+    yield torch.cuda, "synchronize", Suspect("torch.cuda.synchronize()", _DROP, waits=True)
+    yield torch.accelerator, "synchronize", Suspect("torch.accelerator.synchronize()", _DROP, waits=True)
+    yield torch.cuda.Stream, "synchronize", Suspect("Stream.synchronize()", _DROP, waits=True)
     yield torch.cuda.Event, "synchronize", Suspect("Event.synchronize()", _EVENT, waits=True)
