@@ -1012,6 +1012,17 @@ class TestTransformsInCollate:
             bench.batch()
             assert bench.dataset.fetched == []
 
+    def test_without_automatic_batching(self) -> None:
+        """The collate function gets one item at a time."""
+        transform = Double()
+        bench = Bench(plain(), lambda item: (transform(item[0]) + 0, item[1]), batch=None)
+        for rung, calls in (("raw", 1), ("sample", 0)):
+            bench.stable(rung)
+            bench.dataset.fetched.clear()
+            before = transform.calls
+            assert bench.batch().batch[0].shape == (2, 3)
+            assert (bench.dataset.fetched, transform.calls - before) == ([], calls)
+
     def test_the_stubs_are_removed_afterwards(self) -> None:
         transform = Double()
         collate = collate_with(transform)
