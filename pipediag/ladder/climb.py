@@ -59,12 +59,12 @@ class Climb(Driven):
         self._compares_batches = not self._session.batch_steps
 
     def _run(self) -> Turn[None]:
-        ended, until = "settled", self._steering.until
+        ended, until = "settled", self.steering.until
         if not self._plan.climbed:
             self._announce_rungs()
             if not self._session.windows and not self._session.observed:
                 yield from self._observe()
-            yield from start_again(self._loop_side, self._session, self._plan.budget, self._send_findings)
+            yield from start_again(self.loop_side, self._session, self._plan.budget, self._send_findings)
             if isinstance(self._lockstep, Leader):
                 ended = yield from self._climb_in_job(self._lockstep, until)
             else:
@@ -76,26 +76,26 @@ class Climb(Driven):
             yield from self._try_settings(until)
         if self._plan.apply and self._session.windows:
             yield from self._try_remedies(ended)
-        self._steering.until = math.inf
+        self.steering.until = math.inf
         yield from self._settler.take_granted()
         self._setting.take_reports(self._lockstep.stop())
         self._setting.finish(ended)
 
     def _climb_in_job(self, leader: Leader, until: float) -> Turn[str]:
         """Measure the ladder and make the trials of ranks; the time that they leave goes to the ladder again."""
-        self._loop_side.agree()  # the other ranks need to know the epoch
+        self.loop_side.agree()  # the other ranks need to know the epoch
         if not leader.all_joined():
             self._setting.send("warning", NOT_ALL_JOINED)
-        trials = RankTrials(leader, self._loop_side, self._windows)
+        trials = RankTrials(leader, self.loop_side, self._windows)
 
         def leave_time() -> bool:
             least, most = _TRIALS_SHARE * self._plan.budget, _MOST_FOR_TRIALS * self._plan.budget
-            self._steering.until = until - min(max(least, trials.seconds), most)
+            self.steering.until = until - min(max(least, trials.seconds), most)
             return False
 
         leave_time()
         ended = yield from self._rounds(leave_time)
-        self._steering.until = until
+        self.steering.until = until
         yield from trials.run()
         return (yield from self._rounds()) if ended == "budget" and self._clock.now() < until else ended
 
@@ -106,9 +106,9 @@ class Climb(Driven):
         steps = max(_OBSERVE_STEPS, self.feed.workers)
         with suppress(OutOfTime):  # the ladder then finds no time left
             while steps > 0 and self._clock.now() < until:
-                delivery = yield from self._loop_side.take_fitting("baseline")
+                delivery = yield from self.loop_side.take_fitting("baseline")
                 if delivery is not None:
-                    yield from self._loop_side.hand(delivery.batch)
+                    yield from self.loop_side.hand(delivery.batch)
                     steps -= 1
         self._send_findings()
 
@@ -118,7 +118,7 @@ class Climb(Driven):
         After each round, ``may_end`` may end them early.
         """
         self._setting.send_first_steps()
-        schedule = self._steering.schedule
+        schedule = self.steering.schedule
         round_ = schedule.round
         try:
             while (rung := schedule.next_rung()) is not None:
@@ -128,12 +128,12 @@ class Climb(Driven):
                         return "budget"
                 self._setting.send("progress", {"rung": rung, "round": schedule.round + 1})
                 if cut_of(rung) is not None and rung not in self._session.rungs:
-                    self._loop_side.announce(Rung(rung))
-                with self._steering.under(rung):
+                    self.loop_side.announce(Rung(rung))
+                with self.steering.under(rung):
                     failed = yield from self._measure(rung)
                 self._send_findings()
                 if failed and schedule.allows(rung) and schedule.failed(rung):
-                    self._loop_side.unavailable(rung, failed)
+                    self.loop_side.unavailable(rung, failed)
         except OutOfTime:
             return "budget"
         return "settled"
@@ -143,19 +143,19 @@ class Climb(Driven):
         session, findings = self._session, self.feed.findings
         if session.alternatives or self._lockstep.in_job or not worth_trying(session):
             return
-        self._steering.limit(_TRYING_SECONDS)
+        self.steering.limit(_TRYING_SECONDS)
         self.feed.rung_switch.tries = True
         try:
             yield from self._settler.settle("baseline")
             while findings.alternatives is None:
-                delivery = yield from self._loop_side.take_fitting("baseline")
+                delivery = yield from self.loop_side.take_fitting("baseline")
                 if delivery is not None:
-                    yield from self._loop_side.hand(delivery.batch)
+                    yield from self.loop_side.hand(delivery.batch)
         except OutOfTime:
             pass  # its workers are too slow, or the data ended
         finally:
             self.feed.rung_switch.tries = False
-            self._steering.disturb()
+            self.steering.disturb()
         for one in located(findings.alternatives or [], session.links):
             self._setting.send("alternative", asdict(one))
 
@@ -163,12 +163,12 @@ class Climb(Driven):
         """Analyze the step that is fed from the device; see :mod:`.modelside`."""
         if not modelside.wanted(self._setting) or modelside.why_not(self._setting):
             return
-        self._steering.until = math.inf  # each part limits its own time
-        with self._steering.under("device"):
+        self.steering.until = math.inf  # each part limits its own time
+        with self.steering.under("device"):
             yield from self._settler.fill_caches()
             yield from self._settler.settle("device")
-            self._steering.disturb()
-            yield from modelside.look_at_model(self._loop_side)
+            self.steering.disturb()
+            yield from modelside.look_at_model(self.loop_side)
 
     def _try_settings(self, until: float) -> Turn[None]:
         """Compare the loop under other loader settings with the loop as it is, in rounds of their own.
@@ -183,11 +183,11 @@ class Climb(Driven):
         if not trial.feeds:
             return
         self._setting.send("trying", {"budget": seconds})
-        self._steering.begin_rounds(trial.schedule(), seconds)
-        self._steering.limit(seconds)
+        self.steering.begin_rounds(trial.schedule(), seconds)
+        self.steering.limit(seconds)
         try:
             for rung, feed in trial.feeds.items():
-                self._loop_side.serve(rung, feed)
+                self.loop_side.serve(rung, feed)
                 yield from self._begin(rung)
                 self._setting.send("knobs", asdict(trial.started(rung)))
             yield from self._rounds()
@@ -196,7 +196,7 @@ class Climb(Driven):
         finally:
             trial.close()
             for rung in trial.feeds:
-                self._loop_side.dismiss(rung)
+                self.loop_side.dismiss(rung)
 
     def _try_remedies(self, ended: str) -> Turn[None]:
         session, until = self._session, self._clock.now() + self._plan.apply
@@ -215,7 +215,7 @@ class Climb(Driven):
                 self._prepare_remedy(ended, rung)
 
     def _prepare_remedy(self, ended: str, rung: str) -> None:
-        self._steering.until = math.inf  # a trial in the workers is not limited by the budget
+        self.steering.until = math.inf  # a trial in the workers is not limited by the budget
         self._setting.send("applying", {"ended": ended, "rung": rung})
 
     def _try_remedy(self, rung: str, seconds: float, at_most: float) -> Turn[None]:
@@ -227,46 +227,46 @@ class Climb(Driven):
         began, begins = self._clock.now(), remedy_of(self._session, rung) is None
         yield from self._settler.take_granted()
         self._lockstep.do("baseline", prepares=rung)
-        self._loop_side.agree()  # the other ranks prepare it at the same time
+        self.loop_side.agree()  # the other ranks prepare it at the same time
         if not self._prepare_trial(rung, seconds):
             return
         prepared = self._clock.now()
         least = prepared + _LEFT_FOR_REMEDY * seconds
         own, until = max(began + seconds, least), max(began + at_most, least)
-        self._steering.begin_rounds(self._setting.trial_schedule(rung, begins), own - prepared)
+        self.steering.begin_rounds(self._setting.trial_schedule(rung, begins), own - prepared)
         try:
-            if rung not in self._steering.pace:
+            if rung not in self.steering.pace:
                 yield from self._begin(rung)
             left = max(until - self._clock.now(), _LEFT_FOR_REMEDY * seconds)
             self._setting.send("applying", {"budget": left})
-            self._steering.limit(left)
+            self.steering.limit(left)
             yield from self._rounds(lambda: self._clock.now() > own and leaves_rest(self._session, rung))
         finally:
             self._end_trial()
 
     def _begin(self, rung: str) -> Turn[None]:
         """Start the workers of a separate source; their startup does not count as pace."""
-        with self._steering.under(rung):
+        with self.steering.under(rung):
             yield from self._settler.settle(rung)
-        self._steering.forget(rung)
+        self.steering.forget(rung)
 
     def _measure(self, rung: str) -> Turn[str]:
         """Measure a window of ``rung`` and its side measurements; return why there is none, or ""."""
         trouble = yield from self._windows.measure(rung)
-        if trouble or not self._steering.schedule.allows(rung):
-            self._steering.disturb()
+        if trouble or not self.steering.schedule.allows(rung):
+            self.steering.disturb()
             return trouble
         if rung in CACHED:
             yield from self._watch_uses()
         if rung == "host" and self._plan.audit is not None and self._session.syncs is None:
-            self._steering.disturb()
-            found = yield from watch_syncs(self._loop_side, self._steering.pace["host"])
+            self.steering.disturb()
+            found = yield from watch_syncs(self.loop_side, self.steering.pace["host"])
             self._setting.send("syncs", asdict(found))
         if rung == "device" and self._compares_batches:
             self._compares_batches = False
-            self._steering.disturb()
+            self.steering.disturb()
             seconds = min(_COMPARE_SECONDS, _COMPARE_SHARE * self._plan.budget)
-            for one in (yield from batch_steps(self._loop_side, self._steering.pace["device"], seconds)):
+            for one in (yield from batch_steps(self.loop_side, self.steering.pace["device"], seconds)):
                 self._setting.send("batch-step", one)
         return ""
 
@@ -279,8 +279,8 @@ class Climb(Driven):
         asked = self._plan.audit is not None and "host" in session.measured()
         if not asked and not transfer_matters(session, GATE / 2):
             return
-        self._steering.disturb()
-        yield from watch_uses(self._loop_side, facts)
+        self.steering.disturb()
+        yield from watch_uses(self.loop_side, facts)
         self._setting.send("batch", asdict(facts))
 
 

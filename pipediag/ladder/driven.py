@@ -20,7 +20,6 @@ from .ranks.lockstep import Lockstep
 from .remedy_trial import Trial
 from .steering import Epochs, OutOfTime, Steering
 from .windows import Windows
-from .workers.delivery import Delivery
 
 _RANKS_WAIT = "the ranks of a job wait for each other in each step, so no loader runs without steps"
 
@@ -34,6 +33,8 @@ class Driven(ABC):
 
     Attributes:
         feed: the measured loader's batches.
+        loop_side: the loop, which is fed.
+        steering: what feeds the loop, and how far it is.
     """
 
     def __init__(self, loop: Loop, seconds: float, lockstep: Lockstep) -> None:
@@ -45,49 +46,24 @@ class Driven(ABC):
         self._session = setting.session
         self._lockstep = lockstep
         length, joined = epoch_length(loop.feed.loader), not lockstep.in_job  # ranks count epochs and steps together
-        self._epochs = Epochs(length, loop.handed, setting.plan.horizon, joined)
+        epochs = Epochs(length, loop.handed, setting.plan.horizon, joined)
         budget, short = setting.plan.budget, setting.plan.attempt > 1
-        self._steering = Steering(setting.clock, budget, self._epochs, setting.schedule, seconds, short)
-        self._loop_side = LoopSide(loop, self._steering, lockstep)
-        self._device = self._loop_side.device
-        self._windows = Windows(self._loop_side, self._recorded)
+        self.steering = Steering(setting.clock, budget, epochs, setting.schedule, seconds, short)
+        self.loop_side = LoopSide(loop, self.steering, lockstep)
+        self._device = self.loop_side.device
+        self._windows = Windows(self.loop_side, self._recorded)
         self._settler = self._windows.settler
         self._looks_inside = setting.looks_inside
         self._trial: Trial | None = None  # of the remedy tried last
         self._peak: int | None = None  # device memory in bytes that the loop takes at most without a remedy
-        self.feed.endless = self._epochs.length is not None
+        self.feed.endless = length is not None
         self._driving = self._run()
-
-    @property
-    def rung(self) -> str:
-        """The rung under way, to which an error of the script may be due."""
-        return self._steering.rung
-
-    @property
-    def horizon(self) -> int | None:
-        """Number of batches after which the loop leaves its epochs early, or None; see :class:`Epochs`."""
-        return self._epochs.seen_horizon
-
-    @property
-    def progress(self) -> tuple[int, int | None]:
-        """Number of batches that the loop has got in this epoch, and of all batches of an epoch, if that is known."""
-        return self._epochs.handed, self._epochs.length
-
-    @property
-    def between_epochs(self) -> bool:
-        """True from the end of an epoch until the loop begins the next one."""
-        return self._epochs.over
-
-    @property
-    def plain(self) -> Delivery | None:
-        """The batch that the loop has just received, if it came as in training."""
-        return self._loop_side.plain
 
     # Called by the loop's iterator
 
     def next(self) -> Any:
         """Return the loop's next turn: a batch, :data:`END`, or a :class:`Failure`."""
-        if self._steering.is_late:
+        if self.steering.is_late:
             return self._driving.throw(OutOfTime())
         return next(self._driving)
 
@@ -106,11 +82,11 @@ class Driven(ABC):
     def begin_epoch(self, loader: DataLoader[Any]) -> None:
         """Note that the loop has called ``iter()``, perhaps on a loader rebuilt for the new epoch."""
         self.feed.loader = loader
-        self._epochs.begin(epoch_length(loader))
-        self.feed.endless = self._epochs.length is not None
-        facts, left = self._session.loader, self._epochs.horizon
-        if facts is not None and self._epochs.length is not None and left != facts.left_after:
-            self._setting.send("loader", asdict(replace(facts, left_after=left)))
+        epochs, facts = self.steering.epochs, self._session.loader
+        epochs.begin(epoch_length(loader))
+        self.feed.endless = epochs.length is not None
+        if facts is not None and epochs.length is not None and epochs.horizon != facts.left_after:
+            self._setting.send("loader", asdict(replace(facts, left_after=epochs.horizon)))
 
     @abstractmethod
     def _run(self) -> Turn[None]:
@@ -125,8 +101,8 @@ class Driven(ABC):
     def _announce_rungs(self) -> None:
         """Report which rungs can be measured, as far as it is known beforehand."""
         excluded = {**self._plan.excluded, **({"supply": _RANKS_WAIT} if self._lockstep.in_job else {})}
-        for rung in availability(self.feed.loader, self._device.is_cpu, excluded, self._steering.schedule.rungs):
-            self._loop_side.announce(rung)
+        for rung in availability(self.feed.loader, self._device.is_cpu, excluded, self.steering.schedule.rungs):
+            self.loop_side.announce(rung)
 
     def _send_findings(self) -> None:
         self.feed.findings.send_new(self._setting.send, self._plan.attempt, self._looks_inside)
@@ -134,18 +110,18 @@ class Driven(ABC):
 
     def _prepare_trial(self, rung: str, seconds: float) -> bool:
         """Prepare the remedy of a rung within its ``seconds``, and serve the rung; return whether it can be tried."""
-        self._trial = Trial(rung, self._loop_side, self._peak, seconds)
+        self._trial = Trial(rung, self.loop_side, self._peak, seconds)
         self._trial.send(self._setting.send)
         if self._trial.feed is None:
             return False
-        self._loop_side.serve(rung, self._trial.feed)
-        self._loop_side.announce(Rung(rung))
+        self.loop_side.serve(rung, self._trial.feed)
+        self.loop_side.announce(Rung(rung))
         return True
 
     def _end_trial(self) -> None:
         """End the workers of the remedy tried last, and release its memory on the device."""
         if self._trial is not None and self._trial.feed is not None:
             self._trial.feed.close()
-            self._loop_side.dismiss(self._trial.rung)
-            self._steering.disturb()
+            self.loop_side.dismiss(self._trial.rung)
+            self.steering.disturb()
         self._trial = None

@@ -60,21 +60,16 @@ def _why_uncached(loader: DataLoader[Any]) -> str:
 
 def _dataset_place(dataset: Any) -> Place:
     """Return the innermost dataset's item method: wrappers such as Subset do not do the work."""
-    inner, method = _item_method(dataset)
-    if method is None:
-        return Place(type(inner).__name__)
-    place = placed(f"{type(inner).__name__}.{method.__name__}", method)
-    return replace(place, made=dataset_line(dataset)) if place.library else place
-
-
-def _item_method(dataset: Any) -> tuple[Any, Callable[..., Any] | None]:
     *_, inner = datasets_in(dataset)
     method: Callable[..., Any] | None = None
     for name in ("__getitems__", "__getitem__", "__iter__"):
         method = getattr(type(inner), name, None)
         if method is not None and (name != "__getitem__" or method is not Dataset.__getitem__):
             break
-    return inner, method
+    if method is None:
+        return Place(type(inner).__name__)
+    place = placed(f"{type(inner).__name__}.{method.__name__}", method)
+    return replace(place, made=dataset_line(dataset)) if place.library else place
 
 
 def _transform_place(dataset: Any, dataset_code: Place) -> Place | None:

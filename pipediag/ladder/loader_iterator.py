@@ -126,8 +126,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if climb is None:
             return self._observed_turn()
         turn = climb.next()
-        if climb.plain is not None:
-            self.track.observer.gets(climb.plain)
+        if (plain := climb.loop_side.plain) is not None:  # a batch that came as in training
+            self.track.observer.gets(plain)
         else:
             self.track.observer.breaks()
         return turn
@@ -180,7 +180,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         climb = self.track.climb
         if climb is not None:
             self._feed = climb.feed
-            self._handed, self._length = climb.progress
+            self._handed, self._length = climb.steering.epochs.handed, climb.steering.epochs.length
         self._feed.rung_switch.set("baseline")
         self._feed.endless = self._length is not None  # its data may begin again before the epoch ends
 

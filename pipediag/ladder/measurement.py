@@ -221,7 +221,7 @@ class Measurement:
     def _stepped(self, *_: Any) -> None:
         """Say so if the loop has gone on for long after the end of its loader's epoch."""
         climb = self._target.climb if self._target is not None else None
-        if self.training.unfed == _KEPT and climb is not None and climb.between_epochs:
+        if self.training.unfed == _KEPT and climb is not None and climb.steering.epochs.over:
             self.send("warning", _KEEPS_BATCHES)
 
     def promote(self, track: Track, feed: Feed, handed: int) -> Driven | None:
@@ -407,6 +407,6 @@ class Measurement:
             [LoaderUse(track.ordinal, track.where, track.draws, self._credits(track)) for track in self._tracks],
             optimizer_steps=self.training.steps,
             target=self._target.ordinal if self._target else None,
-            horizon=climb.horizon if climb else None,
-            rung=climb.rung if climb else None,
+            horizon=climb.steering.epochs.seen_horizon if climb else None,
+            rung=climb.steering.rung if climb else None,
         )

@@ -68,7 +68,9 @@ def tried(
     """
     runner = _Runner(loader, task, samples, together or samples, refusal)
     user = loader.worker_init_fn if loader.num_workers else None
-    context = loader.multiprocessing_context or _context(loader)
+    # The objects of a loader without workers perhaps cannot be pickled.
+    forked = "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
+    context = loader.multiprocessing_context or forked
     forks = getattr(context, "_name", context or multiprocessing.get_start_method()) == "fork"
     useful = min(most, loader.num_workers, math.ceil(samples / runner.together), len(allowed_cpus())) if forks else 1
     shared = page_locked(loader.dataset, loader.collate_fn) if forks else frozenset()
@@ -115,11 +117,6 @@ def _garbage_left_to_this_process() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _context(loader: DataLoader[Any]) -> str | None:
-    """Return "fork" on Linux for a loader without workers, whose objects perhaps cannot be pickled, else None."""
-    return "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
 
 
 def _silence() -> None:

@@ -72,7 +72,10 @@ class TrainingState:
             if isinstance(one, (*_HOLDERS, torch.Tensor)):
                 self.save(one)
             self._save_generator(one)
-        for one in reachable(*_drawing_of(loader)):
+        parts = [loader.generator, loader.sampler, loader.batch_sampler, loader.collate_fn]
+        if not loader.num_workers:  # the dataset may draw in this process too
+            parts += attribute(loader.dataset, "__dict__", {}).values()
+        for one in reachable(*parts):
             self._save_generator(one)
         self._save_alive()
         try:
@@ -250,12 +253,6 @@ def _refill(container: Any, saved: Any) -> None:
 
 def _items(container: Any) -> Iterator[Any]:
     return (part for item in container.items() for part in item) if isinstance(container, dict) else iter(container)
-
-
-def _drawing_of(loader: DataLoader[Any]) -> list[Any]:
-    """Return the objects that may draw random numbers when a loader is iterated in this process."""
-    parts = [loader.generator, loader.sampler, loader.batch_sampler, loader.collate_fn]
-    return parts if loader.num_workers else [*parts, *attribute(loader.dataset, "__dict__", {}).values()]
 
 
 def _as_first_seeded() -> None:

@@ -8,6 +8,7 @@ import platform
 import resource
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +170,8 @@ def shared_bytes(folder: Path = _SHARED) -> int | None:
 
 def own_bytes(pids: Sequence[int]) -> int:
     """Return the maximum of the processes' unshared bytes; 0 if none can be read."""
-    return max(map(_own_bytes, pids), default=0)
-
-
-def _own_bytes(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_full_info().uss)
-    except (psutil.Error, AttributeError, OSError):
-        return 0
+    most = 0
+    for pid in pids:
+        with suppress(psutil.Error, AttributeError, OSError):
+            most = max(most, int(psutil.Process(pid).memory_full_info().uss))
+    return most

@@ -58,21 +58,16 @@ class Suspect:
     Attributes:
         call: its familiar name.
         help: advice.
+        waits: True if its only purpose is to wait; torch does not warn about all of these.
     """
 
     call: str
     help: str
+    waits: bool = False
 
     def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
         """Return name and advice for a call that synchronized, or None if it did not."""
-        return (self.call, self.help) if warned else None
-
-
-class _Wait(Suspect):
-    """A function whose only purpose is to wait; torch does not warn about all of these."""
-
-    def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
-        return self.call, self.help
+        return (self.call, self.help) if warned or self.waits else None
 
 
 class _Index(Suspect):
@@ -85,25 +80,21 @@ class _Index(Suspect):
         return super().found(args, kwargs, result, warned)
 
 
+@dataclass(frozen=True)
 class _Copy(Suspect):
-    """A copy between host and device, which torch reports only if it was asked to block."""
+    """A copy between host and device, ``into`` a given tensor, which torch reports only if it was asked to block."""
+
+    into: bool = False
 
     def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
-        source = self._source(args, kwargs)
+        # What is copied into another tensor comes last.
+        source = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)][-1 if self.into else 0]
         if warned:
             return self.call, _FETCH if source.is_cuda else _NO_BLOCK
         crosses = isinstance(result, Tensor) and {source.device.type, result.device.type} == {"cpu", "cuda"}
         if crosses and _staged(source, result):
             return self.call.replace("()", "(non_blocking=True) of pageable memory"), _PIN
         return None
-
-    def _source(self, args: _Args, kwargs: _Kwargs) -> Tensor:
-        return args[0]
-
-
-class _CopyInto(_Copy):
-    def _source(self, args: _Args, kwargs: _Kwargs) -> Tensor:
-        return [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)][-1]
 
 
 def _staged(source: Tensor, target: Tensor) -> bool:
@@ -147,7 +138,7 @@ _METHODS = {
     "cpu": Suspect("cpu()", _FETCH),
     "to": _Copy("to()", _NO_BLOCK),
     "cuda": _Copy("cuda()", _NO_BLOCK),
-    "copy_": _CopyInto("copy_()", _NO_BLOCK),
+    "copy_": _Copy("copy_()", _NO_BLOCK, into=True),
     "__getitem__": _Index("indexing", _INDEX),
     "__setitem__": _Index("assignment by index", _INDEX),
     "__repr__": Suspect("printing a tensor", _LOG),
@@ -174,7 +165,7 @@ def suspects() -> Iterator[tuple[Any, str, Suspect]]:
         yield torch.Tensor, name, suspect
     for name, suspect in {**_FUNCTIONS, **_BOTH}.items():
         yield torch, name, suspect
-    yield torch.cuda, "synchronize", _Wait("torch.cuda.synchronize()", _DROP)
-    yield torch.accelerator, "synchronize", _Wait("torch.accelerator.synchronize()", _DROP)
-    yield torch.cuda.Stream, "synchronize", _Wait("Stream.synchronize()", _DROP)
-    yield torch.cuda.Event, "synchronize", _Wait("Event.synchronize()", _EVENT)
+    yield torch.cuda, "synchronize", Suspect("torch.cuda.synchronize()", _DROP, waits=True)
+    yield torch.accelerator, "synchronize", Suspect("torch.accelerator.synchronize()", _DROP, waits=True)
+    yield torch.cuda.Stream, "synchronize", Suspect("Stream.synchronize()", _DROP, waits=True)
+    yield torch.cuda.Event, "synchronize", Suspect("Event.synchronize()", _EVENT, waits=True)

@@ -294,16 +294,12 @@ class SyncLog:
         """
         if not self.steps:
             raise UsageError("no step was seen: call step() at the end of each training step, then ask for the report")
-        found = [
-            self._sync(call, where, seen)
-            for (call, where), seen in self._seen.items()
-            if seen.steps and seen.steps >= least * self.steps
-        ]
+        found = []
+        for (call, where), seen in self._seen.items():
+            if seen.steps and seen.steps >= least * self.steps:
+                ms = 1000 * seen.seconds / self.steps if seen.timed == seen.times else None
+                found.append(SyncCall(call, where, seen.line, seen.times / self.steps, ms, seen.help))
         return sorted(found, key=_by_cost)
-
-    def _sync(self, call: str, where: str, seen: _SeenCall) -> SyncCall:
-        ms = 1000 * seen.seconds / self.steps if seen.timed == seen.times else None
-        return SyncCall(call, where, seen.line, seen.times / self.steps, ms, seen.help)
 
 
 def _by_cost(sync: SyncCall) -> tuple[float, float, str, str]:

@@ -19,7 +19,7 @@ import pipediag
 from pipediag.ladder.remedy_trial import RemediedFeed, Trial
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
-from pipediag.memo import room
+from pipediag.memo import system
 from pipediag.session import (
     HANDED_OVER,
     LOADED_ONCE,
@@ -238,7 +238,7 @@ class TestLoadedOnce:
     def test_why_it_is_not_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
         made = trial(make(), rung=LOADED_ONCE)
         assert made.feed is None and "mark functions of your own with @pipediag.pure" in made.remedy.why_not
-        monkeypatch.setattr(room, "free_memory", lambda: 40)
+        monkeypatch.setattr(system, "free_memory", lambda: 40)
         made = trial(loading(), rung=LOADED_ONCE)
         assert made.feed is None and "of the samples fit into memory" in made.remedy.why_not
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +13,11 @@ from pipediag.session import Window
 
 from ..clock import Clock
 from . import simulated
+
+
+def test_it_imports_neither_torch_nor_anything_that_does() -> None:
+    code = "import sys, pipediag.ladder.steering; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def queues(ready: int = 0, workers: int = 2, backlog: int = 8) -> SimpleNamespace:

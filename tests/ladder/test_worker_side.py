@@ -19,10 +19,9 @@ from PIL import Image
 from torch.utils.data import IterableDataset, default_collate
 from torchvision import transforms
 
-from pipediag.ladder.probes import sample_probe as probe
+from pipediag.ladder.probes import inspection as probe
 from pipediag.ladder.probes.hotlines import HotLines
-from pipediag.ladder.probes.inspection import Inspection
-from pipediag.ladder.probes.sample_probe import TIMED
+from pipediag.ladder.probes.inspection import TIMED, Inspection
 from pipediag.ladder.workers import worker_side as stations
 from pipediag.ladder.workers.delivery import NO_COST, Delivery
 from pipediag.ladder.workers.rung_switch import RungSwitch
@@ -1012,6 +1011,17 @@ class TestTransformsInCollate:
             bench.dataset.fetched.clear()
             bench.batch()
             assert bench.dataset.fetched == []
+
+    def test_without_automatic_batching(self) -> None:
+        """The collate function gets one item at a time."""
+        transform = Double()
+        bench = Bench(plain(), lambda item: (transform(item[0]) + 0, item[1]), batch=None)
+        for rung, calls in (("raw", 1), ("sample", 0)):
+            bench.stable(rung)
+            bench.dataset.fetched.clear()
+            before = transform.calls
+            assert bench.batch().batch[0].shape == (2, 3)
+            assert (bench.dataset.fetched, transform.calls - before) == ([], calls)
 
     def test_the_stubs_are_removed_afterwards(self) -> None:
         transform = Double()

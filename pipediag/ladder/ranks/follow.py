@@ -38,17 +38,17 @@ class Following(Driven):
         """Take steps of one activity for as long as they are granted."""
         rung = activity.rung_of(self._follower.rank)
         if activity.ends:
-            yield from self._loop_side.end_epoch()
+            yield from self.loop_side.end_epoch()
         if activity.prepares:
             yield from self._prepare(activity.prepares)
         if rung in REMEDIES and (self._trial is None or self._trial.rung != rung or self._trial.feed is None):
             rung = "baseline"  # this rank has no such remedy: it trains unchanged
         if rung in CACHED:
             yield from self._settler.fill_caches()
-            if not self._loop_side.cache(rung):
+            if not self.loop_side.cache(rung):
                 self._cannot_serve(rung, "its batches do not fit into the caches")
                 rung = "baseline"
-        self._steering.rung = rung
+        self.steering.rung = rung
         if not (yield from self._switched(rung)):
             rung = "baseline"
             yield from self._switched(rung)
@@ -57,9 +57,9 @@ class Following(Driven):
         if activity.round is not None and rung == activity.rung:
             yield from self._measure(rung, activity.window, activity.round)
         while True:
-            batch = yield from self._loop_side.next_batch(rung)
+            batch = yield from self.loop_side.next_batch(rung)
             if batch is not None:
-                yield from self._loop_side.hand(batch)
+                yield from self.loop_side.hand(batch)
 
     def _prepare(self, what: str) -> Turn[None]:
         if what == CACHES:
@@ -72,12 +72,12 @@ class Following(Driven):
 
     def _measure(self, rung: str, steps: int, round_: int) -> Turn[None]:
         windows = self._windows
-        self._steering.schedule.round = round_
+        self.steering.schedule.round = round_
         window = windows.opened(rung, steps, math.inf)
         try:
             while not window.full:
                 if not (yield from windows.stretch(window)):
-                    self._steering.disturb()
+                    self.steering.disturb()
                     if not (yield from self._switched(rung)):
                         return
         except (GeneratorExit, Superseded, Stopped) as ended:
@@ -93,14 +93,14 @@ class Following(Driven):
         trouble, first, _ = yield from self._settler.to(rung)
         if trouble:
             self._cannot_serve(rung, trouble)
-            self._steering.disturb()
+            self.steering.disturb()
             return False
         if first is not None:
-            yield from self._loop_side.hand(self._loop_side.own(first.batch, rung))
+            yield from self.loop_side.hand(self.loop_side.own(first.batch, rung))
         return True
 
     def _cannot_serve(self, rung: str, why: str) -> None:
-        self._loop_side.unavailable(rung, why)
+        self.loop_side.unavailable(rung, why)
         self._follower.cannot_serve(rung, why)
 
     def _recorded(self, rung: str) -> None:

@@ -143,24 +143,25 @@ class CollateStubs:
         """True if the function may run transforms of which no results were recorded yet."""
         return bool(self._slots) and not self._recorded
 
-    def record(self, items: list[Any], count: int, room: float) -> None:
-        """Collate these samples, and keep the results of the transforms that run.
+    def record(self, items: list[Any], batched: bool, count: int, room: float) -> None:
+        """Collate these samples, together or each by itself, and keep the results of the transforms that run.
 
         Transforms of whole batches run again on a batch of ``count`` samples, if their results fit into ``room`` bytes.
         """
         self._recorded = True
-        seen, whole = self._calls(items), count / len(items)
+        seen, whole = self._calls([items] if batched else items), count / len(items)
         if 0 < len(seen) < len(items) and whole != 1:  # it transforms batches, not samples
             fits = whole * sum(tree.nbytes(one.looked) for one in seen) < room
             copies = (tree.copied(item) for item in itertools.cycle(items))
-            seen = self._calls(list(itertools.islice(copies, count))) if fits else []
+            seen = self._calls([list(itertools.islice(copies, count))]) if fits else []
         for one in seen[:_MOST_RESULTS]:
             self._results.setdefault(one.call.name, []).append(one.looked)
 
-    def _calls(self, items: list[Any]) -> list[Seen]:
+    def _calls(self, batches: list[Any]) -> list[Seen]:
         recorder = Recorder()
         with spied(self._slots, recorder):
-            self._collate(items)
+            for batch in batches:
+                self._collate(batch)
         return recorder.seen
 
     @contextmanager

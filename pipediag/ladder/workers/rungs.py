@@ -210,7 +210,7 @@ def collate_transforms(side: WorkerSide, state: WorkerState) -> bool:
         state.stable = False
         # A stream has no indices, but samples from before.
         items = list(side.fetch(state.indices) if state.indices else map(tree.copied, state.samples))
-        state.stubs.record(items, state.count or len(items), side.samples_room)
+        state.stubs.record(items, side.batched, state.count or len(items), side.samples_room)
     return bool(state.stubs)
 
 

@@ -20,8 +20,7 @@ from ...usercode import tree
 from ...usercode.slots import find_slots
 from ...usercode.spying import opened
 from ..probes.alternatives import tried
-from ..probes.inspection import Inspection
-from ..probes.sample_probe import TIMED
+from ..probes.inspection import TIMED, Inspection
 from .collating import CollateStubs
 from .delivery import Delivery
 from .rung_switch import RungSwitch
@@ -53,7 +52,7 @@ class WorkerSide:
         self.rung_switch = rung_switch
         self.batch_queues = list(batch_queues)
         self.looks_inside = looks_inside
-        self._batched = True  # until the loader turns out to be without automatic batching
+        self.batched = True  # until the loader turns out to be without automatic batching
         self._states: dict[int, WorkerState] = {}
         self._served: dict[str, Served] = {}
 
@@ -139,7 +138,7 @@ class WorkerSide:
 
     def sample(self, index: Any) -> Any:
         """Return one item of a loader without automatic batching: the dataset's item is the batch."""
-        self._batched = False
+        self.batched = False
         made = self._made([index])
         return made[0] if made else None
 
@@ -170,7 +169,7 @@ class WorkerSide:
     @property
     def _many(self) -> Callable[[Any], Any] | None:
         """The dataset's function for the samples of a whole batch, if torch would call it."""
-        return getattr(self.dataset, "__getitems__", None) if self._batched else None
+        return getattr(self.dataset, "__getitems__", None) if self.batched else None
 
     def fetch(self, indices: Sequence[Any]) -> Any:
         """Fetch samples as torch's fetcher does."""
@@ -179,7 +178,7 @@ class WorkerSide:
 
     def _fetched(self, state: WorkerState, indices: Sequence[Any]) -> Any:
         """Fetch samples under the baseline: time them, and inspect some of them."""
-        inspects, timed, many = self._inspects(state), state.times_samples or not self._batched, self._many
+        inspects, timed, many = self._inspects(state), state.times_samples or not self.batched, self._many
         if not inspects and (many or not timed):
             return self.fetch(indices)
         if many:
@@ -188,7 +187,7 @@ class WorkerSide:
         # worker includes one-time loading.
         first = len(indices) // 2 if state.batches == 1 else min(_FIRST, len(indices) - 1)
         inspected = range(first, first + _INSPECTED) if inspects else range(0)
-        untimed = _FIRST if self._batched else 0
+        untimed = _FIRST if self.batched else 0
         return [
             self._timed(state, index, n in inspected)
             if n in inspected or (timed and n >= untimed)
@@ -242,7 +241,7 @@ class WorkerSide:
         if not state.raw_mode:  # not measured, or these workers have been started since
             raw_mode(self, state)
         alike = [one for one in state.apart if one.signature == state.apart[0].signature]
-        files = self.inspection(state).opened(JPEGS)
+        files = self.inspection(state).files.with_endings(JPEGS)
         with suppress(Exception):  # no library that a way needs; this must not reach the user's code
             state.note().alternatives = tried(alike, files, state.clock)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from pipediag.ladder.probes import batchfacts
 from pipediag.ladder.probes.batchfacts import copy_times, describe, describe_leaves, leaves_of, path_text
@@ -119,67 +120,42 @@ class TestShape:
         assert of(torch.ones(4, requires_grad=True)).high == 1.0
 
 
+MEAN, STD = torch.tensor([0.485, 0.456, 0.406])[:, None, None], torch.tensor([0.229, 0.224, 0.225])[:, None, None]
+LABELS = torch.randint(0, 10, (16, 6))
+
+
+def but_for_one(images: Tensor) -> Tensor:
+    images[3, 1, 5, 5] = 0.5
+    return images
+
+
 class TestValues:
-    def test_whole_numbers(self) -> None:
-        leaf = of(pictures().float())
-        assert (leaf.whole_numbers, leaf.bytes_over_255, leaf.levels) == (True, False, 256)
-        assert (leaf.low, leaf.high) == (0.0, 255.0)
-
-    def test_bytes_over_255(self) -> None:
-        leaf = of(pictures().float() / 255)
-        assert (leaf.whole_numbers, leaf.bytes_over_255, leaf.levels) == (False, True, 256)
-
-    def test_in_half_precision(self) -> None:
-        """Half precision rounds them too much: the bytes cannot be restored exactly."""
-        leaf = of((pictures().float() / 255).half())
-        assert not leaf.bytes_over_255
-        assert leaf.levels == 256
-
-    def test_normalised(self) -> None:
-        """Every channel has its own levels."""
-        mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-        leaf = of((pictures().float() / 255 - mean[:, None, None]) / std[:, None, None])
-        assert (leaf.bytes_over_255, leaf.levels) == (False, 256)
-
-    def test_real_floats(self) -> None:
-        leaf = of(torch.rand(8, 3, 32, 32))
-        assert (leaf.whole_numbers, leaf.bytes_over_255, leaf.levels) == (False, False, None)
-
-    def test_one_value_among_many(self) -> None:
-        """So not all values are bytes."""
-        images = pictures().float()
-        images[3, 1, 5, 5] = 0.5
-        assert not of(images).whole_numbers
-
-    def test_in_any_of_the_batches(self) -> None:
-        assert of(pictures().float(), torch.rand(8, 3, 32, 32)).levels is None
-
-    def test_levels_add_up_over_batches(self) -> None:
-        assert of(pictures(0, 100).float(), pictures(100, 200).float()).levels == 200
-        assert of(pictures(0, 200).float(), pictures(200, 400).float()).levels is None
-
-    def test_too_few_values_to_tell(self) -> None:
-        assert of(torch.rand(4, 5)).levels is None
-
-    def test_integers(self) -> None:
-        leaf = of(torch.randint(0, 19, (4, 64, 64)))
-        assert (leaf.low, leaf.high, leaf.whole_numbers, leaf.levels) == (0.0, 18.0, True, 19)
-
-    def test_bools(self) -> None:
-        leaf = of(torch.rand(4, 64, 64) > 0.5)
-        assert (leaf.low, leaf.high, leaf.whole_numbers, leaf.levels, leaf.one_hot) == (0.0, 1.0, True, 2, None)
-
-    def test_one_hot(self) -> None:
-        labels = torch.randint(0, 10, (16, 6))
-        assert of(torch.nn.functional.one_hot(labels, 10)).one_hot == 10
-        assert of(torch.nn.functional.one_hot(labels, 10).float()).one_hot == 10
-
-    def test_one_hot_in_the_second_dimension(self) -> None:
-        masks = torch.nn.functional.one_hot(torch.randint(0, 5, (4, 9, 9)), 5).permute(0, 3, 1, 2)
-        assert of(masks.contiguous()).one_hot == 5
-
-    def test_several_at_once(self) -> None:
-        assert of(torch.randint(0, 2, (16, 10))).one_hot is None
+    @pytest.mark.parametrize(
+        ("batches", "expected"),
+        [
+            ([pictures().float()], {"whole_numbers": True, "bytes_over_255": False, "levels": 256, "high": 255.0}),
+            ([pictures().float() / 255], {"whole_numbers": False, "bytes_over_255": True, "levels": 256}),
+            # half precision rounds them too much: the bytes cannot be restored exactly
+            ([(pictures().float() / 255).half()], {"bytes_over_255": False, "levels": 256}),
+            # every channel has its own levels
+            ([(pictures().float() / 255 - MEAN) / STD], {"bytes_over_255": False, "levels": 256}),
+            ([torch.rand(8, 3, 32, 32)], {"whole_numbers": False, "bytes_over_255": False, "levels": None}),
+            ([but_for_one(pictures().float())], {"whole_numbers": False}),
+            ([pictures().float(), torch.rand(8, 3, 32, 32)], {"levels": None}),
+            ([pictures(0, 100).float(), pictures(100, 200).float()], {"levels": 200}),
+            ([pictures(0, 200).float(), pictures(200, 400).float()], {"levels": None}),
+            ([torch.rand(4, 5)], {"levels": None}),  # too few values to tell
+            ([torch.randint(0, 19, (4, 64, 64))], {"low": 0.0, "high": 18.0, "whole_numbers": True, "levels": 19}),
+            ([torch.rand(4, 64, 64) > 0.5], {"high": 1.0, "whole_numbers": True, "levels": 2, "one_hot": None}),
+            ([one_hot(LABELS, 10)], {"one_hot": 10}),
+            ([one_hot(LABELS, 10).float()], {"one_hot": 10}),
+            ([one_hot(torch.randint(0, 5, (4, 9, 9)), 5).permute(0, 3, 1, 2).contiguous()], {"one_hot": 5}),
+            ([torch.randint(0, 2, (16, 10))], {"one_hot": None}),  # several at once
+        ],
+    )
+    def test_planted(self, batches: list[Tensor], expected: dict[str, Any]) -> None:
+        leaf = of(*batches)
+        assert {name: getattr(leaf, name) for name in expected} == expected
 
     def test_parts_of_a_large_tensor(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whole samples, spread over the batch."""
@@ -200,36 +176,33 @@ def padded(*lengths: int, to: int = 10, value: float = 0.0) -> Tensor:
     return batch
 
 
+def corners(*sizes: int) -> Tensor:
+    """Return pictures of these sizes, padded to the right and below."""
+    batch = torch.zeros(len(sizes), 3, 10, 10)
+    for image, size in zip(batch, sizes, strict=True):
+        image[:, :size, :size] = torch.rand(3, size, size) + 0.1
+    return batch
+
+
 class TestPadding:
-    def test_at_the_end(self) -> None:
-        assert of(padded(2, 5, 8, 10)).padding == Padding(0.0, pytest.approx(0.375), 0.0)
+    @pytest.mark.parametrize(
+        ("batches", "value", "share", "beyond"),
+        [
+            ([padded(2, 5, 8, 10)], 0.0, 0.375, 0.0),
+            ([padded(2, 5, 8, 10).flip(1)], 0.0, 0.375, 0.0),  # at the beginning
+            ([padded(2, 4, 3, 3)], 0.0, 0.7, 0.6),  # beyond the longest
+            ([padded(2, 4, 3, 3, value=-100.0).long()], -100.0, 0.7, 0.6),
+            ([padded(2, 5, 8, 9)[:, :, None].expand(-1, -1, 4).contiguous()], 0.0, 0.4, 0.1),
+            ([corners(5, 10, 10, 5)], 0.0, 0.375, 0.0),
+            ([padded(5, 5), padded(10, 10)], 0.0, 0.25, 0.25),
+            ([padded(5, 5), padded(5, 5)], 0.0, 0.5, 0.5),
+        ],
+    )
+    def test_found(self, batches: list[Tensor], value: float, share: float, beyond: float) -> None:
+        assert of(*batches).padding == Padding(value, pytest.approx(share), pytest.approx(beyond))
 
-    def test_at_the_beginning(self) -> None:
-        assert of(padded(2, 5, 8, 10).flip(1)).padding == Padding(0.0, pytest.approx(0.375), 0.0)
-
-    def test_beyond_the_longest(self) -> None:
-        assert of(padded(2, 4, 3, 3)).padding == Padding(0.0, pytest.approx(0.7), pytest.approx(0.6))
-
-    def test_by_another_value(self) -> None:
-        found = of(padded(2, 4, 3, 3, value=-100.0).long()).padding
-        assert found is not None and found.value == -100.0
-
-    def test_of_vectors(self) -> None:
-        found = of(padded(2, 5, 8, 9)[:, :, None].expand(-1, -1, 4).contiguous()).padding
-        assert found is not None and found.share == pytest.approx(0.4)
-
-    def test_of_pictures(self) -> None:
-        """Padded to the right and below."""
-        batch = torch.zeros(4, 3, 10, 10)
-        for image, size in zip(batch, (5, 10, 10, 5), strict=True):
-            image[:, :size, :size] = torch.rand(3, size, size) + 0.1
-        found = of(batch).padding
-        assert found is not None and found.share == pytest.approx(0.375)
-
-    def test_over_batches(self) -> None:
-        assert of(padded(5, 5), padded(10, 10)).padding == Padding(0.0, pytest.approx(0.25), pytest.approx(0.25))
-        assert of(padded(5, 10), padded(10, 10)).padding is None  # most samples are full
-        assert of(padded(5, 5), padded(5, 5)).padding == Padding(0.0, pytest.approx(0.5), pytest.approx(0.5))
+    def test_most_samples_of_all_batches_are_full(self) -> None:
+        assert of(padded(5, 10), padded(10, 10)).padding is None
 
     @pytest.mark.parametrize(
         "batch",

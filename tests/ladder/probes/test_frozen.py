@@ -6,7 +6,7 @@ import gc
 import random
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pipediag
 from pipediag.analysis.recommend.model import lines_to_paste
-from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.probes import frozen
 from pipediag.ladder.probes.frozen import MOST_STEPS, TRIES, frozen_prefix
 from pipediag.measure.clock import SystemClock
@@ -26,6 +25,7 @@ from pipediag.measure.device import Device
 from pipediag.session import Prefix
 
 from ...clock import Clock
+from .cached_loop import CachedLoop, driven
 
 CPU = torch.device("cpu")
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
@@ -45,30 +45,9 @@ class Slow(nn.Module):
         return self.inner(x)  # type: ignore[no-any-return]
 
 
-class Epochs:
-    complete = False
-
-
-class LoopSide:
-    """A loop that gets batches; ``leaves`` are the numbers of the steps after which its epoch is over."""
-
-    clock: Any
-    device: Device
-
-    def __init__(self, leaves: tuple[int, ...] = ()) -> None:
-        draws = torch.Generator().manual_seed(1)
-        self._cache = BatchCache([torch.rand(6, 4, generator=draws) for _ in range(3)])
-        self.epochs = Epochs()
-        self.handed: list[Any] = []
-        self.leaves = leaves
-
-    def cache(self, rung: str) -> BatchCache:
-        return self._cache
-
-    def hand(self, batch: Any) -> Generator[Any, None, bool]:
-        self.handed.append(batch)
-        yield batch
-        return len(self.handed) - 1 not in self.leaves
+def loop_on(leaves: tuple[int, ...] = ()) -> CachedLoop:
+    draws = torch.Generator().manual_seed(1)
+    return CachedLoop([torch.rand(6, 4, generator=draws) for _ in range(3)], leaves=leaves)
 
 
 def frozen_(module: nn.Module) -> nn.Module:
@@ -120,17 +99,8 @@ class Task:
         return [one.clone() for one in [*weights, *grads, *momenta, *numbers]]
 
 
-def driven(turning: Generator[Any, None, Any], step: Callable[[Any], None]) -> Any:
-    while True:
-        try:
-            batch = next(turning)
-        except StopIteration as end:
-            return end.value
-        step(batch)
-
-
 def watching(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Generator[Any, None, Prefix | None]:
-    loop_side = loop_side or LoopSide()
+    loop_side = loop_side or loop_on()
     loop_side.clock, loop_side.device = task.clock, Device(task.device)
     return frozen_prefix(loop_side, 10.0, steps)
 
@@ -343,7 +313,7 @@ class NoModules(Task):
 
 @pytest.mark.parametrize("task", [Unfrozen, AllFrozen, FrozenLast, Detached, WithAToken, Adversarial, NoModules])
 def test_nothing_to_find(task: type[Task]) -> None:
-    loop_side = LoopSide()
+    loop_side = loop_on()
     assert looked_at(task(), loop_side) is None
     assert len(loop_side.handed) == 1
 
@@ -407,7 +377,7 @@ class TestNotAhead:
 
     def test_nothing_is_hooked_if_code_is_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(frozen, "why_unwatched", lambda: "compiled")
-        loop_side = LoopSide()
+        loop_side = loop_on()
         assert looked_at(Task(), loop_side) is None and not loop_side.handed
 
     def test_another_thread(self) -> None:
@@ -443,19 +413,19 @@ class TestNotAhead:
 
 class TestEpochs:
     def test_a_step_at_the_end_of_an_epoch_does_not_count(self) -> None:
-        loop_side, task = LoopSide(leaves=(1,)), Task()
+        loop_side, task = loop_on(leaves=(1,)), Task()
         task.encoder.ms = (1.0, 50.0, 1.0)
         assert known(task, loop_side, steps=2) == (["self.encoder"], 1.0, "")
         assert len(loop_side.handed) == 3
 
     def test_epochs_of_one_step(self) -> None:
-        loop_side = LoopSide(leaves=tuple(range(99)))
+        loop_side = loop_on(leaves=tuple(range(99)))
         assert looked_at(Task(), loop_side, steps=2) is None
         assert len(loop_side.handed) == 2 * TRIES
 
     def test_the_end_of_an_epoch_is_not_watched(self) -> None:
         """The loop does its work between two epochs after an unwatched batch."""
-        loop_side = LoopSide()
+        loop_side = loop_on()
         loop_side.epochs.complete = True
         looked_at(Task(), loop_side, steps=2)
         assert len(loop_side.handed) == 2 * 2
@@ -466,7 +436,7 @@ class TestTheLoop:
     def test_it_trains_as_without_watching(self, form: type[Task]) -> None:
         """Losses, weights, statistics, gradients, the optimizer, all draws, and how often each module runs."""
         random.seed(0)
-        watched, loop_side = form(), LoopSide()
+        watched, loop_side = form(), loop_on()
         looked_at(watched, loop_side)
         seen = watched.state()
         random.seed(0)
@@ -520,7 +490,7 @@ class TestTheLoop:
         assert found is not None and all(ref() is None for ref in gone)
 
     def test_with_the_system_clock(self) -> None:
-        loop_side: Any = LoopSide()
+        loop_side: Any = loop_on()
         loop_side.clock, loop_side.device = SystemClock(), Device(CPU)
         found = driven(frozen_prefix(loop_side, 10.0, 2), Task().step)
         assert found.modules == ["self.encoder"] and 0 < found.ms < 1000

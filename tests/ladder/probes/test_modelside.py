@@ -12,28 +12,23 @@ import torch
 from pipediag.ladder.caches import BatchCache
 from pipediag.ladder.probes import modelside as waits
 from pipediag.ladder.probes.modelside import batch_steps, watch_syncs
-from pipediag.measure.device import Device
 from pipediag.measure.syncs import SyncLog
 from pipediag.session import SyncCall, Syncs
 
+from .cached_loop import CachedLoop, driven
 
-class Loop:
+
+class Loop(CachedLoop):
     """Loop, clock and device in one: a step on a batch takes as many milliseconds as the batch has elements.
 
-    A step's time passes only when the device is synchronized. ``leaves`` are the numbers of the
-    steps after which the loop does not come back in the same epoch.
+    A step's time passes only when the device is synchronized.
     """
 
     def __init__(self, leaves: tuple[int, ...] = ()) -> None:
-        self.seconds = 0.0
-        self.pending = 0.0
-        self.handed: list[int] = []
-        self.leaves = leaves
+        super().__init__(leaves=leaves)
+        self.seconds = self.pending = 0.0
         self.synchronized = 0
         self.clock = self.device = self
-
-    def cache(self, rung: str) -> BatchCache:
-        return self.batches
 
     def now(self) -> float:
         return self.seconds
@@ -44,28 +39,22 @@ class Loop:
         self.synchronized += 1
 
     def hand(self, batch: Any) -> Generator[Any, None, bool]:
-        yield batch
-        number = len(self.handed)
-        self.handed.append(batch.numel())
+        back = yield from super().hand(batch)
         self.pending += batch.numel() / 1000
-        return number not in self.leaves
+        return back
 
 
 def steps(loop: Loop, sizes: list[int], pace: float = 0.001, seconds: float = 3.0) -> list[dict[str, Any]]:
     loop.batches = BatchCache([torch.zeros(size) for size in sizes])
-    turning = batch_steps(loop, pace, seconds)  # type: ignore[arg-type]
-    while True:
-        try:
-            next(turning)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+    found: list[dict[str, Any]] = driven(batch_steps(loop, pace, seconds))  # type: ignore[arg-type]
+    return found
 
 
 def test_each_batch_separately() -> None:
     """Three steps each, in rounds; the first one may include one-time work and is not timed."""
     loop = Loop()
     found = steps(loop, [5, 9, 2, 7])
-    assert loop.handed == 3 * [5, 9, 2, 7]
+    assert [len(batch) for batch in loop.handed] == 3 * [5, 9, 2, 7]
     assert [one["nbytes"] for one in found] == [20, 36, 8, 28]
     assert [one["ms"] for one in found] == [pytest.approx([ms, ms]) for ms in (5, 9, 2, 7)]
 
@@ -105,21 +94,6 @@ def test_at_pace_zero_every_batch_is_compared() -> None:
     assert len(steps(Loop(), [1] * 8, pace=0.0)) == 8
 
 
-class LoopSide:
-    """A loop that gets batches; it need not come back in the same epoch."""
-
-    def __init__(self, batches: list[Any], device: str) -> None:
-        self.device = Device(torch.device(device))
-        self._cache = BatchCache(batches)
-
-    def cache(self, rung: str) -> BatchCache:
-        return self._cache
-
-    def hand(self, batch: Any) -> Iterator[Any]:
-        yield batch
-        return False
-
-
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> list[SyncLog]:
     """The logs that are open."""
@@ -141,16 +115,8 @@ def watched(
     loop: Callable[[Any], None], batches: list[Any] | None = None, pace: float = 0.01, device: str = "cuda"
 ) -> tuple[Syncs, int]:
     """Return the result, and the number of batches that the loop got."""
-    loop_side = LoopSide(batches or [torch.zeros(3), torch.ones(3)], device)
-    climb = watch_syncs(loop_side, pace)  # type: ignore[arg-type]
-    handed = 0
-    while True:
-        try:
-            batch = next(climb)
-        except StopIteration as end:
-            return end.value, handed
-        handed += 1
-        loop(batch)
+    loop_side = CachedLoop(batches or [torch.zeros(3), torch.ones(3)], device)
+    return driven(watch_syncs(loop_side, pace), loop), len(loop_side.handed)  # type: ignore[arg-type]
 
 
 def test_calls_in_every_step(logs: list[SyncLog]) -> None:
@@ -199,7 +165,7 @@ def test_only_cuda_reports_waits(device: str, logs: list[SyncLog], monkeypatch: 
 
 
 def test_a_script_that_ends_meanwhile(logs: list[SyncLog]) -> None:
-    climb = watch_syncs(LoopSide([torch.zeros(3)], "cuda"), 0.01)  # type: ignore[arg-type]
+    climb = watch_syncs(CachedLoop([torch.zeros(3)], "cuda"), 0.01)  # type: ignore[arg-type]
     next(climb)
     assert len(logs) == 1
     climb.close()

@@ -22,6 +22,8 @@ from pipediag.measure.device import Device
 from pipediag.session import Profile
 from pipediag.usercode.holders import call_site
 
+from .cached_loop import CachedLoop, driven
+
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 
 
@@ -38,33 +40,21 @@ def nothing_left_on() -> Iterator[None]:
     assert not modules._global_forward_hooks and not modules._global_forward_hooks_always_called
 
 
-class Epochs:
-    def __init__(self) -> None:
-        self.complete = False
-
-
-class Loop:
-    """Loop and clock in one: every step takes ten milliseconds. ``leaves`` are steps that end an epoch."""
-
-    batches: BatchCache
-    device: Device
+class Loop(CachedLoop):
+    """Loop and clock in one: every step takes ten milliseconds."""
 
     def __init__(self, leaves: tuple[int, ...] = ()) -> None:
-        self.epochs = Epochs()
-        self.leaves = leaves
+        super().__init__(leaves=leaves)
         self.steps = 0
         self.clock = self
-
-    def cache(self, rung: str) -> BatchCache:
-        return self.batches
 
     def now(self) -> float:
         return 0.01 * self.steps
 
     def hand(self, batch: Any) -> Generator[Any, None, bool]:
-        yield batch
+        back = yield from super().hand(batch)
         self.steps += 1
-        return self.steps - 1 not in self.leaves
+        return back
 
 
 class Model(nn.Module):
@@ -96,13 +86,8 @@ def turning(loop: Loop, device: torch.device, file: Path, step_ms: float = 20.0)
 
 
 def profiled(loop: Loop, device: torch.device, file: Path, step: Callable[[Any], None] | None = None) -> Profile:
-    step = step or trainer(device)
-    going = turning(loop, device, file)
-    while True:
-        try:
-            step(next(going))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+    found: Profile = driven(turning(loop, device, file), step or trainer(device))
+    return found
 
 
 class TestRecorded:

@@ -16,9 +16,9 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 import pipediag
-from pipediag.ladder.probes import sample_probe as probe
-from pipediag.ladder.probes.inspection import Inspection, made_twice, threads
-from pipediag.ladder.probes.sample_probe import Probe
+from pipediag.ladder.probes import inspection as instruments
+from pipediag.ladder.probes import sample_costs as probe
+from pipediag.ladder.probes.inspection import TIMED, Inspection, made_twice, threads
 from pipediag.session import NOT_YET, Cost, Files, Inside, Link
 from pipediag.usercode.chain import Chain, chain_of, take_apart
 from pipediag.usercode.places import place_of
@@ -59,8 +59,13 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
-    monkeypatch.setattr(probe, "time", fake)
+    for module in (probe, instruments):
+        monkeypatch.setattr(module, "time", fake)
     return fake
+
+
+def probing(dataset: Any, clock: Clock, samples: int = TIMED) -> Inspection:
+    return Inspection(find_slots(dataset), clock.cpu_seconds, True, timed=samples, queued=clock.queued)
 
 
 class Step:
@@ -120,11 +125,11 @@ def chain_in(dataset: Any, indices: range = range(3)) -> Chain:
 
 
 def probed(dataset: Any, clock: Clock, chain: Chain | None = None, samples: int = 4) -> Inside:
-    timing = Probe(find_slots(dataset), clock.cpu_seconds, samples, clock.queued)
+    timing = probing(dataset, clock, samples)
     for index in range(samples):
-        assert not timing.complete
-        timing.time(lambda i=index: dataset[i])  # type: ignore[misc]
-    assert timing.complete
+        assert timing.times
+        timing.make(lambda i=index: dataset[i])  # type: ignore[misc]
+    assert not timing.times
     return timing.figures(chain or Chain())
 
 
@@ -263,7 +268,7 @@ class TestUnproven:
         dataset = Dataset(clock, Crop(clock, 2), 3)
         inside = probed(dataset, clock)
         assert costs(inside) == {"Crop": (2, 2)}
-        assert (inside.load.wall_ms, inside.unsplit) == (3, "")
+        assert (inside.load.wall_ms, inside.unsplit) == (3, NOT_YET)
 
     @pytest.mark.parametrize("own, shown", [(1.0, ["Crop", "Blur"]), (5.0, ["Compose"])])
     def test_parts_are_shown_if_they_take_most_of_the_time(self, clock: Clock, own: float, shown: list[str]) -> None:
@@ -414,7 +419,7 @@ class TestPartsOfAWrapper:
 
         blur = v2.GaussianBlur(31)
         dataset = Pictures(v2.Compose([v2.RandomApply([blur], p=1.0), v2.RandomOrder([blur, blur])]))
-        timing = Probe(find_slots(dataset), time.process_time)
+        timing = Inspection(find_slots(dataset), time.process_time, True)
         for index in range(4):
             timing.time(lambda i=index: dataset[i])  # type: ignore[misc]
         links = timing.figures(chain_in(dataset)).links
@@ -505,27 +510,17 @@ class TestSamples:
     def test_no_samples_yet(self, clock: Clock) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)))
         chain = chain_in(dataset)
-        inside = Probe(find_slots(dataset), clock.cpu_seconds).figures(chain)
+        inside = probing(dataset, clock).figures(chain)
         assert (inside.samples, inside.whole, inside.links) == (0, Cost(), chain.links)
-        assert Probe([], clock.cpu_seconds).figures(Chain()) == Inside()
+        assert Inspection([], clock.cpu_seconds, True).figures(Chain()) == Inside(threads=threads(), unsplit=NOT_YET)
 
     def test_slow_samples_are_few(self, clock: Clock) -> None:
         """The inspection must not take long: it ends after a few seconds of samples."""
-        timing = Probe([], clock.cpu_seconds, most=32)
+        timing = Inspection([], clock.cpu_seconds, True)
         for _ in range(3):
-            assert not timing.complete
+            assert timing.times
             timing.time(lambda: clock.work(1000))
-        assert timing.complete
-
-    def test_the_sample_is_returned(self, clock: Clock) -> None:
-        assert Probe([], clock.cpu_seconds).time(lambda: "sample") == "sample"
-
-    def test_an_error_of_the_dataset_is_passed_on(self, clock: Clock) -> None:
-        def fails() -> Any:
-            raise OSError("disk on fire")
-
-        with pytest.raises(OSError, match="disk on fire"):
-            Probe([], clock.cpu_seconds).time(fails)
+        assert not timing.times
 
     @pytest.mark.xfail(strict=True, reason="timing replaces the parts, with nothing to fall back to")
     def test_a_class_that_refuses_replaced_parts(self, clock: Clock) -> None:
@@ -551,7 +546,7 @@ class TestOwnTime:
 
         monkeypatch.setattr(probe.tree, "nbytes", slow)
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 12)), 5)
-        timing = Probe(find_slots(dataset), clock.cpu_seconds)
+        timing = probing(dataset, clock)
         timing.time(lambda: dataset[0])
         assert timing.own == pytest.approx(7 * 0.003)
         inside = timing.figures(Chain())
@@ -560,11 +555,11 @@ class TestOwnTime:
 
     def test_nested_transforms_are_looked_for_once(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         searches = []
-        native = probe.with_nested
-        monkeypatch.setattr(probe, "with_nested", lambda slots: searches.append(1) or native(slots))
+        native = instruments.with_nested
+        monkeypatch.setattr(instruments, "with_nested", lambda slots: searches.append(1) or native(slots))
         compose = Compose(clock, Crop(clock, 2), Blur(clock, 3))
         dataset = Dataset(clock, compose)
-        timing = Probe(find_slots(dataset), clock.cpu_seconds)
+        timing = probing(dataset, clock)
         for _ in range(3):
             timing.time(lambda: dataset[0])
         assert len(searches) == 1

@@ -1,4 +1,4 @@
-"""Time what one sample costs a worker, call by call, while the dataset's own code runs without caches."""
+"""What a sample costs a worker, call by call: calls are timed as they happen, and averaged by the chain's links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import inspect
 import statistics
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -18,18 +18,14 @@ from ...usercode import tree
 from ...usercode.attributes import attribute, has_attribute, unwrapped
 from ...usercode.chain import Chain, decides_at_random
 from ...usercode.places import code_of, link_of, origin
-from ...usercode.slots import Slot
-from ...usercode.spying import is_path, recorded, with_nested
-from .opened_files import OpenedFiles
+from ...usercode.spying import is_path
 
-#: Maximum number of timed samples, and maximum seconds spent on them.
-TIMED, _SECONDS = 32, 2.0
 #: A transform is shown by the transforms that it runs if these take at least this share of its time.
 _MADE_OF_PARTS = 0.8
 
 
 @dataclass
-class _Timed:
+class Timed:
     """One call: its wall and CPU seconds, its kind of input, the bytes of input and result, and its inner calls.
 
     ``listed`` is True if the caller holds the transform in a list.
@@ -42,7 +38,7 @@ class _Timed:
     given: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
-    inner: list[_Timed] = field(default_factory=list)
+    inner: list[Timed] = field(default_factory=list)
 
 
 class Timer:
@@ -56,13 +52,13 @@ class Timer:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.calls: list[_Timed] = []
+        self.calls: list[Timed] = []
         self.own = 0.0
         self.own_cpu = 0.0
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entered, entered_cpu = time.perf_counter(), self._clock()
-        outer, timed = self.calls, _Timed(fn, name.endswith("]") or name.isdigit())
+        outer, timed = self.calls, Timed(fn, name.endswith("]") or name.isdigit())
         self.calls = timed.inner
         timed.given, timed.bytes_in = _kind(args[0]) if args else "", tree.nbytes([*args, *kwargs.values()])
         cpu, wall = self._clock(), time.perf_counter()
@@ -93,130 +89,66 @@ def _kind(data: Any) -> str:
 
 
 @dataclass
-class _Sample:
-    whole: _Timed
-    calls: list[_Timed]
+class Sample:
+    whole: Timed
+    calls: list[Timed]
     nbytes: int
     count: int = 1
 
 
-class Probe:
-    """A timer of samples as they are made, which aggregates the figures.
+def costs(samples: Sequence[Sample], chain: Chain, waited: float) -> Inside:
+    """Return averages per sample, by the links of ``chain`` if it is proven, else by the calls as recorded.
 
-    ``clock`` gives the worker's CPU seconds, ``queued`` the seconds that it has waited for a core.
-
-    Attributes:
-        count: number of samples timed.
-        own: seconds that timing them took besides making them.
+    The samples have waited ``waited`` seconds for a core, which depends on other processes. Of each piece of work, the
+    same share of the time without a CPU is waiting for one; the rest is blocked.
     """
+    count = sum(sample.count for sample in samples)
+    if not count:
+        return Inside(links=list(chain.links), unsplit=chain.unsplit)
+    idle = sum(max(0.0, sample.whole.wall - sample.whole.cpu) for sample in samples)
+    share = min(1.0, waited / idle) if idle > 0 else 0.0
 
-    def __init__(
-        self,
-        slots: list[Slot],
-        clock: Callable[[], float],
-        most: int = TIMED,
-        queued: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        self._most = most
-        self._queued = queued
-        self._slots = slots
-        self._watched: list[tuple[Slot, Any]] = []  # with nested ones, and their values
-        self._clock = clock
-        self._samples: list[_Sample] = []
-        self.count = 0
-        self.own = 0.0
-        self._waited = 0.0  # seconds that the samples waited for a core
-        self._files = OpenedFiles()
-        self._spent = 0.0
-
-    @property
-    def complete(self) -> bool:
-        return self.count >= self._most or self._spent > _SECONDS
-
-    def transforms(self) -> set[CodeType]:
-        """Return the functions that run when the dataset calls its transforms."""
-        return {code for s in self._samples for call in s.calls if (code := _entry(call.fn)) is not None}
-
-    def opened(self, endings: tuple[str, ...]) -> list[str]:
-        """Return some of the files with these endings that were opened for the timed samples."""
-        return self._files.with_endings(endings)
-
-    def time(self, make: Callable[[], Any], samples: int = 1) -> Any:
-        """Make ``samples`` samples in one call and record the times."""
-        entered, queued = time.perf_counter(), self._queued()
-        timer, opening, opening_cpu = Timer(self._clock), self._files.seconds, self._files.cpu
-        if not _still_there(self._watched):
-            self._watched = with_nested(self._slots)
-        with recorded(self._watched, timer), self._files.watched():
-            cpu, wall = self._clock(), time.perf_counter()
-            sample = make()
-            wall, cpu = time.perf_counter() - wall, self._clock() - cpu
-        opening, opening_cpu = self._files.seconds - opening, self._files.cpu - opening_cpu
-        own, own_cpu = timer.own + opening, timer.own_cpu + opening_cpu
-        whole = _Timed(None, wall=max(0.0, wall - own), cpu=max(0.0, cpu - own_cpu))
-        self._waited += max(0.0, self._queued() - queued - max(0.0, own - own_cpu))  # what is no work waited for a core
-        self._spent += whole.wall
-        self.count += samples
-        self._samples.append(_Sample(whole, timer.calls, tree.nbytes(sample), samples))
-        self.own += time.perf_counter() - entered - whole.wall
-        return sample
-
-    def figures(self, chain: Chain) -> Inside:
-        """Return averages per sample, by the links of ``chain`` if it is proven, else by the calls as recorded."""
-        count = self.count
-        if not count:
-            return Inside(links=list(chain.links), unsplit=chain.unsplit)
-        proven = bool(chain.samples)
-        found: dict[Hashable, list[_Timed]] = {}
-        between: list[Cost] = []
-        parts = _parts(call for sample in self._samples for call in sample.calls)
-        for sample in self._samples:
-            inside = list(_by_link(sample.calls, chain) if proven else _by_code(sample.calls, parts, _always_runs))
-            for key, call in inside:
-                found.setdefault(key, []).append(call)
-            own, linked = _mean(sample.calls, sample.count), _mean([call for _, call in inside], sample.count)
-            between.append(_less(own, linked))
-        if proven:
-            links = [replace(link) for link in chain.links]
-            calls_of = [found.get(number, []) for number in range(len(links))]
-        else:
-            calls_of = list(found.values())
-            links = [link_of(calls[0].fn) for calls in calls_of]
-        for link, calls in zip(links, calls_of, strict=True):
-            link.cost = self._running(_mean(calls, count))
-            link.parts = _run_by(calls, parts, count)
-            if calls:
-                link.given = calls[0].given
-                link.bytes_in = round(statistics.fmean(call.bytes_in for call in calls), 1)
-                link.bytes_out = round(statistics.fmean(call.bytes_out for call in calls), 1)
-        whole = _mean([s.whole for s in self._samples], count)
-        outer = _mean([call for s in self._samples for call in s.calls], count)
-        return Inside(
-            samples=count,
-            whole=self._running(whole),
-            load=self._running(_less(whole, outer)),
-            # Code that only passes samples on takes the same time each call, so the median excludes interruptions.
-            between=self._running(
-                Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms")))
-            ),
-            links=links,
-            sizes=[[s.nbytes / s.count, round(1000 * s.whole.wall / s.count, 4)] for s in self._samples],
-            unsplit=chain.unsplit,
-            files=self._files.figures(count),
-        )
-
-    def _running(self, cost: Cost) -> Cost:
-        """Return a cost without the waiting for a core, which depends on other processes.
-
-        It is known for all samples together. Of each piece of work, the same share of the time without a CPU is waiting
-        for one; the rest is blocked.
-        """
-        idle = sum(max(0.0, sample.whole.wall - sample.whole.cpu) for sample in self._samples)
-        share = min(1.0, self._waited / idle) if idle > 0 else 0.0
+    def running(cost: Cost) -> Cost:
         return Cost(round(cost.wall_ms - share * max(0.0, cost.wall_ms - cost.cpu_ms), 4), cost.cpu_ms)
 
+    proven = bool(chain.samples)
+    found: dict[Hashable, list[Timed]] = {}
+    between: list[Cost] = []
+    parts = _parts(call for sample in samples for call in sample.calls)
+    for sample in samples:
+        inside = list(_by_link(sample.calls, chain) if proven else _by_code(sample.calls, parts, _always_runs))
+        for key, call in inside:
+            found.setdefault(key, []).append(call)
+        own, linked = _mean(sample.calls, sample.count), _mean([call for _, call in inside], sample.count)
+        between.append(_less(own, linked))
+    if proven:
+        links = [replace(link) for link in chain.links]
+        calls_of = [found.get(number, []) for number in range(len(links))]
+    else:
+        calls_of = list(found.values())
+        links = [link_of(calls[0].fn) for calls in calls_of]
+    for link, calls in zip(links, calls_of, strict=True):
+        link.cost = running(_mean(calls, count))
+        link.parts = _run_by(calls, parts, count)
+        if calls:
+            link.given = calls[0].given
+            link.bytes_in = round(statistics.fmean(call.bytes_in for call in calls), 1)
+            link.bytes_out = round(statistics.fmean(call.bytes_out for call in calls), 1)
+    whole = _mean([s.whole for s in samples], count)
+    outer = _mean([call for s in samples for call in s.calls], count)
+    return Inside(
+        samples=count,
+        whole=running(whole),
+        load=running(_less(whole, outer)),
+        # Code that only passes samples on takes the same time each call, so the median excludes interruptions.
+        between=running(Cost(*(statistics.median(getattr(b, f) for b in between) for f in ("wall_ms", "cpu_ms")))),
+        links=links,
+        sizes=[[s.nbytes / s.count, round(1000 * s.whole.wall / s.count, 4)] for s in samples],
+        unsplit=chain.unsplit,
+    )
 
-def _entry(fn: Any) -> CodeType | None:
+
+def entry_of(fn: Any) -> CodeType | None:
     """Return the code that begins to run when a transform is called; None if it is no Python code."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -226,15 +158,7 @@ def _entry(fn: Any) -> CodeType | None:
     return code
 
 
-def _still_there(watched: list[tuple[Slot, Any]]) -> bool:
-    """Return whether the slots were found and still hold the same transforms."""
-    try:
-        return bool(watched) and all(slot.get() is value for slot, value in watched)
-    except (LookupError, AttributeError, ValueError):  # a shorter list, an attribute or a cell that is gone
-        return False
-
-
-def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Timed]]:
+def _by_link(calls: Iterable[Timed], chain: Chain) -> Iterator[tuple[int, Timed]]:
     """Yield the calls that are links, each with the link's number; inner calls of a link count for the link."""
     numbers: dict[int, list[int]] = {}
     for apart in chain.samples:
@@ -244,7 +168,7 @@ def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Time
         numbers.update(own)
     turns: dict[int, int] = {}
 
-    def search(calls: Iterable[_Timed]) -> Iterator[tuple[int, _Timed]]:
+    def search(calls: Iterable[Timed]) -> Iterator[tuple[int, Timed]]:
         for call in calls:
             places = numbers.get(id(call.fn))
             if places is None:
@@ -257,12 +181,12 @@ def _by_link(calls: Iterable[_Timed], chain: Chain) -> Iterator[tuple[int, _Time
     yield from search(calls)
 
 
-def _run_by(calls: list[_Timed], parts: Mapping[Hashable, float], count: int) -> list[Part]:
+def _run_by(calls: list[Timed], parts: Mapping[Hashable, float], count: int) -> list[Part]:
     """Return the transforms that these calls ran, if they took nearly all of the time; ``count`` samples were made.
 
     torch's own modules are how a transform works, not what it runs.
     """
-    found: dict[Hashable, list[_Timed]] = {}
+    found: dict[Hashable, list[Timed]] = {}
     inner = [one for call in calls if _is_wrapper(call) for one in call.inner]
     for code, call in _by_code(inner, parts, opened=_is_wrapper):
         if call.inner or parts.get(code, 0.0) < _MADE_OF_PARTS:  # else a wrapper that ran nothing this time
@@ -276,7 +200,7 @@ def _run_by(calls: list[_Timed], parts: Mapping[Hashable, float], count: int) ->
     return [Part(link.name, link.where, link.origin, link.library, cost) for link, cost in links]
 
 
-def _is_wrapper(call: _Timed) -> bool:
+def _is_wrapper(call: Timed) -> bool:
     """Return whether somebody gave a transform the parts that it runs: a library's may have others as its means.
 
     Its functions are means, such as albumentations' ``apply``, and so is a transform that is no item of a list.
@@ -287,14 +211,14 @@ def _is_wrapper(call: _Timed) -> bool:
     return next(given, None) is not None or any(not link_of(one.fn).library for one in call.inner)
 
 
-def _always_runs(call: _Timed) -> bool:
+def _always_runs(call: Timed) -> bool:
     """Return whether a wrapper runs the same parts for every sample."""
     return _is_wrapper(call) and not decides_at_random(call.fn)
 
 
 def _by_code(
-    calls: Iterable[_Timed], parts: Mapping[Hashable, float], opened: Callable[[_Timed], bool]
-) -> Iterator[tuple[Hashable, _Timed]]:
+    calls: Iterable[Timed], parts: Mapping[Hashable, float], opened: Callable[[Timed], bool]
+) -> Iterator[tuple[Hashable, Timed]]:
     """Yield the calls with their code, or their inner calls if these take most of the time; see :func:`_parts`.
 
     ``opened`` says whether a call may be shown by its inner ones.
@@ -307,7 +231,7 @@ def _by_code(
             yield code, call
 
 
-def _parts(calls: Iterable[_Timed]) -> dict[Hashable, float]:
+def _parts(calls: Iterable[Timed]) -> dict[Hashable, float]:
     """Return the share of the time that inner calls take, by code and over all calls: a single call may be atypical."""
     wholes: dict[Hashable, float] = {}
     inner: dict[Hashable, float] = {}
@@ -321,7 +245,7 @@ def _parts(calls: Iterable[_Timed]) -> dict[Hashable, float]:
     return {code: inner[code] / whole for code, whole in wholes.items() if whole > 0}
 
 
-def _mean(calls: list[_Timed], count: int) -> Cost:
+def _mean(calls: list[Timed], count: int) -> Cost:
     return Cost(
         round(1000 * sum(call.wall for call in calls) / count, 4),
         round(1000 * sum(call.cpu for call in calls) / count, 4),
