@@ -16,6 +16,7 @@ from .custom.fingerprint import digest
 from .decode.undecoded_pictures import undecoded_pictures
 from .decode.undecoded_tensors import undecoded_tensors
 from .ops.op import NotRecordable, Op
+from .ops.table import CUSTOM
 from .record.drawing import Draw
 from .record.hooks import recording
 from .record.images import RecordingTensor, is_recording
@@ -178,6 +179,6 @@ def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
         if isinstance(image, RecordingPicture):
             raise NotRecordable("it was proven on tensors only")
         shape, dtype = shapes.out(tape.state.shape, tape.state.dtype)
-        return RecordingTensor.of(tape.then([Op("custom", (place,), (), shape, dtype)], shapes.fn))
+        return RecordingTensor.of(tape.then([Op(CUSTOM, (place,), (), shape, dtype)], shapes.fn))
 
     return draw

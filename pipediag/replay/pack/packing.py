@@ -24,7 +24,8 @@ from ..decode.undecoded import Undecoded, is_undecoded
 from ..decode.undecoded_tensors import decoded
 from ..layout import contiguous, is_dense
 from ..ops.fuse import fused
-from ..ops.op import EACH_PIXEL, NotRecordable, Op, Shape, inside
+from ..ops.op import NotRecordable, Op, Shape, inside
+from ..ops.operation import Box
 from ..record.images import RecordingImage, RecordingMask, RecordingStack, is_recording
 from ..record.pictures import RecordingPicture
 from ..record.stacking import Parts, is_named_tuple, is_plain
@@ -34,8 +35,6 @@ from .packed_batch import Leaf, Packed
 from .program import merge
 from .ring import Ring
 from .writing import Memory, Writer
-
-Box = tuple[int, int, int, int]  # top, left, height, width
 
 
 class NoneRecorded(NotRecordable):
@@ -178,12 +177,12 @@ def _fused(track: Any, kind: tuple[Any, ...]) -> Any:
 # ---- send only the needed part of an image
 
 
-def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[Box | None]:
+def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], fuse: bool) -> list[Box | None]:
     """Return the box of each image to send, or None to send the whole image.
 
     The whole image is sent once if the boxes of all its views together are larger.
     """
-    boxes = [_needed(tape, ops, resized) for tape, (ops, _) in zip(tapes, tracks, strict=True)]
+    boxes = [_needed(tape, ops, fuse) for tape, (ops, _) in zip(tapes, tracks, strict=True)]
     needed: dict[int, float] = {}
     for tape, box in zip(tapes, boxes, strict=True):
         share = 1.0 if box is None else box[2] * box[3] / math.prod(tape.source_size)
@@ -191,24 +190,30 @@ def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[
     return [box if needed[id(tape.source)] <= 1 else None for tape, box in zip(tapes, boxes, strict=True)]
 
 
-def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
-    """Return the box that the first crop takes, or the first resize if ``resized``; None if that is the whole image."""
-    op = next((op for op in ops if op.name not in EACH_PIXEL), None)
-    if op is None or op.name not in (("crop", "resample") if resized else ("crop",)) or is_undecoded(tape.source):
+def _needed(tape: Tape, ops: Sequence[Op], fuse: bool) -> Box | None:
+    """Return the box that the first op on more than single pixels reads, such as a crop; None for the whole image.
+
+    The parts have different sizes, which only a fused kernel takes together if their results have one size.
+    """
+    op = next((op for op in ops if not op.kind.operation.each_pixel), None)
+    if op is None or op.kind.operation.reads is None or is_undecoded(tape.source):
         return None
-    box = (*op.numbers, *op.static) if op.name == "crop" else op.numbers
-    top, left, height, width = (int(number) for number in box)
-    part = inside(box, tape.source_size) and (height, width) != tape.source_size
-    return (top, left, height, width) if part else None
+    if op.kind.operation.ragged and not fuse:
+        return None
+    box = op.kind.operation.reads(op)
+    return box if inside(box, tape.source_size) and box[2:] != tape.source_size else None
 
 
 def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tuple[Op, ...], tuple[int, ...]]:
-    """Return ops and sites for an image of which only ``box`` is sent: without the crop, or with a resize of it all."""
-    k = next(k for k, op in enumerate(ops) if op.name not in EACH_PIXEL)
+    """Return ops and sites for an image of which only ``box`` is sent."""
+    k = next(k for k, op in enumerate(ops) if not op.kind.operation.each_pixel)
     before = [op._replace(shape=(*op.shape[:-2], *box[2:])) for op in ops[:k]]
-    if ops[k].name == "crop":
+    within = ops[k].kind.operation.within
+    assert within is not None
+    op = within(ops[k], box)
+    if op is None:
         return (*before, *ops[k + 1 :]), (*sites[:k], *sites[k + 1 :])
-    return (*before, ops[k]._replace(numbers=(0, 0, *box[2:])), *ops[k + 1 :]), sites
+    return (*before, op, *ops[k + 1 :]), sites
 
 
 class _Images:

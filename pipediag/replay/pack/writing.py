@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,9 +15,7 @@ from torch.utils.data import get_worker_info
 from ..decode.decoding import Files
 from ..decode.undecoded import Undecoded, is_undecoded
 from ..decode.undecoded_tensors import UndecodedTensor
-from ..ops.kernels import RAGGED
-from ..ops.op import Op, Shape
-from ..ops.pixel_programs import programs
+from ..ops.op import Shape
 from .packed_batch import Launch, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take
 from .ring import Claim, Ring, shared_memory
@@ -140,43 +138,14 @@ class Writer:
         return Packed(memory, self._sources, launches, results, structure, claim, self._files)
 
     def _launch(self, step: Step) -> Launch:
-        op = step.ops[0]
-        name, static = op.name, op.static
-        rows = [one.numbers for one in step.ops]
-        takes: tuple[Selection, ...] | None = None
-        numbers = bulk = None
-        if name == "pixels":
-            codes, operands, longest, contrasts, pillow = programs(step.ops)
-            static = (*static, longest, contrasts, pillow)
-            numbers = self._memory.section(codes, (len(codes),), torch.int32)
-            bulk = self._memory.section(operands, (len(rows), longest, 2), torch.float32)
-            rows = [()]
-        elif name == "erase_drawn":
-            rows, bulk = self._packed_one_after_another(step.ops)
-        elif op.bulk is not None:
-            drawn = [one.bulk for one in step.ops]
-            bulk = self._memory.section(drawn, (len(drawn), *op.bulk.shape), op.bulk.dtype)
-        if name == "fast_resample":
-            static = (*static, *(int(max(row[side] for row in rows)) for side in (2, 3)))
-            if step.ragged:
-                name, takes = RAGGED, ()
-                static = (*static, *self._layout(step.takes[0].group))
-                rows = [(*row, *where) for row, where in zip(rows, self._whereabouts(step.takes), strict=True)]
-            rows = list(zip(*rows, strict=True))  # one row per number: the kernels take each number separately
-        if rows[0]:
-            numbers = self._memory.section(rows, (len(rows), len(rows[0])), torch.float64)
-        takes = self._selections(step.takes) if takes is None else takes
-        return Launch(name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
-
-    def _packed_one_after_another(self, ops: Sequence[Op]) -> tuple[list[tuple[float, ...]], Section]:
-        """Concatenate drawn values of different sizes, and append each sample's offset among them to its numbers."""
-        rows, begin = [], 0
-        for op in ops:
-            assert op.bulk is not None
-            rows.append((*op.numbers, begin))
-            begin += op.bulk.numel()
-        flat = torch.cat([op.bulk.reshape(-1) for op in ops if op.bulk is not None])
-        return rows, self._memory.section(flat, (begin,), torch.float32)
+        op, operation = step.ops[0], step.ops[0].kind.operation
+        takes = () if step.ragged else self._selections(step.takes)
+        static, *read = operation.lay(step.ops, self._whereabouts(step.takes) if step.ragged else ())
+        numbers, bulk = (None if values is None else self._memory.section(*values) for values in read)
+        if step.ragged:
+            assert operation.in_memory is not None
+            operation, static = operation.in_memory, (*static, *self._layout(step.takes[0].group))
+        return Launch(operation.name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
 
     def _layout(self, group: int) -> tuple[int, str]:
         """Return the number of channels and the layout of a group's images."""
@@ -184,14 +153,16 @@ class Writer:
         channels = 1 if len(shape) == 2 else shape[2] if channels_last else shape[0]
         return channels, "hwc" if channels_last and channels > 1 else "chw"
 
-    def _whereabouts(self, takes: Sequence[Take]) -> Iterator[tuple[int, int, int]]:
-        """Yield the byte offset, height and width of each image."""
+    def _whereabouts(self, takes: Sequence[Take]) -> list[tuple[int, int, int]]:
+        """Return the byte offset, height and width of each image."""
+        places = []
         for group, rows in takes:
             section, channels_last = self._sources[group]
             size = math.prod(section.shape[1:]) * section.dtype.itemsize
             height, width = section.shape[1:3] if channels_last else section.shape[-2:]
             for row in range(section.shape[0]) if rows is None else rows:
-                yield section.offset + row * size, height, width
+                places.append((section.offset + row * size, height, width))
+        return places
 
     def _selections(self, takes: Sequence[Take]) -> tuple[Selection, ...]:
         return tuple(

@@ -24,7 +24,7 @@ from torchvision.transforms.v2._utils import check_type
 
 from ...usercode.attributes import attribute
 from ...usercode.links import is_called_plainly
-from ..ops.encoders import ENCODERS
+from ..ops.table import FUNCTIONALS
 from .images import TENSORS, is_recording
 from .tape import session
 from .templates import Drawn, Template, fact, templates_of
@@ -59,7 +59,7 @@ def code_of(link: Any) -> tuple[Any, ...]:
 
 def functionals() -> tuple[Any, ...]:
     """Return the functionals that transforms call, as they are bound now."""
-    return tuple([getattr(F, name, None) for name in ENCODERS])
+    return tuple([getattr(F, name, None) for name in FUNCTIONALS])
 
 
 _CHAINS = (v2.Compose, nn.Sequential, v2.RandomApply)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from ...usercode import randomness
-from ..ops.encoders import ENCODERS, PREPARED
 from ..ops.op import NotRecordable, Op, State
-from .images import IN_PLACE, blank
+from ..ops.table import FUNCTIONALS
+from .images import blank, writes
 from .tape import Call, Tape, session
 
 #: Values that a transform has drawn for a sample, by their names in the transform.
@@ -87,20 +87,22 @@ def _encoding(name: str, filled: Callable[[Drawn], Call], call: Call) -> Callabl
     _, *given = inspect.signature(call.fn).bind(None, *call.args, **call.kwargs).arguments.items()  # the image is first
     settings = {argument: value for argument, value in given if not isinstance(value, Token)}
     tokens = {argument: value.name for argument, value in given if isinstance(value, Token)}
-    prepared, encoder = PREPARED.get(name), ENCODERS[name]
+    functional = FUNCTIONALS[name]
+    prepare, names, encoder = functional.prepare, functional.drawn, functional.encode
 
     def for_state(state: State) -> _Encode:
         if not tokens:
-            ops = encoder(state, *call.args, **call.kwargs)
+            ops: list[Op] = encoder(state, *call.args, **call.kwargs)
             return lambda drawn: ops
-        if prepared is not None and tokens.keys() == set(prepared.drawn):
-            encode, (one, *others) = prepared.prepare(state, **settings), [tokens[name] for name in prepared.drawn]
+        if prepare is not None and tokens.keys() == set(names):
+            encode, (one, *others) = prepare(state, **settings), [tokens[name] for name in names]
             several = operator.itemgetter(one, *others)
             return (lambda drawn: encode(*several(drawn))) if others else (lambda drawn: encode(drawn[one]))
 
         def each_time(drawn: Drawn) -> list[Op]:
             made = filled(drawn)
-            return encoder(state, *made.args, **made.kwargs)
+            ops: list[Op] = encoder(state, *made.args, **made.kwargs)
+            return ops
 
         return each_time
 
@@ -147,10 +149,11 @@ def _token(name: str, value: Any) -> Any:
 
 
 def _can_be_told(name: str, call: Call) -> bool:
-    args, kwargs = call.args, call.kwargs
-    in_place = name in IN_PLACE and (kwargs.get("inplace", False) or any(args[IN_PLACE[name] :]))
-    settings = [value for value in (*args, *kwargs.values()) if not isinstance(value, Token)]
-    return name in ENCODERS and name != "gaussian_noise" and not in_place and all(map(_is_plain, settings))
+    functional = FUNCTIONALS[name]
+    settings = [value for value in (*call.args, *call.kwargs.values()) if not isinstance(value, Token)]
+    if functional.several or functional.draws or writes(functional, call.args, call.kwargs):
+        return False
+    return all(map(_is_plain, settings))
 
 
 def _is_plain(setting: Any) -> bool:

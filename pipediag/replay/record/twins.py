@@ -26,8 +26,8 @@ from torchvision.transforms import functional as older
 from ...usercode import randomness, tree
 from ...usercode.links import Link, is_called_plainly, run
 from ..decode.undecoded_tensors import decoded
-from ..ops.encoders import OLDER
 from ..ops.op import NotRecordable
+from ..ops.table import OLDER
 from .drawing import functionals, is_torchs
 from .images import is_recording, retyped
 from .recorder import Recorder, stood_in

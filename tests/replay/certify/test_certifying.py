@@ -18,7 +18,7 @@ from pipediag.remedy import certificate, offload
 from pipediag.replay.certify.certifying import Certificate, Verdict, certify
 from pipediag.replay.certify.differences import FLOAT_TOLERANCE, Difference
 from pipediag.replay.certify.samples import Real, Recorded, real, recorded
-from pipediag.replay.ops import kernels
+from pipediag.replay.ops.op import OPERATIONS
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.session import Elsewhere
@@ -42,8 +42,9 @@ def certified(dataset: Any, samples: int = 9) -> Certificate:
 
 def wrong(name: str, change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make one kernel give wrong results."""
-    right = kernels.KERNELS[name]
-    monkeypatch.setitem(kernels.KERNELS, name, lambda *args: change(right(*args)))
+    right = OPERATIONS[name]
+    changed = replace(right, kernel=lambda *args: change(right.kernel(*args)))
+    monkeypatch.setitem(OPERATIONS, name, changed)
 
 
 def test_what_is_right_passes() -> None:

@@ -15,8 +15,8 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 from torchvision.transforms.v2.functional import _geometry as torchvision_geometry
 
-from pipediag.replay.ops.batched import warp
-from pipediag.replay.ops.batched.warp_numbers import affine_numbers, perspective_numbers, rotate_numbers
+from pipediag.replay.ops.families import warp
+from pipediag.replay.ops.families.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 from ..batches import one_by_one, property_settings
 from ..waiting import synchronising_forbidden

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipediag.replay.ops.op import Op, Shape
-from pipediag.replay.pack.program import RAGGED, Output, Program, Rows, Step, Take, merge
+from pipediag.replay.ops.op import OPERATIONS, Kind, Op, Shape
+from pipediag.replay.ops.operation import Operation
+from pipediag.replay.pack.program import Output, Program, Rows, Step, Take, merge
 
 SHAPE, DTYPE = (3, 8, 6), torch.uint8
 Track = tuple[tuple[Op, ...], tuple[float, ...]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def made_up() -> Iterator[None]:
+    """Let ops have other names than the real ones."""
+    operation = Operation("made up", None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kind, "operation", property(lambda kind: OPERATIONS.get(kind.name, operation)))
+        yield
 
 
 # ---- programs of small batches
@@ -240,7 +251,7 @@ def run(program: Program, case: Case) -> list[list[Symbol]]:
     for step in program.steps:
         taken = [image for take in step.takes for image in _taken(groups, take)]
         assert len({(one.name, one.static, one.shape, one.dtype) for one in step.ops}) == 1
-        kinds = {image.kind[1:] if step.ops[0].name in RAGGED else image.kind for image in taken}
+        kinds = {image.kind[1:] if step.ops[0].kind.operation.ragged else image.kind for image in taken}
         assert len(kinds) == 1, "a launch takes images that are not alike"
         made = [
             Symbol(image.source, (*image.done, one.numbers), (one.shape, one.dtype))

@@ -19,7 +19,7 @@ from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
 
-from pipediag.replay.ops.batched import pillow_warp
+from pipediag.replay.ops.families import pillow_warp
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack_ops
 from pipediag.replay.record.hooks import recording

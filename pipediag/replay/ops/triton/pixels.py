@@ -7,7 +7,7 @@ grey of the image at that point, which takes another launch that runs the progra
 A pixel is held in float32. At any point of the program it has the meaning of uint8 (whole numbers from 0 to 255,
 truncated after each operation) or of a floating image; :attr:`PixelOp.TO_FLOAT` and :attr:`PixelOp.TO_UINT8` change
 that. The arithmetic is that of torchvision's kernels (``transforms/v2/functional/_color.py``) on the CPU, for the
-operations named after Pillow that of :mod:`pipediag.replay.ops.batched.pillow_colour`.
+operations named after Pillow that of :mod:`pipediag.replay.ops.families.pillow_colour`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ results in memory.
 From uint8 to uint8, ATen has CPU kernels with fixed-point weights: every sum is exact, and the sum over the columns is
 rounded to uint8 before the rows are added. If torchvision does not use them (on CUDA, and for bilinear images with some
 releases on some CPUs), it computes in float32 and rounds once. Pillow's weights have more bits, and it may sum over the
-rows first (:mod:`pipediag.replay.ops.batched.pillow`).
+rows first (:mod:`pipediag.replay.ops.families.pillow_filters`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -22,8 +22,8 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from ..batched.geometry import DIRECT_LIMIT
-from ..batched.pillow import Pass
+from ..families.pillow_filters import Pass
+from ..families.resizing import DIRECT_LIMIT
 from ._host import OPTIONS, blocks, check_images, empty_like
 from ._resample_kernels import apply_kernel, plan_kernel
 

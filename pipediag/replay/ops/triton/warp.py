@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..batched.warp import INTERPOLATIONS, Fill, Interpolation, cpu_fuses_products
+from ..families.warp import INTERPOLATIONS, Fill, Interpolation, cpu_fuses_products
 from ._device import pick, round_half_even
 from ._host import check_images, launch_warp
 
@@ -27,7 +27,7 @@ def affine(
 
     Args:
         x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        matrix: ``(N, 6)``, float64, from :mod:`.batched.warp_numbers`: the two rows of the map from a
+        matrix: ``(N, 6)``, float64, from :mod:`..families.warp`: the two rows of the map from a
             position in the result to one in ``x``, both in pixels from the centre of their image.
         interpolation: how pixels are interpolated.
         fill: value outside ``x``: a number, or one for each channel; black if None.

@@ -6,11 +6,16 @@ Images are ``(N, C, H, W)``, uint8 or floating. Neither autocast nor TF32 affect
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as nn
 
+from ..arguments import pair
+from ..exactness import approximate, rounded_once, sharpened
+from ..op import NotRecordable, Op, State
+from ..operation import Encode, Functional, Fused, Operation, Static, by_factor, with_factor
 from .pointwise import add_scaled_, float_dtype, has_colour, largest, scaled, to_range
 
 
@@ -109,3 +114,63 @@ def _convolved(planes: Tensor, kernel: Tensor, shape: tuple[int, int]) -> Tensor
     weight = kernel.repeat_interleave(groups // len(kernel), 0).view(groups, 1, *shape)
     with torch.autocast(planes.device.type, enabled=False):
         return nn.conv2d(planes, weight, groups=groups)
+
+
+# ---- operations
+
+
+def encode_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]:
+    return prepare_gaussian_blur(state, kernel_size)(sigma)
+
+
+def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
+    kernel = pair(kernel_size)
+    op = state.op("gaussian_blur", static=kernel)
+
+    def encode(sigma: Any = None) -> list[Op]:
+        across, down = pair([side * 0.15 + 0.35 for side in kernel] if sigma is None else sigma)
+        return [op.given(float(across), float(down))]
+
+    return encode
+
+
+def encode_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
+    """Draw the noise here, from the generator that torchvision would use."""
+    if state.strided:
+        raise NotRecordable("noise is drawn in the order of the pixels in memory, which is unusual here")
+    drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)
+    return [state.op("gaussian_noise", static=(float(mean), float(sigma), bool(clip)), bulk=drawn)]
+
+
+def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return gaussian_blur(x, numbers, kernel_size=static)
+
+
+def _fused_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    from ..triton import blur
+
+    *kernel, mean, std = static
+    return blur.gaussian_blur(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
+
+
+def _gaussian_noise(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    mean, sigma, clip = static
+    return gaussian_noise(x, bulk, sigma=sigma, mean=mean, clip=clip)
+
+
+OPERATIONS = (
+    Operation(
+        "gaussian_blur",
+        _gaussian_blur,
+        approximate,
+        fused=Fused(Operation("fast_gaussian_blur", _fused_blur), further=(None, None)),
+    ),
+    Operation("adjust_sharpness", by_factor(adjust_sharpness), sharpened, approximate),
+    Operation("gaussian_noise", _gaussian_noise, rounded_once),
+)
+FUNCTIONALS = (
+    Functional("gaussian_blur", encode_blur, prepare_gaussian_blur, ("sigma",)),
+    with_factor("adjust_sharpness", "sharpness_factor"),
+    Functional("gaussian_noise", encode_noise, draws=True),
+)
+OF_PICTURES = {"gaussian_blur": encode_blur}

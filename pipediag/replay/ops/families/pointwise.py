@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 from torchvision.transforms.v2.functional import to_dtype_image
+
+from ..exactness import exact, rounded_once
+from ..op import NotRecordable, Op, State
+from ..operation import Functional, Operation, Static
 
 
 def float_dtype(x: Tensor) -> torch.dtype:
@@ -67,7 +72,7 @@ def to_range(out: Tensor, dtype: torch.dtype) -> Tensor:
     return out.clamp_(0, largest(dtype)).to(dtype)
 
 
-def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
+def converted(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
     """Convert a batch ``(N, C, H, W)`` as ``to_dtype_image`` of torchvision, bit by bit.
 
     Args:
@@ -85,7 +90,7 @@ def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
     return to_dtype_image(x, dtype, scale=scale)
 
 
-def to_dtype_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
+def converted_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Divide integers ``(N, C, H, W)`` by their dtype's largest value, and return them as a floating ``dtype``.
 
     torchvision's older conversions (``to_tensor``, ``convert_image_dtype``) do this; multiplying by the inverse differs
@@ -95,7 +100,7 @@ def to_dtype_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.div(x, divisor, out=torch.empty_like(x, dtype=dtype))
 
 
-def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalized(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Normalize a floating batch ``(N, C, H, W)`` as ``normalize_image`` of torchvision, bit by bit.
 
     Args:
@@ -133,3 +138,41 @@ def per_channel(values: Sequence[float], x: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def _filled(values: tuple[float, ...], dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
     return torch.cat([torch.full((1, 1, 1), value, dtype=dtype, device=device) for value in values])
+
+
+# ---- operations
+
+
+def normalize(state: State, mean: Any, std: Any, inplace: bool = False) -> list[Op]:
+    means, stds = tuple(map(float, mean)), tuple(map(float, std))
+    if {len(means), len(stds)} - {1, state.channels}:
+        raise NotRecordable(f"{len(means)} means for {state.channels} channels")
+    return [state.op("normalize", static=(means, stds))]
+
+
+def to_dtype(state: State, dtype: torch.dtype = torch.float, scale: bool = False) -> list[Op]:
+    return _converted(state, dtype, "multiply" if scale and not state.mask else "cast")
+
+
+def _converted(state: State, dtype: torch.dtype, how: str) -> list[Op]:
+    return [] if state.dtype == dtype else [state.op("to_dtype", static=(dtype, how), dtype=dtype)]
+
+
+def convert_image_dtype(state: State, dtype: torch.dtype = torch.float) -> list[Op]:
+    """Encode the v1 conversion, which divides where v2 multiplies by the inverse."""
+    whole_to_float = dtype.is_floating_point and not state.dtype.is_floating_point
+    return _converted(state, dtype, "divide" if whole_to_float else "multiply")
+
+
+def _to_dtype(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    dtype, how = static
+    if how == "divide":
+        return converted_by_division(x, dtype)
+    return converted(x, dtype, scale=how == "multiply")
+
+
+OPERATIONS = (
+    Operation("to_dtype", _to_dtype, exact, each_pixel=True),
+    Operation("normalize", lambda x, numbers, static, bulk: normalized(x, *static), rounded_once, each_pixel=True),
+)
+FUNCTIONALS = (Functional("normalize", normalize, in_place=2), Functional("to_dtype", to_dtype))

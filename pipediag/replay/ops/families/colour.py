@@ -8,10 +8,16 @@ Results are always new tensors, even if nothing changes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from .pointwise import add_scaled_, float_dtype, has_colour, largest, per_sample, scaled, to_dtype, to_range
+from ..exactness import approximate, blended, blended_with_mean, exact, rounded_once
+from ..op import NotRecordable, Op, State
+from ..operation import Functional, Fused, Operation, Static, alike, by_factor, levelled, with_factor, without_numbers
+from ..triton.pixels import PixelOp
+from .pointwise import add_scaled_, converted, float_dtype, has_colour, largest, per_sample, scaled, to_range
 
 _BINS = 256
 
@@ -63,9 +69,9 @@ def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
     """
     if not has_colour(x):
         return x.clone()
-    hue, saturation, value = _hsv(to_dtype(x, torch.float32, scale=True))
+    hue, saturation, value = _hsv(converted(x, torch.float32, scale=True))
     hue.add_(per_sample(factor, torch.float32)).remainder_(1.0)
-    return to_dtype(_rgb(hue, saturation, value), x.dtype, scale=True)
+    return converted(_rgb(hue, saturation, value), x.dtype, scale=True)
 
 
 def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
@@ -74,11 +80,11 @@ def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
     Equal up to the last bits of the power function. They differ between devices and, on the CPU, even between the
     pixels of one image.
     """
-    base = to_dtype(x, float_dtype(x), scale=True)
+    base = converted(x, float_dtype(x), scale=True)
     power = base.pow(gamma.to(base.dtype)[:, None, None, None])
     if gain != 1.0:
         power.mul_(gain).clamp_(0.0, 1.0)
-    return to_dtype(power, x.dtype, scale=True)
+    return converted(power, x.dtype, scale=True)
 
 
 def solarize(x: Tensor, threshold: Tensor) -> Tensor:
@@ -133,14 +139,14 @@ def equalize(x: Tensor) -> Tensor:
 
     Floating images are equalized as uint8, as in torchvision.
     """
-    index = to_dtype(x, torch.uint8, scale=True).flatten(2).long()
+    index = converted(x, torch.uint8, scale=True).flatten(2).long()
     ones = torch.ones((), dtype=torch.int32, device=x.device).expand_as(index)
     bins = torch.zeros((*index.shape[:2], _BINS), dtype=torch.int32, device=x.device)
     table = equalizing(bins.scatter_add_(2, index, ones), index.shape[2])
-    return to_dtype(table.gather(2, index).view(x.shape), x.dtype, scale=True)
+    return converted(table.gather(2, index).view(x.shape), x.dtype, scale=True)
 
 
-def permute_channels(x: Tensor, permutation: Tensor) -> Tensor:
+def permuted(x: Tensor, permutation: Tensor) -> Tensor:
     """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``, as ``permute_channels_image``. Bit-equal.
 
     Args:
@@ -220,3 +226,84 @@ def equalizing(histogram: Tensor, pixels: int) -> Tensor:
     spread = (darker + step // 2).div_(step.clamp(min=1), rounding_mode="floor").clamp_(max=_BINS - 1)
     untouched = torch.arange(_BINS, device=histogram.device)
     return torch.where(step == 0, untouched, spread).to(torch.uint8)
+
+
+# ---- operations
+
+
+def encode_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
+    return [levelled("gamma", state).op("adjust_gamma", float(gamma), static=(float(gain),))]
+
+
+def rgb_to_grayscale(state: State, num_output_channels: int = 1, *, name: str = "grayscale") -> list[Op]:
+    if num_output_channels not in (1, 3):
+        raise NotRecordable("a grey image has one channel or three")
+    if state.channels == num_output_channels == 1:
+        return []
+    return [state.op(name, static=(num_output_channels,), shape=(num_output_channels, *state.size))]
+
+
+def grayscale_to_rgb(state: State) -> list[Op]:
+    return [] if state.channels >= 3 else rgb_to_grayscale(state, 3)
+
+
+def permute_channels(state: State, permutation: Any) -> list[Op]:
+    return [state.op("permute_channels", *(int(i) for i in permutation))]
+
+
+def _fused_equalize(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    from ..triton import levels
+
+    return levels.mapped(x, equalizing(levels.counts(x), x.shape[-2] * x.shape[-1]))
+
+
+def _gamma(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return adjust_gamma(x, numbers[:, 0], gain=static[0])
+
+
+def _grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return grayscale(x, channels=static[0])
+
+
+def _permuted(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return permuted(x, numbers.long())
+
+
+_EQUALIZE = Fused(Operation("fast_equalize", _fused_equalize), on_bytes=True)
+OPERATIONS = (
+    *(
+        Operation(name, kernel, rule, rule_of_v1, each_pixel=True, code=code)
+        for name, kernel, rule, rule_of_v1, code in (
+            ("adjust_brightness", by_factor(adjust_brightness), rounded_once, None, PixelOp.BRIGHTNESS),
+            ("adjust_saturation", by_factor(adjust_saturation), blended, approximate, PixelOp.SATURATION),
+            ("adjust_hue", by_factor(adjust_hue), rounded_once, approximate, PixelOp.HUE),
+            ("adjust_gamma", _gamma, approximate, None, PixelOp.GAMMA),
+            ("posterize", by_factor(posterize), rounded_once, None, PixelOp.POSTERIZE),
+            ("solarize", by_factor(solarize), rounded_once, None, PixelOp.SOLARIZE),
+            ("invert", alike(invert), rounded_once, None, PixelOp.INVERT),
+            ("grayscale", _grayscale, blended, approximate, PixelOp.GRAYSCALE),
+            ("permute_channels", _permuted, exact, None, None),
+        )
+    ),
+    Operation(
+        "adjust_contrast",
+        by_factor(adjust_contrast),
+        blended_with_mean,
+        approximate,
+        by_order=True,
+        code=PixelOp.CONTRAST,
+    ),
+    Operation("autocontrast", alike(autocontrast), rounded_once, approximate, by_order=True),
+    Operation("equalize", alike(equalize), rounded_once, by_order=True, fused=_EQUALIZE),
+)
+FUNCTIONALS = (
+    *(with_factor(f"adjust_{what}", f"{what}_factor") for what in ("brightness", "contrast", "saturation", "hue")),
+    Functional("adjust_gamma", encode_gamma),
+    with_factor("posterize", "bits"),
+    with_factor("solarize", "threshold"),
+    *map(without_numbers, ("invert", "autocontrast", "equalize")),
+    Functional("rgb_to_grayscale", rgb_to_grayscale, aliases=("to_grayscale",)),
+    Functional("grayscale_to_rgb", grayscale_to_rgb),
+    Functional("permute_channels", permute_channels),
+)
+OF_PICTURES = {"permute_channels": permute_channels}

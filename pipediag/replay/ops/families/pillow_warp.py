@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import PIL.Image
 import torch
 from torch import Tensor
 
+from ..arguments import colour_of, interpolation_name
+from ..exactness import exact
+from ..op import NotRecordable, Op, State
+from ..operation import Fused, Operation, Static
 from .pointwise import per_channel
+from .warp import warped_to_size
 
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 #: Colour outside the image: one level for each channel.
@@ -226,3 +232,96 @@ def _gathered(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 def _filled(made: Tensor, inside: Tensor, fill: Fill) -> Tensor:
     return torch.where(inside[:, None], made, per_channel(fill, made))
+
+
+# ---- operations
+
+
+_INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+
+
+def transform(
+    state: State,
+    size: Sequence[int],
+    method: Any,
+    data: Sequence[float] | None = None,
+    resample: int = 0,
+    fill: int = 1,
+    fillcolor: Any = None,
+) -> list[Op]:
+    if data is None or not isinstance(method, int) or 0 in size:
+        raise NotRecordable("a picture is transformed by an object, or to nothing")
+    width, height = size
+    interpolation = interpolation_name(resample)
+    if interpolation not in _INTERPOLATIONS:
+        raise NotRecordable(f"interpolation={interpolation!r} is not for warps of pictures")
+    numbers = tuple([float(number) for number in data])
+    if method == PIL.Image.Transform.EXTENT:
+        left, top, right, bottom = numbers
+        method = PIL.Image.Transform.AFFINE
+        numbers = ((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top)
+    colour = colour_of(fillcolor, state.channels)
+    if method == PIL.Image.Transform.AFFINE:
+        return affine_picture(state, numbers[:6], (height, width), interpolation, colour)
+    if method != PIL.Image.Transform.PERSPECTIVE:
+        raise NotRecordable(f"a picture is transformed by the method {PIL.Image.Transform(method).name}")
+    static = (height, width, interpolation, colour)
+    return [state.op("pillow_perspective", *numbers[:8], static=static, shape=state.resized(height, width))]
+
+
+def affine_picture(
+    state: State,
+    matrix: tuple[float, ...],
+    size: tuple[int, int],
+    interpolation: str,
+    colour: tuple[int, ...],
+) -> list[Op]:
+    shape = state.resized(*size)
+    if interpolation != "nearest":
+        return [state.op("pillow_affine", *matrix, static=(*size, interpolation, colour), shape=shape)]
+    way = affine_way(matrix, state.size, size)
+    if way is None:
+        raise NotRecordable("a picture is warped by a matrix that Pillow's fixed-point arithmetic cannot hold")
+    name = "pillow_affine_in_fixed_point" if way.positions is None else "pillow_pick"
+    return [state.op(name, *way.numbers, static=(*size, colour), shape=shape, bulk=way.positions)]
+
+
+def _pillow_pick(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, fill = static
+    return pick(x, bulk, size=(height, width), fill=fill)
+
+
+def _pillow_affine_in_fixed_point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, fill = static
+    return affine_in_fixed_point(x, numbers, size=(height, width), fill=fill)
+
+
+def _fused_affine(x: Tensor, *args: Any, **settings: Any) -> Tensor:
+    from ..triton import pillow_warp
+
+    return pillow_warp.affine(x, *args, **settings)
+
+
+def _fused_perspective(x: Tensor, *args: Any, **settings: Any) -> Tensor:
+    from ..triton import pillow_warp
+
+    return pillow_warp.perspective(x, *args, **settings)
+
+
+OPERATIONS = (
+    Operation("pillow_pick", _pillow_pick, exact),
+    Operation("pillow_affine_in_fixed_point", _pillow_affine_in_fixed_point, exact),
+    Operation(
+        "pillow_affine",
+        warped_to_size(affine),
+        exact,
+        fused=Fused(Operation("fast_pillow_affine", warped_to_size(_fused_affine))),
+    ),
+    Operation(
+        "pillow_perspective",
+        warped_to_size(perspective),
+        exact,
+        fused=Fused(Operation("fast_pillow_perspective", warped_to_size(_fused_perspective))),
+    ),
+)
+METHODS = {"transform": transform}

@@ -6,10 +6,18 @@ pixel at both ends; its sums are whole numbers, so they are exact on any device.
 
 from __future__ import annotations
 
+from typing import Any
+
+import PIL.ImageFilter
 import torch
 from numpy import float32, floor, sqrt
 from torch import Tensor
 from torch.nn.functional import pad
+
+from ..arguments import pair
+from ..exactness import exact
+from ..op import NotRecordable, Op, State
+from ..operation import Operation, Static
 
 #: Box blurs that stand for one Gaussian.
 PASSES = 3
@@ -70,3 +78,32 @@ def _blurred(x: Tensor, numbers: Tensor) -> Tensor:
 def _at(x: Tensor, positions: Tensor) -> Tensor:
     """Return the values at positions ``(N, 1, 1, W)`` of the last dimension."""
     return x.gather(-1, positions.expand(*x.shape[:-1], -1))
+
+
+# ---- operations
+
+
+def filtered(state: State, filter: Any) -> list[Op]:
+    kind = type(filter)
+    if kind is PIL.ImageFilter.SMOOTH:
+        return [state.op("pillow_smooth")]
+    if kind not in (PIL.ImageFilter.GaussianBlur, PIL.ImageFilter.BoxBlur):
+        raise NotRecordable(f"the filter {kind.__name__} of Pillow has no kernel on the device")
+    radii = pair(filter.radius)
+    if min(radii) < 0:
+        raise NotRecordable("a picture is blurred by a negative radius")
+    passes = 1
+    if kind is PIL.ImageFilter.GaussianBlur:
+        across, down = radii
+        radii = gaussian_radius(across), gaussian_radius(down)
+        passes = PASSES
+    numbers = [number for radius in radii for number in box_numbers(radius)]
+    return [state.op("pillow_box_blur", *numbers, static=(passes,))]
+
+
+def _box_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return box_blur(x, numbers, passes=static[0])
+
+
+OPERATIONS = (Operation("pillow_box_blur", _box_blur, exact),)
+METHODS = {"filter": filtered}
