@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import families
-from .op import OPERATIONS, Op
+from .op import OPERATIONS as OPERATIONS
+from .op import Op
 from .operation import Functional, Operation
 
 #: The name of ops that the user's own code replays.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops.op import OPERATIONS
+from ..ops.table import OPERATIONS
 from ..pack.packed_batch import Packed
 from .capture import captured
 from .replay import results_of

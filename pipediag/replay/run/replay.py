@@ -16,7 +16,7 @@ from torch import Tensor
 from ...usercode import tree
 from ..layout import laid_out
 from ..ops import mixing
-from ..ops.op import OPERATIONS
+from ..ops.table import OPERATIONS
 from ..pack.packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 
 

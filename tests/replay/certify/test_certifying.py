@@ -18,7 +18,7 @@ from pipediag.remedy import certificate, offload
 from pipediag.replay.certify.certifying import Certificate, Verdict, certify
 from pipediag.replay.certify.differences import FLOAT_TOLERANCE, Difference
 from pipediag.replay.certify.samples import Real, Recorded, real, recorded
-from pipediag.replay.ops.op import OPERATIONS
+from pipediag.replay.ops.table import OPERATIONS
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.session import Elsewhere

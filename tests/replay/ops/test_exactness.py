@@ -17,8 +17,8 @@ from torchvision.transforms.v2 import functional as F
 from pipediag.replay.certify.samples import tensor_of
 from pipediag.replay.ops import exactness
 from pipediag.replay.ops.exactness import LAST_DIGITS, NEIGHBOUR, ONE_LEVEL, UNBOUNDED, Input, deviations
-from pipediag.replay.ops.op import OPERATIONS, Op, State
-from pipediag.replay.ops.table import FUNCTIONALS
+from pipediag.replay.ops.op import Op, State
+from pipediag.replay.ops.table import FUNCTIONALS, OPERATIONS
 from pipediag.replay.ops.triton import available
 from pipediag.replay.pack.packing import pack_ops
 from pipediag.replay.record.hooks import recording

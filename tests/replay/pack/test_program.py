@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipediag.replay.ops.op import OPERATIONS, Kind, Op, Shape
+from pipediag.replay.ops.op import Kind, Op, Shape
 from pipediag.replay.ops.operation import Operation
+from pipediag.replay.ops.table import OPERATIONS
 from pipediag.replay.pack.program import Output, Program, Rows, Step, Take, merge
 
 SHAPE, DTYPE = (3, 8, 6), torch.uint8
