@@ -13,8 +13,7 @@ from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes, Watched
 from .custom.fingerprint import digest
-from .decode.undecoded_pictures import undecoded_pictures
-from .decode.undecoded_tensors import undecoded_tensors
+from .decode.undecoded import undecoded_pictures, undecoded_tensors
 from .ops.op import NotRecordable, Op
 from .ops.table import CUSTOM
 from .record.drawing import Draw

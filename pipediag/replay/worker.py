@@ -17,19 +17,17 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness, tree
 from ..usercode.slots import Slot
-from .certify.executing import executed
-from .decode.undecoded_tensors import decoded
+from .certify.samples import executed
+from .decode.undecoded import decoded
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
 from .pack.packing import pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
-from .record.assembling import assembled
-from .record.fetching import fetched
+from .record.batches import assembled, fetched, stacking
 from .record.images import is_recording, real
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
-from .record.stacking import stacking
 from .record.tape import session
 from .record.twins import Following
 
@@ -60,7 +58,7 @@ class AsIs(_Unmoved):
 
 @dataclass
 class Executed(_Unmoved):
-    """Batch that the worker made as without the remedy while it recorded it: see :mod:`.certify.executing`.
+    """Batch that the worker made as without the remedy while it recorded it: see :func:`.certify.samples.executed`.
 
     It is packed if there is a ring.
     """

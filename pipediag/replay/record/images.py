@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
-from ..decode.undecoded_tensors import UndecodedImage, UndecodedTensor, decoded
+from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
 from ..layout import copied
 from ..ops import mixing
 from ..ops.arguments import BANDS

@@ -17,7 +17,7 @@ from PIL import ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil as by_torchvision
 
 from ...patches import beneath, is_native
-from ..decode.undecoded_pictures import UndecodedFile, UndecodedPicture
+from ..decode.undecoded import UndecodedFile, UndecodedPicture
 from ..ops.arguments import MODES
 from ..ops.families.pillow_colour import adjusted
 from ..ops.op import NotRecordable, Op

@@ -25,7 +25,7 @@ from torchvision.transforms import functional as older
 
 from ...usercode import randomness, tree
 from ...usercode.links import Link, is_called_plainly, run
-from ..decode.undecoded_tensors import decoded
+from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .drawing import functionals, is_torchs

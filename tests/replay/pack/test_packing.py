@@ -17,9 +17,9 @@ from torchvision.transforms import v2
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packed_batch import Packed, Plain, Section
 from pipediag.replay.pack.packing import pack, pack_plain
+from pipediag.replay.record.batches import Parts, stacking
 from pipediag.replay.record.hooks import recording, register
 from pipediag.replay.record.recorder import Recorder
-from pipediag.replay.record.stacking import Parts, stacking
 from pipediag.replay.run.replay import replay
 from pipediag.usercode import tree
 

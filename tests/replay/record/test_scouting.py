@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.patches import LIVE
 from pipediag.replay.plan import Plan
-from pipediag.replay.record.fetching import fetched
+from pipediag.replay.record.batches import fetched
 from pipediag.replay.record.scouting import find, given_to, has_only_librarys, scouted
 from pipediag.usercode import randomness, tree
 

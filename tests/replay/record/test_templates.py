@@ -13,11 +13,11 @@ from torchvision.transforms.v2 import functional as F
 from pipediag.remedy import NotRecordable
 from pipediag.replay.ops.op import State
 from pipediag.replay.ops.table import FUNCTIONALS
-from pipediag.replay.record import templates
+from pipediag.replay.record import drawing
+from pipediag.replay.record.drawing import LookedAt, Template, Token, fact, templates_of
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.images import stand_in
 from pipediag.replay.record.tape import Tape, session
-from pipediag.replay.record.templates import LookedAt, Template, Token, fact, templates_of
 from pipediag.usercode import randomness
 
 from ...remedy.sameness import floats, pixels
@@ -177,6 +177,6 @@ def test_the_number_of_cached_states_is_limited() -> None:
     made = found(lambda image, drawn: F.invert(image))
     assert made is not None
     (template,) = made
-    for height in range(1, 2 * templates._STATES):
+    for height in range(1, 2 * drawing._STATES):
         template.onto(Tape(None, State((3, height, 9), torch.uint8)), {})
-        assert template._encoder.cache_info().currsize <= templates._STATES
+        assert template._encoder.cache_info().currsize <= drawing._STATES

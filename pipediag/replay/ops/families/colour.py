@@ -3,7 +3,8 @@
 Images are ``(N, C, H, W)``, uint8 or floating; a parameter is a float64 tensor ``(N,)`` on the same device, with one
 value for each sample. For each sample, a function gives the result of the torchvision v2 kernel that it names, by the
 same formulas. The ranges of parameters are checked where they are drawn: a check here would wait for the device.
-Results are always new tensors, even if nothing changes.
+Results are always new tensors, even if nothing changes. Functions for colours raise ``TypeError`` for images with
+neither 1 nor 3 channels.
 """
 
 from __future__ import annotations
@@ -23,11 +24,7 @@ _BINS = 256
 
 
 def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
-    """Scale by ``factor`` and clamp, as ``adjust_brightness_image``. Bit-equal.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Scale by ``factor`` and clamp, as ``adjust_brightness_image``. Bit-equal."""
     has_colour(x)  # raises for other channels
     return to_range(scaled(x, factor), x.dtype)
 
@@ -38,9 +35,6 @@ def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
     Equal up to the rounding of the mean. The mean of a uint8 image of up to 65 793 pixels is exact, and such an image
     is bit-equal, except that torch itself may round its last 15 values differently, which truncation can turn into
     another level.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
     """
     grey = _grey(x) if has_colour(x) else x
     accumulator = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -51,21 +45,13 @@ def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
-    """Blend each pixel with its grey, as ``adjust_saturation_image``. Bit-equal. Images with 1 channel do not change.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Blend each pixel with its grey, as ``adjust_saturation_image``. Bit-equal. Images with 1 channel do not change."""
     return _blend(x, _grey(x), factor) if has_colour(x) else x.clone()
 
 
 def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
-    """Turn the hue by ``factor`` of a full circle in float32, as ``adjust_hue_image``. Bit-equal.
-
-    Images with 1 channel do not change.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
+    """Turn the hue by ``factor`` of a full circle in float32, as ``adjust_hue_image``. Bit-equal. Images with 1 channel
+    do not change.
     """
     if not has_colour(x):
         return x.clone()
@@ -109,24 +95,13 @@ def invert(x: Tensor) -> Tensor:
 def grayscale(x: Tensor, *, channels: int) -> Tensor:
     """Convert to grey as ``rgb_to_grayscale_image``, or as ``grayscale_to_rgb_image`` for images with one channel.
     Bit-equal.
-
-    Args:
-        x: images with 1 or 3 channels.
-        channels: number of channels of the result, 1 or 3.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
     """
     grey = _luminance(x).to(x.dtype) if has_colour(x) else x
     return grey if channels == 1 and grey is not x else grey.repeat(1, channels, 1, 1)
 
 
 def autocontrast(x: Tensor) -> Tensor:
-    """Stretch each channel of each image to the full range, as ``autocontrast_image``. Bit-equal.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Stretch each channel of each image to the full range, as ``autocontrast_image``. Bit-equal."""
     has_colour(x)  # raises for other channels
     low, high = (extreme[:, :, None, None].to(float_dtype(x)) for extreme in torch.aminmax(x.flatten(2), dim=2))
     flat = low == high
@@ -147,15 +122,7 @@ def equalize(x: Tensor) -> Tensor:
 
 
 def permuted(x: Tensor, permutation: Tensor) -> Tensor:
-    """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``, as ``permute_channels_image``. Bit-equal.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        permutation: ``(N, C)``, whole numbers of any dtype.
-
-    Raises:
-        ValueError: the permutations do not have ``C`` channels.
-    """
+    """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``, as ``permute_channels_image``. Bit-equal."""
     if permutation.shape[1] != x.shape[1]:
         raise ValueError(f"permutations of {permutation.shape[1]} channels for images with {x.shape[1]}")
     return x.gather(1, permutation.long()[:, :, None, None].expand_as(x))

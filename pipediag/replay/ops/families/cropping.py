@@ -150,14 +150,8 @@ def _check_padding(state: State, padding: tuple[int, ...], mode: str) -> None:
 def cropped(x: Tensor, top: Tensor, left: Tensor, *, height: int, width: int) -> Tensor:
     """Crop as ``crop_image`` of torchvision v2, bit by bit, with a separate position for each sample.
 
-    Args:
-        x: images ``(N, C, H, W)`` of any dtype and strides.
-        top, left: of the boxes: ``(N,)``, whole numbers of any dtype. A box may extend beyond its image or lie outside
-            it; the result is zero there.
-        height, width: of all boxes.
-
-    Returns:
-        ``(N, C, height, width)`` in the dtype of ``x``.
+    ``top`` and ``left`` are ``(N,)``, whole numbers of any dtype. A box may extend beyond its image or lie outside it;
+    the result is zero there.
     """
     rows = torch.arange(height, device=x.device) + top.to(torch.int64)[:, None]
     columns = torch.arange(width, device=x.device) + left.to(torch.int64)[:, None]

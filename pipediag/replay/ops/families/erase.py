@@ -17,12 +17,8 @@ from ..operation import Functional, Laid, Operation, Static, Values
 
 
 def erased(x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, value: Tensor) -> Tensor:
-    """Fill boxes with one value per channel.
-
-    Args:
-        x: images ``(N, C, H, W)`` of any dtype.
-        top, left, height, width: of the boxes; parts outside the image are ignored.
-        value: ``(N, C)`` or ``(N, 1)``, converted to the dtype of ``x`` as an assignment does.
+    """Fill boxes with one value per channel: ``value`` is ``(N, C)`` or ``(N, 1)``, converted to the dtype of ``x`` as
+    an assignment does. Parts of boxes outside the image are ignored.
     """
     rows = _between(x.shape[-2], top, height)[:, None, :, None]
     columns = _between(x.shape[-1], left, width)[:, None, None, :]
@@ -32,13 +28,10 @@ def erased(x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, 
 def erased_packed(
     x: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, values: Tensor, offsets: Tensor
 ) -> Tensor:
-    """Fill boxes with drawn values, one for each pixel and channel.
+    """Fill boxes, which lie inside the images, with drawn values, one for each pixel and channel.
 
-    Args:
-        x: images ``(N, C, H, W)`` of any dtype.
-        top, left, height, width: of the boxes, which lie inside the images.
-        values: flat; ``C * height * width`` values for each sample in turn, channel by channel, row by row.
-        offsets: ``(N,)``, index in ``values`` of each sample's first value.
+    ``values`` is flat: ``C * height * width`` values for each sample, channel by channel, row by row, which begin at
+    the sample's index in ``offsets``.
     """
     if not values.numel():
         return x.clone()

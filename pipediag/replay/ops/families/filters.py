@@ -26,13 +26,8 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
     ``kx + ky`` instead of ``kx * ky`` multiplications per pixel and rounds differently. No order of the sum would be
     bit-equal everywhere: the CPU's library chooses its own by processor, channels and kernel size.
 
-    Args:
-        x: images whose sides are longer than half the kernel, since borders are mirrored.
-        sigma: ``(N, 2)`` standard deviations along x and y, in pixels, float64.
-        kernel_size: along x and y, both odd.
-
-    Raises:
-        RuntimeError: an image is too small for the kernel.
+    ``sigma`` are ``(N, 2)`` deviations along x and y, in pixels, as is ``kernel_size``, both odd. An image whose sides
+    are not longer than half the kernel raises ``RuntimeError``, since borders are mirrored.
     """
     planes = x.shape[0] * x.shape[1]
     across, down = kernel_size
@@ -48,14 +43,7 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
 def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
     """Blend with a smoothed image, except at the border, as ``adjust_sharpness_image`` of torchvision v2.
 
-    Bit-equal for uint8, otherwise equal up to float32's rounding.
-
-    Args:
-        x: images with 1 or 3 channels; those with a side of 2 pixels or less do not change.
-        factor: ``(N,)``, float64.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
+    Bit-equal for uint8, otherwise equal up to float32's rounding. Images with a side of 2 pixels or less do not change.
     """
     has_colour(x)  # raises for other channels
     if min(x.shape[-2:]) <= 2:
@@ -74,13 +62,9 @@ def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
 def gaussian_noise(x: Tensor, noise: Tensor, *, sigma: float, mean: float, clip: bool) -> Tensor:
     """Add noise as ``gaussian_noise_image`` of torchvision v2. Bit-equal.
 
-    Args:
-        x: images ``(N, C, H, W)``.
-        noise: the standard normal values that torchvision would draw, shaped like ``x``; of its dtype, or float32 for
-            uint8.
-        sigma: standard deviation for images in the range [0, 1]; it is multiplied by 255 for uint8.
-        mean: likewise.
-        clip: whether the result is clamped to the range of the dtype; without it, uint8 wraps around.
+    ``noise`` are the standard normal values that torchvision would draw, of the dtype of ``x``, or float32 for uint8.
+    ``sigma`` and ``mean`` are for the range [0, 1], and multiplied by 255 for uint8, which wraps around without
+    ``clip``.
     """
     levels = largest(x.dtype)
     shift = scaled(noise, sigma * levels)

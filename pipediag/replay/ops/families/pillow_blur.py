@@ -45,12 +45,8 @@ def box_numbers(radius: float) -> tuple[int, int, int]:
 
 
 def box_blur(x: Tensor, numbers: Tensor, *, passes: int) -> Tensor:
-    """Blur with a box of its own for each sample; beyond the border lie the border's pixels.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        numbers: ``(N, 6)``: :func:`box_numbers` across, then down.
-        passes: number of box blurs in each direction, at least one.
+    """Blur with a box of its own for each sample, ``passes`` times in each direction; beyond the border lie the
+    border's pixels. ``numbers`` is ``(N, 6)``: :func:`box_numbers` across, then down.
     """
     across, down = numbers.long()[:, :, None, None, None].split(3, dim=1)
     for _ in range(passes):

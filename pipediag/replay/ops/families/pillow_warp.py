@@ -50,10 +50,8 @@ class Way(NamedTuple):
 def affine_way(matrix: Sequence[float], source: tuple[int, int], size: tuple[int, int]) -> Way | None:
     """Return how Pillow picks nearest pixels for a matrix, or None if there is no kernel for its way.
 
-    Args:
-        matrix: ``(a, b, c, d, e, f)``; the result's pixel (x, y) is taken from (ax + by + c, dx + ey + f).
-        source: height and width of the image.
-        size: height and width of the result.
+    The matrix is ``(a, b, c, d, e, f)``: the result's pixel (x, y) is taken from (ax + by + c, dx + ey + f). ``source``
+    and ``size`` are height and width of the image and of the result.
     """
     a, b, c, d, e, f = matrix
     height, width = size
@@ -81,14 +79,8 @@ def _positions(
 
 
 def pick(x: Tensor, positions: Tensor, *, size: tuple[int, int], fill: Fill) -> Tensor:
-    """Scale and shift with nearest pixels.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        positions: integers ``(N, height + width)``: the row for each row of the result, then the columns; -1 is
-            outside.
-        size: height and width of the result.
-        fill: colour outside the images.
+    """Scale and shift with nearest pixels, at ``positions`` ``(N, height + width)``: the row for each row of the
+    result, then the columns; -1 is outside.
     """
     rows, columns = positions.long().split(size, dim=1)
     rows, columns = rows[:, :, None], columns[:, None, :]
@@ -96,14 +88,7 @@ def pick(x: Tensor, positions: Tensor, *, size: tuple[int, int], fill: Fill) -> 
 
 
 def affine_in_fixed_point(x: Tensor, numbers: Tensor, *, size: tuple[int, int], fill: Fill) -> Tensor:
-    """Warp by affine matrices with nearest pixels, in 16.16 fixed point.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        numbers: whole numbers ``(N, 6)`` from :func:`affine_way`.
-        size: height and width of the result.
-        fill: colour outside the images.
-    """
+    """Warp by affine matrices with nearest pixels, in 16.16 fixed point; ``numbers`` as from :func:`affine_way`."""
     a, b, c, d, e, f = numbers.long()[:, :, None, None].unbind(1)
     across = torch.arange(size[1], device=x.device)
     down = torch.arange(size[0], device=x.device)[:, None]
@@ -115,10 +100,7 @@ def affine_in_fixed_point(x: Tensor, numbers: Tensor, *, size: tuple[int, int], 
 def affine(
     x: Tensor, matrix: Tensor, *, size: tuple[int, int], interpolation: Literal["bilinear", "bicubic"], fill: Fill
 ) -> Tensor:
-    """Warp by affine matrices ``(N, 6)`` in float64, with interpolation.
-
-    The other arguments are those of :func:`perspective`.
-    """
+    """Warp by affine matrices ``(N, 6)`` in float64, with interpolation."""
     across, down = _pixel_centres(size, x.device)
     a, b, c, d, e, f = matrix[:, :, None, None].unbind(1)
     return _SAMPLERS[interpolation](x, a * across + b * down + c, d * across + e * down + f, fill)
@@ -127,15 +109,8 @@ def affine(
 def perspective(
     x: Tensor, coefficients: Tensor, *, size: tuple[int, int], interpolation: Interpolation, fill: Fill
 ) -> Tensor:
-    """Warp by perspective transforms.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        coefficients: ``(N, 8)``, float64, a to h; the result's pixel (x, y) is taken from
-            (ax + by + c) / (gx + hy + 1) and (dx + ey + f) / (gx + hy + 1).
-        size: height and width of the result.
-        interpolation: how pixels are interpolated.
-        fill: colour outside the images.
+    """Warp by perspective transforms ``(N, 8)``: the result's pixel (x, y) is taken from
+    (ax + by + c) / (gx + hy + 1) and (dx + ey + f) / (gx + hy + 1).
     """
     across, down = _pixel_centres(size, x.device)
     a, b, c, d, e, f, g, h = coefficients[:, :, None, None].unbind(1)

@@ -31,11 +31,7 @@ def largest(dtype: torch.dtype) -> int:
 
 
 def has_colour(x: Tensor) -> bool:
-    """Return whether images have 3 channels rather than 1.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Return whether images have 3 channels rather than 1; raise ``TypeError`` for another number."""
     channels = x.shape[1]
     if channels not in (1, 3):
         raise TypeError(f"images with {channels} channels, where 1 or 3 are possible")
@@ -48,10 +44,7 @@ def per_sample(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scaled(x: Tensor, factor: float | Tensor) -> Tensor:
-    """Return ``x * factor`` as a new tensor of :func:`float_dtype`.
-
-    ``factor`` is one number for all samples, or a float64 tensor ``(N,)`` with one for each.
-    """
+    """Return ``x * factor``, one for all samples or ``(N,)``, as a new tensor of :func:`float_dtype`."""
     out = torch.empty_like(x, dtype=float_dtype(x))
     return torch.mul(x, per_sample(factor, out.dtype) if isinstance(factor, Tensor) else factor, out=out)
 
@@ -73,15 +66,9 @@ def to_range(out: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def converted(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
-    """Convert a batch ``(N, C, H, W)`` as ``to_dtype_image`` of torchvision, bit by bit.
+    """Convert a batch as ``to_dtype_image`` of torchvision, bit by bit; it may return ``x`` itself.
 
-    Args:
-        x: of any dtype that torchvision's kernel takes.
-        dtype: of the result, which is ``x`` itself if it already has it.
-        scale: whether values are mapped from the range of one dtype to that of the other.
-
-    Raises:
-        RuntimeError: scaling from float32 to int32 or int64, or from float64 to int64.
+    ``scale`` says whether values are mapped from the range of one dtype to that of the other.
     """
     if scale and x.dtype == torch.uint8 and dtype in (torch.float32, torch.float16, torch.bfloat16):
         # Conversion and multiplication in one pass over the memory. A Python number would be multiplied in the default
@@ -101,16 +88,8 @@ def converted_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def normalized(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Normalize a floating batch ``(N, C, H, W)`` as ``normalize_image`` of torchvision, bit by bit.
-
-    Args:
-        x: images of any floating dtype.
-        mean: one for each channel, or a single one.
-        std: likewise.
-
-    Raises:
-        TypeError: ``x`` is not floating.
-        ValueError: a standard deviation is zero.
+    """Normalize a floating batch as ``normalize_image`` of torchvision, bit by bit, with a mean and a standard
+    deviation for each channel, or for all.
     """
     if not x.is_floating_point():
         raise TypeError(f"normalize takes floating images, not {x.dtype}")

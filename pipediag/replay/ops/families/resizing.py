@@ -77,18 +77,11 @@ def resized_crops(
         x: images ``(N, C, H, W)`` of any strides.
         top, left, height, width: of the boxes, which lie inside the images: ``(N,)``, whole numbers of any dtype.
         size: height and width of the result.
-        interpolation: the filter.
+        interpolation: the filter; boolean images are picked only, by the nearest modes.
         antialias: whether the filter grows with the scale if the image shrinks; the nearest modes ignore it.
         fixed_point: if False, uint8 images are resampled in float32 and rounded once.
         pillow: the pass that Pillow makes first, if uint8 images are resized as by Pillow, bit-equal, with any of its
             filters. ``antialias`` and ``fixed_point`` must be True then.
-
-    Returns:
-        ``(N, C, *size)`` in the dtype of ``x``.
-
-    Raises:
-        ValueError: the interpolation is unknown.
-        TypeError: ``x`` is boolean and the interpolation is not one of the nearest modes.
     """
     known = (*_NEAREST, *(pillows.FILTERS if pillow else ("bilinear", "bicubic")))
     if interpolation not in known:
@@ -246,8 +239,7 @@ def _axis(origin: Tensor, extent: Tensor, out: int, taps: int, filter: _Filter) 
 
 
 def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Return positions in boxes of ``extent`` ``(N, 1)`` and weights, both ``(taps, N, out)``: a filter as wide as the
-    scale.
+    """Return positions and weights of a filter as wide as the scale, both ``(taps, N, out)``.
 
     The arithmetic is that of Pillow's ``precompute_coeffs``, which ATen follows. The last taps of a position may have
     weight 0.
@@ -265,8 +257,7 @@ def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[
 
 
 def _interpolated(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Return positions in boxes of ``extent`` ``(N, 1)`` and weights, both ``(taps, N, out)``: the pixels around each
-    centre.
+    """Return positions and weights of the pixels around each centre, both ``(taps, N, out)``.
 
     A position outside the box moves to the nearest pixel in it. The roundings, with the integer part always taken in
     float32, are those of ATen's ``area_pixel_compute_source_index`` and ``guard_index_and_lambda``.
@@ -328,8 +319,7 @@ def _weighted_sum(x: Tensor, axis: _Axis, dim: int, start: Tensor) -> Tensor:
 def _fixed_point_pass(x: Tensor, axis: _Axis, dim: int, overshoots: bool) -> Tensor:
     """Run one pass over uint8 images with integer weights, rounded half up.
 
-    Without negative weights the result stays in range: rounding the weights adds less than half a grey level to their
-    sum.
+    Without negative weights the result stays in range: rounding the weights adds less than half a level to their sum.
     """
     assert axis.fraction_bits is not None
     bits = axis.fraction_bits.view(-1, 1, 1, 1)

@@ -2,8 +2,11 @@
 
 A warp is a grid, which gives for each pixel of the result its source position in the image, and ATen's ``grid_sample``.
 The arithmetic of the grids is torchvision's, rounding by rounding, since nearest neighbours change with the last bit.
-The numbers that describe the transforms are computed on
-the host, as torchvision does, and arrive as float64.
+The numbers that describe the transforms are computed on the host, as in torchvision, and arrive as float64.
+
+The functions of a batch take images ``(N, C, H, W)``, uint8 or floating, of any strides. ``fill`` is the value outside
+the images: one number, or one for each channel. None differs from 0 only at the edges of bilinear images: their pixels
+are multiplied by the coverage once for None, and twice for a number. Results are bit-equal on the CPU.
 """
 
 from __future__ import annotations
@@ -29,45 +32,14 @@ Fill: TypeAlias = float | Sequence[float] | None
 INTERPOLATIONS = ("nearest", "bilinear")
 
 
-def affine(x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """Warp as ``affine_image`` of torchvision v2, with a separate matrix for each sample; bit-equal on the CPU.
-
-    Args:
-        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        matrix: ``(N, 6)``, as :func:`.affine_numbers` returns them.
-        interpolation: how pixels are interpolated.
-        fill: value outside the images: one number, or one for each channel. None differs from 0 only at the edges of
-            bilinear images: their pixels are multiplied by the coverage once for None, and twice for a number.
-
-    Returns:
-        a batch of the shape and dtype of ``x``.
-
-    Raises:
-        ValueError: the interpolation is unknown, or the number of fills is neither one nor the number of channels.
-    """
-    return rotate(x, matrix, interpolation=interpolation, fill=fill)
-
-
-def rotate(
+def affine(
     x: Tensor, matrix: Tensor, *, interpolation: Interpolation, fill: Fill, size: tuple[int, int] | None = None
 ) -> Tensor:
-    """Rotate as ``rotate_image`` of torchvision v2 when it interpolates, with a separate angle for each sample.
+    """Warp as ``affine_image`` of torchvision v2, or to another ``size`` as ``rotate_image`` when it interpolates.
 
-    Bit-equal on the CPU. For quarter turns about the centre torchvision moves pixels without a grid (``torch.rot90``);
-    the results are the same for uint8 and for nearest interpolation, and otherwise equal up to rounding.
-
-    Args:
-        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        matrix: ``(N, 6)``, as :func:`.rotate_numbers` returns them.
-        interpolation: how pixels are interpolated.
-        fill: as for :func:`affine`.
-        size: height and width of the result, by default those of ``x``.
-
-    Returns:
-        ``(N, C, *size)`` in the dtype of ``x``.
-
-    Raises:
-        ValueError: the interpolation is unknown, or the number of fills is neither one nor the number of channels.
+    For quarter turns about the centre torchvision moves pixels without a grid (``torch.rot90``); the results are the
+    same for uint8 and for nearest interpolation, and otherwise equal up to rounding. ``matrix`` is ``(N, 6)``, as
+    :func:`affine_numbers` and :func:`rotate_numbers` return it.
     """
     height, width = x.shape[-2:]
     out_height, out_width = size or (height, width)
@@ -79,21 +51,9 @@ def rotate(
 
 
 def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """Warp as ``perspective_image`` of torchvision v2, with separate coefficients for each sample; bit-equal on the
-    CPU.
+    """Warp as ``perspective_image`` of torchvision v2, with ``coefficients`` ``(N, 8)``.
 
-    Args:
-        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        coefficients: ``(N, 8)``, as :func:`.perspective_numbers` returns them: ``x = (ax + by + c) / (gx + hy + 1)``,
-            ``y = (dx + ey + f) / (gx + hy + 1)``.
-        interpolation: how pixels are interpolated.
-        fill: as for :func:`affine`.
-
-    Returns:
-        a batch of the shape and dtype of ``x``.
-
-    Raises:
-        ValueError: the interpolation is unknown, or the number of fills is neither one nor the number of channels.
+    ``x = (ax + by + c) / (gx + hy + 1)``, ``y = (dx + ey + f) / (gx + hy + 1)``.
     """
     height, width = x.shape[-2:]
     dtype = _grid_dtype(x)
@@ -106,21 +66,7 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation
 
 
 def elastic(x: Tensor, displacement: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """Warp as ``elastic_image`` of torchvision v2, with a separate displacement for each sample; bit-equal on the CPU.
-
-    Args:
-        x: images ``(N, C, H, W)``, uint8 or floating, of any strides.
-        displacement: ``(N, H, W, 2)``, floating, in units of half the image, x before y.
-        interpolation: how pixels are interpolated.
-        fill: as for :func:`affine`.
-
-    Returns:
-        a batch of the shape and dtype of ``x``.
-
-    Raises:
-        ValueError: the interpolation is unknown, the displacements do not match the images, or the number of fills is
-            neither one nor the number of channels.
-    """
+    """Warp as ``elastic_image`` of torchvision v2, with ``displacement`` ``(N, H, W, 2)`` in units of half the image."""
     samples, _, height, width = x.shape
     if displacement.shape != (samples, height, width, 2):
         raise ValueError(f"displacements of shape {tuple(displacement.shape)} for images of shape {tuple(x.shape)}")
@@ -243,14 +189,7 @@ def affine_numbers(
     shear: Sequence[float],
     center: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """Return the six numbers that :func:`.warp.affine` takes for an image of ``height`` by ``width``.
-
-    The other arguments are those of torchvision's ``affine``: ``angle`` and ``shear`` (along x and y) in degrees,
-    ``translate`` and ``center`` as x and y in pixels.
-
-    Raises:
-        ValueError: the scale is not positive.
-    """
+    """Return the six numbers of :func:`affine` from the arguments of torchvision's function of that name."""
     if scale <= 0:
         raise ValueError(f"a scale of {scale}, where it must be positive")
     return _inverse_matrix(_from_centre(height, width, center), angle, translate, scale, shear)
@@ -259,10 +198,8 @@ def affine_numbers(
 def rotate_numbers(
     height: int, width: int, angle: float, expand: bool, center: Sequence[float] | None
 ) -> tuple[tuple[float, ...], tuple[int, int]]:
-    """Return the six numbers that :func:`.warp.rotate` takes for an image of ``height`` by ``width``, and the height
-    and width of the result.
+    """Return the six numbers of :func:`affine`, and height and width of the result, for torchvision's ``rotate``.
 
-    The other arguments are those of torchvision's ``rotate``: ``angle`` in degrees, ``center`` as x and y in pixels.
     Not for quarter turns about the centre: torchvision does not interpolate them, and its result may have another size.
     """
     matrix = _inverse_matrix(_from_centre(height, width, center), -(angle % 360), (0.0, 0.0), 1.0, (0.0, 0.0))
@@ -274,15 +211,10 @@ def perspective_numbers(
     endpoints: Sequence[Sequence[int]] | None,
     coefficients: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """Return the eight numbers that :func:`.warp.perspective` takes: ``coefficients``, or those that map the corners
-    ``endpoints`` to ``startpoints``.
+    """Return the eight numbers of :func:`perspective`: ``coefficients``, or those that map the corners ``endpoints`` to
+    ``startpoints``.
 
-    Corners are x and y in pixels. The numbers solve a system of equations by least squares in float64, and are rounded
-    to float32.
-
-    Raises:
-        ValueError: the arguments are neither exactly two lists of four corners nor exactly a list of eight
-            coefficients.
+    They solve a system of equations by least squares in float64, and are rounded to float32.
     """
     if coefficients is not None and startpoints is None and endpoints is None and len(coefficients) == 8:
         return tuple(float(value) for value in coefficients)
@@ -464,7 +396,7 @@ def _rule(op: Op, given: Input) -> Deviation:
 OPERATIONS = (
     Operation("affine", warped(affine), _rule, fused=Fused(Operation("fast_affine", warped(_fused_affine)))),
     Operation(
-        "rotate", warped_to_size(rotate), _rule, fused=Fused(Operation("fast_rotate", warped_to_size(_fused_affine)))
+        "rotate", warped_to_size(affine), _rule, fused=Fused(Operation("fast_rotate", warped_to_size(_fused_affine)))
     ),
     Operation(
         "perspective",
