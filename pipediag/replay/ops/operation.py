@@ -7,6 +7,7 @@ exact, the kernel gives the function's pixels on random images.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -174,6 +175,16 @@ def drawn_first(name: str, prepare: Callable[..., Encode], *drawn: str) -> Funct
 
 
 # ---- kernels and encoders of many ops
+
+
+def from_triton(module: str, name: str) -> Callable[..., Tensor]:
+    """Return a function of :mod:`.triton`, which is imported at the first call, since it needs triton."""
+
+    def call(*args: Any, **settings: Any) -> Tensor:
+        made: Tensor = getattr(importlib.import_module(f"{__package__}.triton.{module}"), name)(*args, **settings)
+        return made
+
+    return call
 
 
 def by_factor(kernel: Callable[[Tensor, Tensor], Tensor]) -> Kernel:

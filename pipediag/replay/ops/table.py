@@ -39,7 +39,8 @@ def _collect(family: Any) -> None:
         _add(operation)
     for functional in getattr(family, "FUNCTIONALS", ()):
         FUNCTIONALS[functional.name] = functional
-        OLDER.update(dict.fromkeys((functional.name, *functional.aliases), functional))
+        if not functional.several:  # those of v1 call others
+            OLDER.update(dict.fromkeys((functional.name, *functional.aliases), functional))
     for name, table in (("METHODS", METHODS), ("IMAGE_OPS", IMAGE_OPS), ("OF_PICTURES", OF_PICTURES)):
         table.update(getattr(family, name, {}))
 

@@ -16,7 +16,18 @@ from torch import Tensor
 
 from ..exactness import approximate, blended, blended_with_mean, exact, rounded_once
 from ..op import NotRecordable, Op, State
-from ..operation import Functional, Fused, Operation, Static, alike, by_factor, levelled, with_factor, without_numbers
+from ..operation import (
+    Functional,
+    Fused,
+    Operation,
+    Static,
+    alike,
+    by_factor,
+    from_triton,
+    levelled,
+    with_factor,
+    without_numbers,
+)
 from ..triton.pixels import PixelOp
 from .pointwise import add_scaled_, converted, float_dtype, has_colour, largest, per_sample, scaled, to_range
 
@@ -45,7 +56,7 @@ def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
-    """Blend each pixel with its grey, as ``adjust_saturation_image``. Bit-equal. Images with 1 channel do not change."""
+    """Blend each pixel with its grey, as ``adjust_saturation_image``. Bit-equal. Grey images do not change."""
     return _blend(x, _grey(x), factor) if has_colour(x) else x.clone()
 
 
@@ -122,7 +133,7 @@ def equalize(x: Tensor) -> Tensor:
 
 
 def permuted(x: Tensor, permutation: Tensor) -> Tensor:
-    """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``, as ``permute_channels_image``. Bit-equal."""
+    """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``: ``permute_channels_image``, bit-equal."""
     if permutation.shape[1] != x.shape[1]:
         raise ValueError(f"permutations of {permutation.shape[1]} channels for images with {x.shape[1]}")
     return x.gather(1, permutation.long()[:, :, None, None].expand_as(x))
@@ -218,22 +229,11 @@ def permute_channels(state: State, permutation: Any) -> list[Op]:
     return [state.op("permute_channels", *(int(i) for i in permutation))]
 
 
+_FUSED_COUNTS, _FUSED_MAPPED = from_triton("levels", "counts"), from_triton("levels", "mapped")
+
+
 def _fused_equalize(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    from ..triton import levels
-
-    return levels.mapped(x, equalizing(levels.counts(x), x.shape[-2] * x.shape[-1]))
-
-
-def _gamma(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return adjust_gamma(x, numbers[:, 0], gain=static[0])
-
-
-def _grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return grayscale(x, channels=static[0])
-
-
-def _permuted(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return permuted(x, numbers.long())
+    return _FUSED_MAPPED(x, equalizing(_FUSED_COUNTS(x), x.shape[-2] * x.shape[-1]))
 
 
 _EQUALIZE = Fused(Operation("fast_equalize", _fused_equalize), on_bytes=True)
@@ -244,14 +244,27 @@ OPERATIONS = (
             ("adjust_brightness", by_factor(adjust_brightness), rounded_once, None, PixelOp.BRIGHTNESS),
             ("adjust_saturation", by_factor(adjust_saturation), blended, approximate, PixelOp.SATURATION),
             ("adjust_hue", by_factor(adjust_hue), rounded_once, approximate, PixelOp.HUE),
-            ("adjust_gamma", _gamma, approximate, None, PixelOp.GAMMA),
             ("posterize", by_factor(posterize), rounded_once, None, PixelOp.POSTERIZE),
             ("solarize", by_factor(solarize), rounded_once, None, PixelOp.SOLARIZE),
             ("invert", alike(invert), rounded_once, None, PixelOp.INVERT),
-            ("grayscale", _grayscale, blended, approximate, PixelOp.GRAYSCALE),
-            ("permute_channels", _permuted, exact, None, None),
         )
     ),
+    Operation(
+        "adjust_gamma",
+        lambda x, numbers, static, bulk: adjust_gamma(x, numbers[:, 0], gain=static[0]),
+        approximate,
+        each_pixel=True,
+        code=PixelOp.GAMMA,
+    ),
+    Operation(
+        "grayscale",
+        lambda x, numbers, static, bulk: grayscale(x, channels=static[0]),
+        blended,
+        approximate,
+        each_pixel=True,
+        code=PixelOp.GRAYSCALE,
+    ),
+    Operation("permute_channels", lambda x, numbers, static, bulk: permuted(x, numbers.long()), exact, each_pixel=True),
     Operation(
         "adjust_contrast",
         by_factor(adjust_contrast),

@@ -15,7 +15,7 @@ from torch.nn import functional as nn
 from ..arguments import pair
 from ..exactness import approximate, rounded_once, sharpened
 from ..op import NotRecordable, Op, State
-from ..operation import Encode, Functional, Fused, Operation, Static, by_factor, with_factor
+from ..operation import Encode, Functional, Fused, Operation, Static, by_factor, from_triton, with_factor
 from .pointwise import add_scaled_, float_dtype, has_colour, largest, scaled, to_range
 
 
@@ -126,15 +126,12 @@ def encode_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool
     return [state.op("gaussian_noise", static=(float(mean), float(sigma), bool(clip)), bulk=drawn)]
 
 
-def _gaussian_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return gaussian_blur(x, numbers, kernel_size=static)
+_FUSED_BLUR = from_triton("blur", "gaussian_blur")
 
 
 def _fused_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    from ..triton import blur
-
     *kernel, mean, std = static
-    return blur.gaussian_blur(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
+    return _FUSED_BLUR(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
 
 
 def _gaussian_noise(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -145,7 +142,7 @@ def _gaussian_noise(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) ->
 OPERATIONS = (
     Operation(
         "gaussian_blur",
-        _gaussian_blur,
+        lambda x, numbers, static, bulk: gaussian_blur(x, numbers, kernel_size=static),
         approximate,
         fused=Fused(Operation("fast_gaussian_blur", _fused_blur), further=(None, None)),
     ),

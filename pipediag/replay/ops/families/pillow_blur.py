@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from ..arguments import pair
 from ..exactness import exact
 from ..op import NotRecordable, Op, State
-from ..operation import Operation, Static
+from ..operation import Operation
 
 #: Box blurs that stand for one Gaussian.
 PASSES = 3
@@ -97,9 +97,7 @@ def filtered(state: State, filter: Any) -> list[Op]:
     return [state.op("pillow_box_blur", *numbers, static=(passes,))]
 
 
-def _box_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return box_blur(x, numbers, passes=static[0])
-
-
-OPERATIONS = (Operation("pillow_box_blur", _box_blur, exact),)
+OPERATIONS = (
+    Operation("pillow_box_blur", lambda x, numbers, static, bulk: box_blur(x, numbers, passes=static[0]), exact),
+)
 METHODS = {"filter": filtered}

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..arguments import BANDS, MODES
 from ..exactness import exact
 from ..op import NotRecordable, Op, State
-from ..operation import Fused, Operation, Static, alike, by_factor
+from ..operation import Fused, Operation, alike, by_factor, from_triton
 from ..triton.pixels import PixelOp
 from . import colour
 from .pointwise import per_sample
@@ -186,21 +186,8 @@ def equalize(state: State, mask: Any = None) -> list[Op]:
     return [state.op("equalize")]
 
 
-def _fused_autocontrast(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    from ..triton import levels
-
-    return levels.mapped(x, stretching(x))
-
-
-def _grayscale(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return grayscale(x, channels=static[0])
-
-
-def _point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return mapped(x, bulk)
-
-
-_AUTOCONTRAST = Fused(Operation("fast_pillow_autocontrast", _fused_autocontrast), on_bytes=True)
+_FUSED_MAPPED = from_triton("levels", "mapped")
+_AUTOCONTRAST = Operation("fast_pillow_autocontrast", alike(lambda x: _FUSED_MAPPED(x, stretching(x))))
 OPERATIONS = (
     *(
         Operation(name, kernel, exact, each_pixel=True, code=code)
@@ -208,13 +195,19 @@ OPERATIONS = (
             ("pillow_adjust_brightness", by_factor(adjust_brightness), PixelOp.BRIGHTNESS),  # the same arithmetic
             ("pillow_adjust_saturation", by_factor(adjust_saturation), PixelOp.PILLOW_SATURATION),
             ("pillow_adjust_hue", by_factor(adjust_hue), PixelOp.PILLOW_HUE),
-            ("pillow_grayscale", _grayscale, PixelOp.PILLOW_GRAYSCALE),
-            ("pillow_point", _point, PixelOp.POINT),
+            ("pillow_point", lambda x, numbers, static, bulk: mapped(x, bulk), PixelOp.POINT),
         )
+    ),
+    Operation(
+        "pillow_grayscale",
+        lambda x, numbers, static, bulk: grayscale(x, channels=static[0]),
+        exact,
+        each_pixel=True,
+        code=PixelOp.PILLOW_GRAYSCALE,
     ),
     Operation("pillow_adjust_contrast", by_factor(adjust_contrast), exact, code=PixelOp.PILLOW_CONTRAST),
     Operation("pillow_adjust_sharpness", by_factor(adjust_sharpness), exact),
-    Operation("pillow_autocontrast", alike(stretched), exact, fused=_AUTOCONTRAST),
+    Operation("pillow_autocontrast", alike(stretched), exact, fused=Fused(_AUTOCONTRAST, on_bytes=True)),
     Operation("pillow_smooth", alike(smooth), exact),
 )
 METHODS = {"convert": convert, "point": point}

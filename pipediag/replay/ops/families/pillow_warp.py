@@ -22,7 +22,7 @@ from torch import Tensor
 from ..arguments import colour_of, interpolation_name
 from ..exactness import exact
 from ..op import NotRecordable, Op, State
-from ..operation import Fused, Operation, Static
+from ..operation import Fused, Operation, Static, from_triton
 from .pointwise import per_channel
 from .warp import warped_to_size
 
@@ -271,18 +271,6 @@ def _pillow_affine_in_fixed_point(x: Tensor, numbers: Tensor, static: Static, bu
     return affine_in_fixed_point(x, numbers, size=(height, width), fill=fill)
 
 
-def _fused_affine(x: Tensor, *args: Any, **settings: Any) -> Tensor:
-    from ..triton import pillow_warp
-
-    return pillow_warp.affine(x, *args, **settings)
-
-
-def _fused_perspective(x: Tensor, *args: Any, **settings: Any) -> Tensor:
-    from ..triton import pillow_warp
-
-    return pillow_warp.perspective(x, *args, **settings)
-
-
 OPERATIONS = (
     Operation("pillow_pick", _pillow_pick, exact),
     Operation("pillow_affine_in_fixed_point", _pillow_affine_in_fixed_point, exact),
@@ -290,13 +278,13 @@ OPERATIONS = (
         "pillow_affine",
         warped_to_size(affine),
         exact,
-        fused=Fused(Operation("fast_pillow_affine", warped_to_size(_fused_affine))),
+        fused=Fused(Operation("fast_pillow_affine", warped_to_size(from_triton("pillow_warp", "affine")))),
     ),
     Operation(
         "pillow_perspective",
         warped_to_size(perspective),
         exact,
-        fused=Fused(Operation("fast_pillow_perspective", warped_to_size(_fused_perspective))),
+        fused=Fused(Operation("fast_pillow_perspective", warped_to_size(from_triton("pillow_warp", "perspective")))),
     ),
 )
 METHODS = {"transform": transform}

@@ -29,7 +29,7 @@ from torchvision.transforms.v2.functional import resize_image
 from ..arguments import INTERPOLATIONS, colour_of, interpolation_name, output_size
 from ..exactness import Deviation, Input, approximate
 from ..op import Kind, NotRecordable, Op, State, inside
-from ..operation import Box, Encode, Functional, Fused, Laid, Operation, Static, Values, drawn_first
+from ..operation import Box, Encode, Functional, Fused, Laid, Operation, Static, Values, drawn_first, from_triton
 from . import pillow_filters as pillows
 from .cropping import SIZES, crop, crop_picture, picked
 from .pillow_warp import affine_picture
@@ -449,21 +449,21 @@ def _kernel(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     return resized_crops(x, *numbers[:, :4].unbind(1), **_settings(static))
 
 
-def _fused_kernel(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    from ..triton import resample
+_FUSED_CROP = from_triton("resample", "resized_crop")
+_FUSED_RAGGED = from_triton("resample", "resized_crop_ragged")
 
+
+def _fused_kernel(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     *settings, converted, height, width = static
-    return resample.resized_crop(x, *numbers, **_converting(settings, converted), largest=(height, width))
+    return _FUSED_CROP(x, *numbers, **_converting(settings, converted), largest=(height, width))
 
 
 def _ragged_kernel(memory: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     """Resize images of different sizes, all with the same number of channels, at the offsets in ``memory`` that
     ``numbers`` gives."""
-    from ..triton import resample
-
     *settings, converted, height, width, channels, layout = static
     box, image = numbers[:4], numbers[4:]
-    return resample.resized_crop_ragged(
+    return _FUSED_RAGGED(
         memory,
         *image,
         *box,

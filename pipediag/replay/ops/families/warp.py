@@ -23,7 +23,7 @@ from torch.nn.functional import grid_sample, pad
 from ..arguments import fills, interpolation_name
 from ..exactness import NEIGHBOUR, Deviation, Input, approximate
 from ..op import NotRecordable, Op, State
-from ..operation import Encode, Functional, Fused, Kernel, Operation, Static, drawn_first
+from ..operation import Encode, Functional, Fused, Kernel, Operation, Static, drawn_first, from_triton
 from .cropping import SIZES
 
 Interpolation: TypeAlias = Literal["nearest", "bilinear"]
@@ -66,7 +66,7 @@ def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation
 
 
 def elastic(x: Tensor, displacement: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """Warp as ``elastic_image`` of torchvision v2, with ``displacement`` ``(N, H, W, 2)`` in units of half the image."""
+    """Warp as ``elastic_image`` of torchvision v2, with ``displacement`` ``(N, H, W, 2)`` in half images."""
     samples, _, height, width = x.shape
     if displacement.shape != (samples, height, width, 2):
         raise ValueError(f"displacements of shape {tuple(displacement.shape)} for images of shape {tuple(x.shape)}")
@@ -377,32 +377,21 @@ def _elastic(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor
     return elastic(x, bulk, interpolation=interpolation, fill=fill)
 
 
-def _fused_affine(x: Tensor, *args: Any, **settings: Any) -> Tensor:
-    from ..triton import warp
-
-    return warp.affine(x, *args, **settings)
-
-
-def _fused_perspective(x: Tensor, *args: Any, **settings: Any) -> Tensor:
-    from ..triton import warp
-
-    return warp.perspective(x, *args, **settings)
-
-
 def _rule(op: Op, given: Input) -> Deviation:
     return NEIGHBOUR if "nearest" in op.static else approximate(op, given)
 
 
+_FUSED_AFFINE = from_triton("warp", "affine")
 OPERATIONS = (
-    Operation("affine", warped(affine), _rule, fused=Fused(Operation("fast_affine", warped(_fused_affine)))),
+    Operation("affine", warped(affine), _rule, fused=Fused(Operation("fast_affine", warped(_FUSED_AFFINE)))),
     Operation(
-        "rotate", warped_to_size(affine), _rule, fused=Fused(Operation("fast_rotate", warped_to_size(_fused_affine)))
+        "rotate", warped_to_size(affine), _rule, fused=Fused(Operation("fast_rotate", warped_to_size(_FUSED_AFFINE)))
     ),
     Operation(
         "perspective",
         warped(perspective),
         _rule,
-        fused=Fused(Operation("fast_perspective", warped(_fused_perspective))),
+        fused=Fused(Operation("fast_perspective", warped(from_triton("warp", "perspective")))),
     ),
     Operation("elastic", _elastic, _rule),
 )
