@@ -84,15 +84,12 @@ class Calls:
         """Compare the calls that wait."""
         for group in self._waiting.values():
             for done, replayed in zip(group, self._replayed(group), strict=True):
-                self._enter(done, replayed)
+                want = done.made
+                replayed = replayed.reshape(want.shape) if replayed.numel() == want.numel() else replayed
+                if not done.compared.ours.add(replayed, want) and isinstance(done.image, Tensor):
+                    done.compared.theirs.add(self.on_device(done.step, done.image), want)
         self._waiting.clear()
         self._nbytes = 0
-
-    def _enter(self, done: Done, replayed: Tensor) -> None:
-        want = done.made
-        replayed = replayed.reshape(want.shape) if replayed.numel() == want.numel() else replayed
-        if not done.compared.ours.add(replayed, want) and isinstance(done.image, Tensor):
-            done.compared.theirs.add(self.on_device(done.step, done.image), want)
 
     def _replayed(self, group: Sequence[Done]) -> Iterator[Tensor]:
         """Yield the results of the calls' ops on the device. They are empty if it has no such kernel, which fails the

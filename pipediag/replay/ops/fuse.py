@@ -54,7 +54,8 @@ class _Way:
     def __init__(self, kinds: tuple[Kind, ...], sites: tuple[float, ...], channels: Shape, dtype: torch.dtype) -> None:
         self._parts = [_Part(kind, site, at) for at, (kind, site) in enumerate(zip(kinds, sites, strict=True))]
         self._image = (channels, dtype)
-        self._crop = _leading_crop(kinds)
+        first = next((k for k, kind in enumerate(kinds) if not kind.operation.each_pixel), None)
+        self._crop = first if first is not None and kinds[first].name == "crop" else None
         self._made: dict[str, tuple[list[Callable[[Ops], Op]], tuple[float, ...]]] = {}
 
     def fused(self, ops: Ops, shape: Shape) -> Track:
@@ -89,11 +90,6 @@ class _Way:
 
 
 _way = functools.lru_cache(_WAYS)(_Way)
-
-
-def _leading_crop(kinds: Sequence[Kind]) -> int | None:
-    k = next((k for k, kind in enumerate(kinds) if not kind.operation.each_pixel), None)
-    return k if k is not None and kinds[k].name == "crop" else None
 
 
 def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[_Part]:

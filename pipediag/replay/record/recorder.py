@@ -83,23 +83,16 @@ class Recorder:
         image = stand_in(value)
         if image is None:
             (image,) = stood_in((value,))
-        if not is_recording(image):
-            return self._through(self.links, image)
-        image.tape.open = True
-        return self.of_image(image)
-
-    def of_image(self, image: Any) -> Any:
-        """Run the links from ``start`` on with a recording image."""
-        made = self._through(self._up_to_date(), image)
-        if is_recording(made):
-            made.tape.open = False
-        return made
-
-    def _through(self, links: Sequence[Link], value: Any) -> Any:
+        alone = is_recording(image)
+        if alone:
+            image.tape.open = True
+        links: Sequence[Callable[[Any], Any]] = self._up_to_date() if alone else self.links
         for site in range(self.start, len(links)):
             session.site = site
-            value = links[site](value)
-        return value
+            image = links[site](image)
+        if alone and is_recording(image):
+            image.tape.open = False
+        return image
 
     def _up_to_date(self) -> list[Draw]:
         """Return the functions to call for the links, rebuilt if code has changed since the last recording."""
@@ -108,11 +101,8 @@ class Recorder:
             code = (*functionals(), *map(code_of, self.links))
             if code != self._code:
                 self._code = code
-                self._draws = [self._maker(site)(link) for site, link in enumerate(self.links)]
+                self._draws = [self._makers.get(site, direct)(link) for site, link in enumerate(self.links)]
         return self._draws
-
-    def _maker(self, site: int) -> Callable[[Link], Draw]:
-        return self._makers.get(site, direct)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "transform":
