@@ -7,7 +7,7 @@ other links, still the user's own objects, draw their parameters on those.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,7 +86,7 @@ class Recorder:
         alone = is_recording(image)
         if alone:
             image.tape.open = True
-        links: Sequence[Callable[[Any], Any]] = self._up_to_date() if alone else self.links
+        links: Any = self._up_to_date() if alone else self.links
         for site in range(self.start, len(links)):
             session.site = site
             image = links[site](image)
