@@ -101,7 +101,10 @@ class Recorder:
             code = (*functionals(), *map(code_of, self.links))
             if code != self._code:
                 self._code = code
-                self._draws = [self._makers.get(site, direct)(link) for site, link in enumerate(self.links)]
+                self._draws = []
+                for site, link in enumerate(self.links):
+                    make: Callable[[Link], Draw] = self._makers.get(site, direct)
+                    self._draws.append(make(link))
         return self._draws
 
     def __getattr__(self, name: str) -> Any:
