@@ -26,8 +26,7 @@ from ..ops.exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
 from ..pack.packing import pack_ops
 from ..plan import Plan
 from ..run.replay import replay, replay_on
-from ..run.threads import as_in_a_worker
-from .differences import INTEGER_SHARE, Compared, Difference, equal
+from .differences import INTEGER_SHARE, Compared, Difference, as_in_a_worker, equal
 from .pictures import Pictures
 from .samples import History, Real, Recorded, Step, images, tensor_of
 

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from ...usercode.randomness import undisturbed
-from ..run.threads import as_in_a_worker
+from ..certify.differences import as_in_a_worker
 from .held import Held, Refused, read_now
 from .own_copy import own_copy
 from .reference import Group, Kind, Reference, told

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import pipediag
 from pipediag.replay.certify import certifying
+from pipediag.replay.certify.differences import as_in_a_worker
 from pipediag.replay.custom import proof
-from pipediag.replay.run.threads import as_in_a_worker
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
