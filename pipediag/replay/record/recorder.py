@@ -83,16 +83,23 @@ class Recorder:
         image = stand_in(value)
         if image is None:
             (image,) = stood_in((value,))
-        alone = is_recording(image)
-        if alone:
-            image.tape.open = True
-        links: Any = self._up_to_date() if alone else self.links
+        if not is_recording(image):
+            return self._through(self.links, image)
+        image.tape.open = True
+        return self.of_image(image)
+
+    def of_image(self, image: Any) -> Any:
+        """Run the links from ``start`` on with a recording image."""
+        made = self._through(self._up_to_date(), image)
+        if is_recording(made):
+            made.tape.open = False
+        return made
+
+    def _through(self, links: Sequence[Link], value: Any) -> Any:
         for site in range(self.start, len(links)):
             session.site = site
-            image = links[site](image)
-        if alone and is_recording(image):
-            image.tape.open = False
-        return image
+            value = links[site](value)
+        return value
 
     def _up_to_date(self) -> list[Draw]:
         """Return the functions to call for the links, rebuilt if code has changed since the last recording."""
