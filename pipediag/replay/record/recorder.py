@@ -7,7 +7,7 @@ other links, still the user's own objects, draw their parameters on those.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,11 +108,11 @@ class Recorder:
             code = (*functionals(), *map(code_of, self.links))
             if code != self._code:
                 self._code = code
-                self._draws = []
-                for site, link in enumerate(self.links):
-                    make: Callable[[Link], Draw] = self._makers.get(site, direct)
-                    self._draws.append(make(link))
+                self._draws = [self._maker(site)(link) for site, link in enumerate(self.links)]
         return self._draws
+
+    def _maker(self, site: int) -> Callable[[Link], Draw]:
+        return self._makers.get(site, direct)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "transform":
