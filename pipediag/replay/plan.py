@@ -13,9 +13,9 @@ from ..usercode.places import label
 from ..usercode.slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes, Watched
 from .custom.fingerprint import digest
-from .decode.undecoded_pictures import undecoded_pictures
-from .decode.undecoded_tensors import undecoded_tensors
+from .decode.undecoded import undecoded_pictures, undecoded_tensors
 from .ops.op import NotRecordable, Op
+from .ops.table import CUSTOM
 from .record.drawing import Draw
 from .record.hooks import recording
 from .record.images import RecordingTensor, is_recording
@@ -178,6 +178,6 @@ def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
         if isinstance(image, RecordingPicture):
             raise NotRecordable("it was proven on tensors only")
         shape, dtype = shapes.out(tape.state.shape, tape.state.dtype)
-        return RecordingTensor.of(tape.then([Op("custom", (place,), (), shape, dtype)], shapes.fn))
+        return RecordingTensor.of(tape.then([Op(CUSTOM, (place,), (), shape, dtype)], shapes.fn))
 
     return draw

@@ -17,19 +17,17 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness, tree
 from ..usercode.slots import Slot
-from .certify.executing import executed
-from .decode.undecoded_tensors import decoded
+from .certify.samples import executed
+from .decode.undecoded import decoded
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
 from .pack.packing import pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
-from .record.assembling import assembled
-from .record.fetching import fetched
+from .record.batches import assembled, fetched, stacking
 from .record.images import is_recording, real
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
-from .record.stacking import stacking
 from .record.tape import session
 from .record.twins import Following
 
@@ -60,7 +58,7 @@ class AsIs(_Unmoved):
 
 @dataclass
 class Executed(_Unmoved):
-    """Batch that the worker made as without the remedy while it recorded it: see :mod:`.certify.executing`.
+    """Batch that the worker made as without the remedy while it recorded it: see :func:`.certify.samples.executed`.
 
     It is packed if there is a ring.
     """
@@ -146,35 +144,33 @@ class PackingSide:
         self._stood = 0  # images replaced before the latest sample
         self._recorders: list[tuple[Slot, Recorder]] | None = None
 
-    def samples(self, indices: Any) -> Sent:
+    def samples(self, request: Any) -> Sent:
         """Return a batch, already collated."""
-        indices = self._requested(indices)
-        if isinstance(indices, Plainly):
-            return AsIs(self._collate(fetched(self.dataset, indices.indices)))
-        if isinstance(indices, AlsoExecuted):
-            return self._executed(lambda end: fetched(self.dataset, indices.indices, end=end), indices.compared, True)
-        if isinstance(indices, AlsoScouted):
-            return self._scouted(lambda: fetched(self.dataset, indices.indices))
-        return self._sent(lambda: fetched(self.dataset, indices, self._begin))
+        return self._made(request, batched=True)
 
-    def sample(self, index: Any) -> Sent:
+    def sample(self, request: Any) -> Sent:
         """Return one sample, for a loader without batching."""
-        index = self._requested(index)
-        if isinstance(index, Plainly):
-            return AsIs(self._collate(self.dataset[index.indices]))
-        if isinstance(index, AlsoExecuted):
-            return self._executed(lambda end: self.dataset[index.indices], index.compared, False)
-        if isinstance(index, AlsoScouted):
-            return self._scouted(lambda: self.dataset[index.indices])
-        return self._sent(lambda: self.dataset[index])
+        return self._made(request, batched=False)
 
-    def _requested(self, request: Any) -> Any:
-        """Return the request itself, after a change of the plan that comes with it."""
-        if not isinstance(request, Under):
-            return request
-        if request.plan != self._plan:
-            self._plan, self._recorders = request.plan, None
-        return request.request
+    def _made(self, request: Any, batched: bool) -> Sent:
+        if isinstance(request, Under):
+            if request.plan != self._plan:
+                self._plan, self._recorders = request.plan, None
+            request = request.request
+        extra = isinstance(request, (Plainly, AlsoExecuted, AlsoScouted))
+        indices = request.indices if extra else request
+
+        def fetch(**calls: Callable[..., None]) -> Any:
+            return fetched(self.dataset, indices, **calls) if batched else self.dataset[indices]
+
+        if isinstance(request, Plainly):
+            return AsIs(self._collate(fetch()))
+        if isinstance(request, AlsoExecuted):
+            return self._executed(fetch, request.compared, batched)
+        if isinstance(request, AlsoScouted):
+            batch, plan = scouted(self.dataset, fetch, self._collate, self._plan)
+            return Scouted(batch, pickle.dumps(plan))
+        return self._sent(lambda: fetch(begin=self._begin))
 
     def _begin(self) -> None:
         self._stood = session.stood
@@ -215,19 +211,15 @@ class PackingSide:
             randomness.restore(drawn)
         return Unrecorded(self._real(samples), reason)
 
-    def _executed(self, fetch: Callable[[Any], Any], compared: int, batched: bool) -> Sent:
+    def _executed(self, fetch: Callable[..., Any], compared: int, batched: bool) -> Sent:
         kept = randomness.state()
         try:
             recorders = self._plan.recorders(self.dataset, Following)
-            made = executed(fetch, self._collate, recorders, self._plan, compared, batched)
+            made = executed(lambda end: fetch(end=end), self._collate, recorders, self._plan, compared, batched)
         except NotRecordable as error:  # there are other transforms now, or an undecoded image cannot be written into
             randomness.restore(kept)
-            return Unrecorded(self._real(fetch(lambda samples: None)), f"{NotRecordable.__name__}: {error}")
+            return Unrecorded(self._real(fetch()), f"{NotRecordable.__name__}: {error}")
         return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
-
-    def _scouted(self, fetch: Callable[[], Any]) -> Sent:
-        batch, plan = scouted(self.dataset, fetch, self._collate, self._plan)
-        return Scouted(batch, pickle.dumps(plan))
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
         """Return the recorders, made anew if the dataset has other transforms than for the last batch."""

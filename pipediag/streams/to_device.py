@@ -16,7 +16,7 @@ from ..loop.wrappers import InitWorker, StagedDataset
 from ..replay.pack.packed_batch import Packed
 from ..replay.pack.ring import Ring
 from ..replay.plan import Plan
-from ..replay.run.graph_cache import GraphCache
+from ..replay.run.graphs import GraphCache
 from ..replay.run.replay import replay
 from ..replay.worker import (
     AlsoExecuted,

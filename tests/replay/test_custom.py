@@ -32,9 +32,8 @@ from torch.utils.data import get_worker_info
 
 from pipediag.replay.custom import Moved, Refused, Shapes, reference_of
 from pipediag.replay.custom import prove as proven
-from pipediag.replay.custom.agreement import check_equal, range_of
-from pipediag.replay.custom.forms import OnDevice, form
 from pipediag.replay.custom.held import Held
+from pipediag.replay.custom.proof import OnDevice, check_equal, form, range_of
 from pipediag.replay.custom.reference import Group
 
 from . import settings_of_tests

@@ -1,8 +1,10 @@
-"""Measure how far results are from the CPU's."""
+"""Measure how far results are from the CPU's, with as many threads as a worker has."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -114,3 +116,18 @@ class Compared:
     def __init__(self) -> None:
         self.ours = Total()
         self.theirs = Total()
+
+
+@contextmanager
+def as_in_a_worker() -> Iterator[None]:
+    """Use one thread for torch's operators inside the context, as every ``DataLoader`` worker does.
+
+    Results made inside are compared with workers' results. Also, tensors as small as samples gain little from more
+    threads: on cores that other processes need too, the threads wait for each other many times longer than they work.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

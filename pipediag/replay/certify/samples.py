@@ -7,6 +7,7 @@ dataset and the same random state, so objects that keep state from sample to sam
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,15 +17,17 @@ from torchvision.transforms import functional as older
 from ...usercode import randomness, tree
 from ...usercode.attributes import attribute
 from ...usercode.places import label
+from ...usercode.slots import Slot
+from ..decode.undecoded import decoded
 from ..ops.op import Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Place, Plan
-from ..record.assembling import assembled
-from ..record.fetching import fetched
+from ..record.batches import RealRows, assembled, fetched
 from ..record.images import RecordingStack, is_recording
 from ..record.recorder import Recorder, unhidden
 from ..record.tape import Call, Tape
+from ..record.twins import Twins
 
 
 class Step(NamedTuple):
@@ -142,3 +145,67 @@ def _images(leaf: Any, real: Any) -> Iterator[tuple[History, Any]]:
 
 def tensor_of(image: Any) -> Tensor:
     return image.as_subclass(Tensor) if isinstance(image, Tensor) else older.pil_to_tensor(image)
+
+
+# ---- in one execution
+
+
+#: Maximum bytes of a recording that is sent beside its batch; of a larger one, the compared samples only.
+_MOST_BYTES = 1 << 26
+
+
+class Made(NamedTuple):
+    """A batch, and the pickled evidence."""
+
+    batch: Any
+    evidence: bytes
+
+
+def executed(
+    fetch: Callable[[Callable[[list[Any]], None]], Any],
+    collate: Callable[[Any], Any],
+    recorders: Sequence[tuple[Slot, Recorder]],
+    plan: Plan,
+    compared: int,
+    batched: bool,
+) -> Made:
+    """Make a batch of the samples that ``fetch`` returns. It calls the function that it gets after each sample.
+
+    ``recorders`` are the plan's, of kind :class:`.twins.Following`. ``compared`` is the number of samples whose calls
+    are compared one by one.
+    """
+    twins = Twins()
+    with plan.installed(recorders, twins):
+        samples = fetch(twins.keep)
+        recorded, real = _both(samples[:compared] if batched else [samples], twins)
+        with RealRows(twins) as rows:
+            batch = collate(samples)
+    state, number = randomness.state(), len(samples) if batched else 1
+    drawn = state if twins.deviating is None else twins.deviating
+    try:
+        with plan.recording():
+            packed = pack(tree.map_leaves(batch, rows.twin_of), plan.fuse)
+            small = packed.memory.nbytes <= _MOST_BYTES
+            if not small:
+                packed = pack(recorded, plan.fuse)
+        told = Recorded(number, packed, histories(recorded, plan), drawn, by_chance=skipped_by_chance(recorders))
+        evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        why = twins.why or f"{type(error).__name__}: {error}"
+        evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
+    return Made(tree.map_leaves(batch, decoded), evidence)
+
+
+def _both(samples: list[Any], twins: Twins) -> tuple[list[Any], list[Any]]:
+    """Return the samples with twins in place of images, and copies of these images; nothing if that fails."""
+    try:
+        recorded = [tree.map_leaves(sample, twins.of) for sample in samples]
+        return recorded, [tree.map_leaves(sample, lambda leaf: _pixels(leaf, twins)) for sample in samples]
+    except Exception as error:
+        twins.lost(f"{type(error).__name__}: {error}")
+        return [], []
+
+
+def _pixels(leaf: Any, twins: Twins) -> Any:
+    """Return a copy of an image with a twin; None for anything else."""
+    return tensor_of(leaf).clone() if is_recording(twins.of(leaf)) else None

@@ -8,12 +8,11 @@ keeps state changes during it.
 
 What a callable reads besides its input (attributes, globals, tensors) may change while the script runs. The device runs
 an independent copy (:mod:`.own_copy`), and a worker records a call only while the original reads the same
-(:mod:`.reads`).
+(:mod:`.held`).
 """
 
-from .held import Refused
+from .held import Refused, Watched
 from .proof import Moved, Shapes, prove
-from .reads import Watched
 from .reference import Reference, reference_of
 
 __all__ = ["Moved", "Reference", "Refused", "Shapes", "Watched", "prove", "reference_of"]

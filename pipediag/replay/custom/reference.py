@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ...usercode.randomness import moved, state, undisturbed
+from ..certify.differences import equal
 from .held import Held, Refused
 
 #: Shape and dtype of an image.
@@ -91,7 +92,7 @@ def _repeatable(fn: Callable[[Tensor], Tensor], samples: Sequence[Tensor], held:
     _reseed()
     with _NumpyWatch() as numpys:
         for sample, result in zip(reversed(samples), reversed(results), strict=True):
-            if not _identical(_result(fn, sample), result):
+            if not equal(_result(fn, sample), result):
                 raise Refused("its result for the same image differs from call to call")
     if numpys.seen:
         raise Refused("it goes through numpy, which works in the CPU's memory only")
@@ -128,7 +129,7 @@ def _result(fn: Callable[[Tensor], Tensor], sample: Tensor) -> Tensor:
     drawn = moved(before, state())
     if drawn:
         raise Refused(f"it draws from {drawn} random generator, whose numbers the device does not have")
-    if given._version != version or not _identical(given, sample):
+    if given._version != version or not equal(given, sample):
         raise Refused("it writes into its input")
     if result.requires_grad:
         raise Refused("its result carries gradients")
@@ -168,10 +169,3 @@ def _stacked(pairs: list[tuple[Tensor, Tensor]]) -> Group:
     if len({(result.shape, result.dtype) for _, result in pairs}) > 1:
         raise Refused("the shape or dtype of its result depends on the pixels")
     return Group(torch.stack([sample for sample, _ in pairs]), torch.stack([result for _, result in pairs]))
-
-
-def _identical(left: Tensor, right: Tensor) -> bool:
-    """Return whether shape, dtype and elements are equal, NaN included."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    return bool(((left == right) | ((left != left) & (right != right))).all())

@@ -1,1 +1,5 @@
-"""Read JPEGs without decoding them in the worker, and decode them on the device."""
+"""Decode JPEGs on the device.
+
+Begin with :mod:`.undecoded`: what user code gets in place of a decoded image, for files that :mod:`.jpeg_header`
+allows. :mod:`.decoding` fills in the pixels on the device, by :mod:`.nvjpeg`. It imports ``ops`` only.
+"""

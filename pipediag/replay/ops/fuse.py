@@ -1,8 +1,8 @@
 """Fuse a sample's ops for the device's fused kernels: fewer launches, and each image is read and written less often.
 
-Colour ops and flips that follow each other become one op, ``pixels`` (:mod:`.pixel_programs`). A conversion joins the
-resize after it, a normalization the blur before it. Only ops on uint8 and float32 images are fused: colour ops with one
-or three channels, resize, warps and blur with up to four. Other ops stay for the eager kernels.
+Colour ops and flips that follow each other become one op, ``pixels`` (:mod:`.families.pixel_programs`). A conversion
+joins the resize after it, a normalization the blur before it. Only ops on uint8 and float32 images are fused: colour
+ops with one or three channels, resize, warps and blur with up to four. Other ops stay for the eager kernels.
 
 The result for a track depends on the kinds of its ops, and on whether a crop lies inside the image. So the fusion is
 computed once for all samples with the same kinds; for each sample only the numbers are assembled.
@@ -17,25 +17,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .op import EACH_PIXEL, Kind, Op, Shape, Track, inside, op_of
-from .pixel_programs import DTYPES, Codes, codes_of, is_pixel_op, operands_of
+from .families.pixel_programs import DTYPES, Codes, codes_of, is_pixel_op, operands_of
+from .op import Kind, Op, Shape, Track, inside, op_of
 
 Ops = tuple[Op, ...]
 
-#: Ops with a fused kernel, and its further static values: for a conversion before, or a normalization after.
-_ALSO_FAST: dict[str, tuple[None, ...]] = {
-    "resample": (None,),
-    "affine": (),
-    "rotate": (),
-    "perspective": (),
-    "pillow_affine": (),
-    "pillow_perspective": (),
-    "gaussian_blur": (None, None),
-    "equalize": (),
-    "pillow_autocontrast": (),
-}
-#: Of these, the ones whose fused kernel takes uint8 only.
-_ON_BYTES = frozenset({"equalize", "pillow_autocontrast"})
 #: Maximum number of channels whose fill values and means are passed as kernel arguments.
 _CHANNELS = 4
 _WAYS = 1024  # limit on cached fusions
@@ -68,7 +54,8 @@ class _Way:
     def __init__(self, kinds: tuple[Kind, ...], sites: tuple[float, ...], channels: Shape, dtype: torch.dtype) -> None:
         self._parts = [_Part(kind, site, at) for at, (kind, site) in enumerate(zip(kinds, sites, strict=True))]
         self._image = (channels, dtype)
-        self._crop = _leading_crop(kinds)
+        first = next((k for k, kind in enumerate(kinds) if not kind.operation.each_pixel), None)
+        self._crop = first if first is not None and kinds[first].name == "crop" else None
         self._made: dict[str, tuple[list[Callable[[Ops], Op]], tuple[float, ...]]] = {}
 
     def fused(self, ops: Ops, shape: Shape) -> Track:
@@ -103,11 +90,6 @@ class _Way:
 
 
 _way = functools.lru_cache(_WAYS)(_Way)
-
-
-def _leading_crop(kinds: Sequence[Kind]) -> int | None:
-    k = next((k for k, kind in enumerate(kinds) if kind.name not in EACH_PIXEL), None)
-    return k if k is not None and kinds[k].name == "crop" else None
 
 
 def _fused(parts: Sequence[_Part], channels: Shape, dtype: torch.dtype) -> list[_Part]:
@@ -150,16 +132,13 @@ def _program(run: Sequence[_Part], site: float) -> _Part:
 
 
 def _fast(kind: Kind, channels: Shape, dtype: torch.dtype) -> Kind:
+    fused = kind.operation.fused
     few = not channels or channels[0] <= _CHANNELS
-    known = (torch.uint8,) if kind.name in _ON_BYTES else DTYPES
-    if kind.name in _ALSO_FAST and dtype in known and kind.dtype == dtype and few and not _is_pillows_alone(kind):
-        return Kind(f"fast_{kind.name}", kind.static + _ALSO_FAST[kind.name], kind.channels, dtype)
-    return kind
-
-
-def _is_pillows_alone(kind: Kind) -> bool:
-    """Return whether the op resizes a Pillow image by a filter that has no fused kernel."""
-    return kind.name == "resample" and kind.static[-1] is not None and kind.static[2] not in ("bilinear", "bicubic")
+    if fused is None or not few or not fused.takes(kind) or kind.dtype != dtype:
+        return kind
+    if dtype not in ((torch.uint8,) if fused.on_bytes else DTYPES):
+        return kind
+    return Kind(fused.operation.name, kind.static + fused.further, kind.channels, dtype)
 
 
 def _joined(parts: Sequence[_Part], taken: Sequence[torch.dtype]) -> list[_Part]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...errors import PipediagError
 
+if TYPE_CHECKING:
+    from .operation import Operation
+
 Shape = tuple[int, ...]
+#: What is known of the ops of each name; :mod:`.table` fills it.
+OPERATIONS: dict[str, Operation] = {}
 
 
 class NotRecordable(PipediagError):
@@ -49,6 +54,10 @@ class Kind:
             kind.name, kind.static, kind.channels, kind.dtype = parts
             _KINDS[parts] = weakref.ref(kind, functools.partial(_forget, parts))
         return kind
+
+    @property
+    def operation(self) -> Operation:
+        return OPERATIONS[self.name]
 
     def __reduce__(self) -> Any:
         return Kind, (self.name, self.static, self.channels, self.dtype)
@@ -152,28 +161,6 @@ class State(NamedTuple):
 
 #: Builds a state from all its parts, faster than the class.
 state_of: Callable[[tuple[Shape, torch.dtype, bool, bool, bool]], State] = functools.partial(tuple.__new__, State)
-
-#: Ops on single pixels: a crop after them may be moved before them.
-EACH_PIXEL = frozenset(
-    {
-        "to_dtype",
-        "normalize",
-        "invert",
-        "posterize",
-        "solarize",
-        "grayscale",
-        "permute_channels",
-        "adjust_brightness",
-        "adjust_saturation",
-        "adjust_hue",
-        "adjust_gamma",
-        "pillow_point",
-        "pillow_grayscale",
-        "pillow_adjust_brightness",
-        "pillow_adjust_saturation",
-        "pillow_adjust_hue",
-    }
-)
 
 
 def inside(box: Sequence[float], size: tuple[int, int]) -> bool:

@@ -12,30 +12,32 @@ import math
 import pickle
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 
 from ...usercode import tree
-from ..decode.undecoded import Undecoded, is_undecoded
-from ..decode.undecoded_tensors import decoded
+from ..decode.decoding import Files
+from ..decode.undecoded import Undecoded, UndecodedTensor, decoded, is_undecoded
 from ..layout import contiguous, is_dense
 from ..ops.fuse import fused
-from ..ops.op import EACH_PIXEL, NotRecordable, Op, Shape, inside
+from ..ops.op import NotRecordable, Op, Shape, inside
+from ..ops.operation import Box
+from ..record.batches import Parts, is_named_tuple, is_plain
 from ..record.images import RecordingImage, RecordingMask, RecordingStack, is_recording
 from ..record.pictures import RecordingPicture
-from ..record.stacking import Parts, is_named_tuple, is_plain
 from ..record.strides import strides_of
 from ..record.tape import Tape
-from .packed_batch import Leaf, Packed
-from .program import merge
-from .ring import Ring
-from .writing import Memory, Writer
+from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .program import Program, Step, Take, merge
+from .ring import Claim, Ring, shared_memory
 
-Box = tuple[int, int, int, int]  # top, left, height, width
+_ALIGNED = 16  # bytes
 
 
 class NoneRecorded(NotRecordable):
@@ -178,12 +180,12 @@ def _fused(track: Any, kind: tuple[Any, ...]) -> Any:
 # ---- send only the needed part of an image
 
 
-def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[Box | None]:
+def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], fuse: bool) -> list[Box | None]:
     """Return the box of each image to send, or None to send the whole image.
 
     The whole image is sent once if the boxes of all its views together are larger.
     """
-    boxes = [_needed(tape, ops, resized) for tape, (ops, _) in zip(tapes, tracks, strict=True)]
+    boxes = [_needed(tape, ops, fuse) for tape, (ops, _) in zip(tapes, tracks, strict=True)]
     needed: dict[int, float] = {}
     for tape, box in zip(tapes, boxes, strict=True):
         share = 1.0 if box is None else box[2] * box[3] / math.prod(tape.source_size)
@@ -191,24 +193,30 @@ def _boxes(tapes: Sequence[Tape], tracks: Sequence[Any], resized: bool) -> list[
     return [box if needed[id(tape.source)] <= 1 else None for tape, box in zip(tapes, boxes, strict=True)]
 
 
-def _needed(tape: Tape, ops: Sequence[Op], resized: bool) -> Box | None:
-    """Return the box that the first crop takes, or the first resize if ``resized``; None if that is the whole image."""
-    op = next((op for op in ops if op.name not in EACH_PIXEL), None)
-    if op is None or op.name not in (("crop", "resample") if resized else ("crop",)) or is_undecoded(tape.source):
+def _needed(tape: Tape, ops: Sequence[Op], fuse: bool) -> Box | None:
+    """Return the box that the first op on more than single pixels reads, such as a crop; None for the whole image.
+
+    The parts have different sizes, which only a fused kernel takes together if their results have one size.
+    """
+    op = next((op for op in ops if not op.kind.operation.each_pixel), None)
+    if op is None or op.kind.operation.reads is None or is_undecoded(tape.source):
         return None
-    box = (*op.numbers, *op.static) if op.name == "crop" else op.numbers
-    top, left, height, width = (int(number) for number in box)
-    part = inside(box, tape.source_size) and (height, width) != tape.source_size
-    return (top, left, height, width) if part else None
+    if op.kind.operation.ragged and not fuse:
+        return None
+    box = op.kind.operation.reads(op)
+    return box if inside(box, tape.source_size) and box[2:] != tape.source_size else None
 
 
 def _trimmed(ops: tuple[Op, ...], sites: tuple[int, ...], box: Box) -> tuple[tuple[Op, ...], tuple[int, ...]]:
-    """Return ops and sites for an image of which only ``box`` is sent: without the crop, or with a resize of it all."""
-    k = next(k for k, op in enumerate(ops) if op.name not in EACH_PIXEL)
+    """Return ops and sites for an image of which only ``box`` is sent."""
+    k = next(k for k, op in enumerate(ops) if not op.kind.operation.each_pixel)
     before = [op._replace(shape=(*op.shape[:-2], *box[2:])) for op in ops[:k]]
-    if ops[k].name == "crop":
+    within = ops[k].kind.operation.within
+    assert within is not None
+    op = within(ops[k], box)
+    if op is None:
         return (*before, *ops[k + 1 :]), (*sites[:k], *sites[k + 1 :])
-    return (*before, ops[k]._replace(numbers=(0, 0, *box[2:])), *ops[k + 1 :]), sites
+    return (*before, op, *ops[k + 1 :]), sites
 
 
 class _Images:
@@ -255,3 +263,168 @@ class _Images:
             array = np.array(source).reshape(source.height, source.width, -1)
             self._pixels[id(source)] = torch.from_numpy(array)
         return self._pixels[id(source)]
+
+
+# ---- write the memory
+
+
+class Memory:
+    """Layout of a batch's memory. It may have one gap, which is not sent: for pixels that the device decodes."""
+
+    def __init__(self) -> None:
+        self._end = 0
+        self._parts: list[tuple[Section | Plain, Any]] = []
+        self._known: dict[int, Plain] = {}  # by the id of its values: a batch may hold a tensor twice
+        self._left_out = 0  # bytes of the gap
+
+    def section(self, values: Any, shape: Shape, dtype: torch.dtype) -> Section:
+        section = self._next(shape, dtype)
+        self._parts.append((section._replace(offset=section.offset - self._left_out), values))
+        return section
+
+    def gap(self, shapes: Sequence[Shape]) -> tuple[int, list[Section]]:
+        """Leave the gap for uint8 tensors of these shapes. Return its size in bytes, and the place of each."""
+        assert not self._left_out
+        begin = self._end
+        places = [self._next(shape, torch.uint8) for shape in shapes]
+        self._left_out = self._end - begin
+        return self._left_out, places
+
+    def plain(self, values: Any, shape: Shape, dtype: torch.dtype, stride: tuple[int, ...] | None = None) -> Plain:
+        plain = self._known.get(id(values))
+        if plain is None:
+            plain = self._known[id(values)] = Plain(self._next(shape, dtype), stride)
+            self._parts.append((plain, values))
+        return plain
+
+    def _next(self, shape: Shape, dtype: torch.dtype) -> Section:
+        section = Section(self._end, shape, dtype)
+        self._end += -(-section.nbytes // _ALIGNED) * _ALIGNED
+        return section
+
+    def written(self, ring: Ring | None) -> tuple[Tensor, Claim | None]:
+        """Write the memory and return it; in a worker, memory that the training process can map."""
+        memory, claim = self._room(ring, self._end - self._left_out)
+        try:
+            for place, values in self._parts:
+                _write(place.of(memory), values)
+        except BaseException:
+            if claim is not None:
+                claim.abandon()
+            raise
+        return memory, claim
+
+    def _room(self, ring: Ring | None, nbytes: int) -> tuple[Tensor, Claim | None]:
+        claim = None if ring is None else ring.claim(nbytes)
+        if claim is not None:
+            return claim.memory, claim
+        storage = None if get_worker_info() is None else shared_memory(max(1, nbytes))
+        if storage is None:
+            return torch.empty(nbytes, dtype=torch.uint8), None
+        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (nbytes,)), None
+
+
+class Writer:
+    """Writer of a program's images, launches and numbers into the memory.
+
+    ``groups`` are the images by group, and ``kinds`` the shape, dtype and channels-last flag of each group.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        groups: Sequence[list[Tensor | Undecoded]],
+        kinds: Sequence[tuple[Any, ...]],
+        program: Program,
+    ) -> None:
+        self._memory = memory
+        self._program = program
+        self._files: Files | None = None
+        sections: dict[int, Section] = {}
+        encoded = []
+        for k, (group, (shape, dtype, _)) in enumerate(zip(groups, kinds, strict=True)):
+            if is_undecoded(group[0]):
+                encoded.append(k)
+            else:
+                sections[k] = memory.section(group, (len(group), *shape), dtype)
+        if encoded:
+            files: list[Any] = [groups[k] for k in encoded]
+            places = self._left_to_decode(files, [(len(groups[k]), *kinds[k][0]) for k in encoded])
+            sections.update(zip(encoded, places, strict=True))
+        self._sources = [Source(sections[k], kind[2]) for k, kind in enumerate(kinds)]
+
+    def _left_to_decode(self, groups: Sequence[Sequence[Undecoded]], shapes: Sequence[Shape]) -> list[Section]:
+        """Send files, and return the place of each group's pixels, of ``shapes`` ``(N, height, width, 3)``."""
+        images = [image for group in groups for image in group]
+        data = [image.encoded.data for image in images]
+        how = [(image.encoded.sampling, isinstance(image, UndecodedTensor)) for image in images]
+        sent = self._memory.section(data, (sum(map(len, data)),), torch.uint8)
+        begins = accumulate(map(len, data), initial=sent.offset)
+        nbytes, places = self._memory.gap(shapes)
+        targets = [
+            (place.offset + row * 3 * height * width, height, width)
+            for place, (number, height, width, _) in zip(places, shapes, strict=True)
+            for row in range(number)
+        ]
+        rows = [
+            (begin, len(file), *target, *one)
+            for begin, file, target, one in zip(begins, data, targets, how, strict=False)
+        ]
+        self._files = Files(places[0].offset, nbytes, np.array(rows))
+        return places
+
+    def packed(self, structure: Any, ring: Ring | None = None) -> Packed:
+        launches = [self._launch(step) for step in self._program.steps]
+        results = [
+            Result(self._selections(takes), None if order is None else self._indices(order))
+            for takes, order in self._program.outputs
+        ]
+        memory, claim = self._memory.written(ring)
+        return Packed(memory, self._sources, launches, results, structure, claim, self._files)
+
+    def _launch(self, step: Step) -> Launch:
+        op, operation = step.ops[0], step.ops[0].kind.operation
+        takes = () if step.ragged else self._selections(step.takes)
+        static, *read = operation.lay(step.ops, self._whereabouts(step.takes) if step.ragged else ())
+        numbers, bulk = (None if values is None else self._memory.section(*values) for values in read)
+        if step.ragged:
+            assert operation.in_memory is not None
+            operation, static = operation.in_memory, (*static, *self._layout(step.takes[0].group))
+        return Launch(operation.name, static, op.shape, op.dtype, takes, numbers, bulk, step.group, step.in_place)
+
+    def _layout(self, group: int) -> tuple[int, str]:
+        """Return the number of channels and the layout of a group's images."""
+        (_, *shape), channels_last = self._sources[group].section.shape, self._sources[group].channels_last
+        channels = 1 if len(shape) == 2 else shape[2] if channels_last else shape[0]
+        return channels, "hwc" if channels_last and channels > 1 else "chw"
+
+    def _whereabouts(self, takes: Sequence[Take]) -> list[tuple[int, int, int]]:
+        """Return the byte offset, height and width of each image."""
+        places = []
+        for group, rows in takes:
+            section, channels_last = self._sources[group]
+            size = math.prod(section.shape[1:]) * section.dtype.itemsize
+            height, width = section.shape[1:3] if channels_last else section.shape[-2:]
+            for row in range(section.shape[0]) if rows is None else rows:
+                places.append((section.offset + row * size, height, width))
+        return places
+
+    def _selections(self, takes: Sequence[Take]) -> tuple[Selection, ...]:
+        return tuple(
+            Selection(group, self._indices(rows) if isinstance(rows, tuple) else rows) for group, rows in takes
+        )
+
+    def _indices(self, rows: tuple[int, ...]) -> Section:
+        return self._memory.section(list(rows), (len(rows),), torch.int64)
+
+
+def _write(place: Tensor, values: Any) -> None:
+    if isinstance(values, Tensor):
+        place.copy_(values)
+    elif isinstance(values[0], bytes):
+        files = [np.frombuffer(file, np.uint8) for file in values]
+        np.concatenate(files, out=place.numpy())
+    elif isinstance(values[0], Tensor):
+        torch.stack(values, out=place)
+    else:
+        place.copy_(torch.from_numpy(np.array(values)).view(place.shape))

@@ -15,11 +15,6 @@ import torch
 
 from ..ops.op import Kind, Op, Track
 
-#: Ops that take images of different sizes in one launch.
-RAGGED = frozenset({"resample", "fast_resample"})
-#: Of these, the one with a kernel that reads uint8 originals where they lie in the batch's memory.
-_IN_MEMORY = "fast_resample"
-
 Rows = range | tuple[int, ...] | None  # rows of a group: a range, a list, or all (None)
 
 
@@ -143,7 +138,7 @@ class _Merger:
         if party.ahead:
             kind, party.site, _ = party.ahead[-1]
             image = self._kinds[party.group]
-            party.wants = self._number((kind, image[1:] if kind.name in RAGGED else image))
+            party.wants = self._number((kind, image[1:] if kind.operation.ragged else image))
 
     def _number(self, what: tuple[Any, ...]) -> int:
         """Return a number that is the same for equal values; numbers compare faster."""
@@ -195,7 +190,7 @@ class _Merger:
     def _is_ragged(self, party: _Party, groups: Collection[int]) -> bool:
         """Return whether the party's next launch takes uint8 originals of different sizes, from these groups."""
         originals = all(group < self._sources and self._kinds[group][1] == torch.uint8 for group in groups)
-        return originals and len(groups) > 1 and party.ahead[-1][0].name == _IN_MEMORY
+        return originals and len(groups) > 1 and party.ahead[-1][0].operation.in_memory is not None
 
     def _meet(self, group: int) -> None:
         """Merge the parties of a group whose remaining steps are the same."""

@@ -27,11 +27,11 @@ from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
 from ...patches import SWAPPING, is_native, live
-from ..ops.encoders import ENCODERS, OLDER, SEVERAL, convert_image_dtype
+from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
-from ..ops.picture_ops import FUNCTIONS, METHODS
+from ..ops.operation import Functional
+from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
 from .images import (
-    IN_PLACE,
     TENSORS,
     RecordingImage,
     RecordingMask,
@@ -73,13 +73,13 @@ def register() -> None:
     functionals = {functional.__name__: functional for functional in registry}  # whatever user code has put into F
     for kind in (*TENSORS, RecordingStack):
         default_collate_fn_map[kind] = _collate
-    for name in (*ENCODERS, *SEVERAL):
+    for name in FUNCTIONALS:
         if name not in functionals:  # not in this version of torchvision
             continue
         functional = functionals[name]
         known, kernel = registry[functional], _kernel(name, functional)
-        if name in FUNCTIONS:
-            known[RecordingPicture] = recorded(FUNCTIONS[name], functional)
+        if name in OF_PICTURES:
+            known[RecordingPicture] = recorded(OF_PICTURES[name], functional)
         for cls in TENSORS:
             # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
             if any(base in known for base in _dispatched(cls)):
@@ -116,14 +116,14 @@ def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
     raise NotRecordable("an image is turned into a picture")
 
 
-def _older(name: str, original: _Function) -> _Function:
+def _older(own: Functional, original: _Function) -> _Function:
     def call(image: Any, *args: Any, **kwargs: Any) -> Any:
-        if name not in IN_PLACE and isinstance(image, (RecordingImage, RecordingMask)):
+        if own.in_place is None and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
-            made = record(image.as_subclass(Tensor), OLDER[name], original, args, kwargs, fixed=False)
+            made = record(image.as_subclass(Tensor), own.name, original, args, kwargs, fixed=False)
             same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
             return image if same else made
-        return record(image, OLDER[name], original, args, kwargs, fixed=False)
+        return record(image, own.name, original, args, kwargs, fixed=False)
 
     return call
 
@@ -148,11 +148,12 @@ def _always(answer: _Function) -> _Make:
 
 def _patches() -> Iterator[tuple[Any, str, _Make]]:
     """Yield owner, name and replacement of each function outside the dispatcher."""
-    for name in OLDER:
+    for name, functional in OLDER.items():
         if hasattr(older, name):
-            encode = None if name in IN_PLACE else FUNCTIONS.get(OLDER[name])  # those in place take tensors only
+            # Those in place take tensors only.
+            encode = None if functional.in_place is not None else OF_PICTURES.get(functional.name)
             of_picture = functools.partial(recorded, encode) if encode else None
-            yield older, name, _guarded(functools.partial(_older, name), of_picture)
+            yield older, name, _guarded(functools.partial(_older, functional), of_picture)
     yield older, "convert_image_dtype", _guarded(_convert_image_dtype, None)
     yield older, "get_dimensions", _guarded(_always(_META["get_dimensions"]), None)
     yield older, "get_image_num_channels", _guarded(_always(_META["get_num_channels"]), None)
@@ -243,7 +244,7 @@ def _twin_patches() -> Iterator[_Patch]:
     for name in METHODS:
         yield _Patch(PIL.Image.Image, name, functools.partial(_with_twin, name))
     for functional, kernels in dispatch._KERNEL_REGISTRY.items():
-        if functional.__name__ in ENCODERS or functional.__name__ in SEVERAL:
+        if functional.__name__ in FUNCTIONALS:
             for cls in kernels.keys() & _REAL:
                 yield _Kernel(kernels, cls, functional)
 

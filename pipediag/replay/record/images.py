@@ -21,14 +21,15 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
-from ..decode.undecoded_tensors import UndecodedImage, UndecodedTensor, decoded
+from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
 from ..layout import copied
-from ..ops.batched import mixing
-from ..ops.encoders import ENCODERS, SEVERAL
+from ..ops import mixing
+from ..ops.arguments import BANDS
 from ..ops.op import NotRecordable, State, state_of
-from ..ops.picture_ops import BANDS
+from ..ops.operation import Functional
+from ..ops.table import FUNCTIONALS
 from .pictures import RecordingPicture, lasting
-from .tape import VIEWS, Call, Tape, session
+from .tape import Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -194,7 +195,7 @@ class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
 class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
     """Result of ``torch.stack`` on recording images or such stacks: a batch, or the crops of one image.
 
-    ``mixes`` holds the functions of :mod:`pipediag.replay.ops.batched.mixing` applied since, with their weight or box.
+    ``mixes`` holds the functions of :mod:`pipediag.replay.ops.mixing` applied since, with their weight or box.
     """
 
     stands_for = torch.Tensor
@@ -386,23 +387,21 @@ def _recorded(
     if session.dictation is not None:
         session.dictation.append((name, Call(fn, args, kwargs)))
         return image
-    tape = image.tape
-    several = SEVERAL.get(name)
-    if several is not None:
-        parts = several(tape.state, *args, **kwargs)
-        return tuple(image.of(tape.then(ops, fn, args, kwargs, k)) for k, ops in enumerate(parts))
-    drawn_from = torch.get_rng_state() if name == "gaussian_noise" else None
-    ops = ENCODERS[name](tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
+    tape, functional = image.tape, FUNCTIONALS[name]
+    drawn_from = torch.get_rng_state() if functional.draws else None
+    ops = functional.encode(tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
+    if functional.several:
+        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(ops))
     after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
-    last = args[IN_PLACE[name] :] if name in IN_PLACE else ()
-    if not (kwargs.get("inplace", False) or any(last)):
+    if not writes(functional, args, kwargs):
         return image.of(after)
-    if isinstance(tape.source, Tensor) and all(op.name in VIEWS for op in tape.ops):
+    if isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops):
         raise NotRecordable("the dataset's own image is written into")
     tape.note_writing()
     image.tape = after
     return image
 
 
-#: Functions that may write into the image, and the number of arguments before their ``inplace``.
-IN_PLACE = {"normalize": 2, "erase": 5}
+def writes(functional: Functional, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call with these arguments writes into the image."""
+    return functional.in_place is not None and bool(kwargs.get("inplace", False) or any(args[functional.in_place :]))

@@ -1,7 +1,7 @@
 """Provide recording pictures, which stand for Pillow images as :mod:`pipediag.replay.record.images` does for tensors.
 
 Pillow's own Python code runs on them (``Image.rotate``, most of ``ImageOps``, torchvision's functions for pictures). It
-ends at the methods of :data:`pipediag.replay.ops.picture_ops.METHODS`, which are recorded. So are the functions of
+ends at the methods of :data:`pipediag.replay.ops.table.METHODS`, which are recorded. So are the functions of
 ``ImageOps`` and the enhancers that read pixels themselves; :mod:`pipediag.replay.record.hooks` patches those.
 """
 
@@ -17,9 +17,11 @@ from PIL import ImageEnhance, ImageOps
 from torchvision.transforms import _functional_pil as by_torchvision
 
 from ...patches import beneath, is_native
-from ..decode.undecoded_pictures import UndecodedFile, UndecodedPicture
+from ..decode.undecoded import UndecodedFile, UndecodedPicture
+from ..ops.arguments import MODES
+from ..ops.families.pillow_colour import adjusted
 from ..ops.op import NotRecordable, Op
-from ..ops.picture_ops import IMAGE_OPS, METHODS, MODES, adjusted
+from ..ops.table import IMAGE_OPS, METHODS
 from .tape import Tape, session
 
 

@@ -31,13 +31,11 @@ from ...usercode.links import Link, links_of, passed_on, run
 from ...usercode.places import label, short
 from ...usercode.slots import Slot, find_slots, inner_slots
 from ..custom import Shapes
-from ..decode.undecoded import is_undecoded
-from ..decode.undecoded_tensors import decoded
+from ..decode.undecoded import decoded, is_undecoded
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
-from .assembling import assembled
-from .fetching import fetched
+from .batches import assembled, fetched
 from .images import RecordingStack, is_recording
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..layout import Strides, is_dense
-from ..ops.op import EACH_PIXEL, Op, Shape
+from ..ops.op import Op, Shape
 from .tape import Call, Tape, session
 
 
@@ -54,15 +54,14 @@ _OF_PICTURES: dict[str, Callable[[Shape], Tensor]] = {
     "pil_to_tensor": _of_pil_to_tensor,
     "to_image": _of_pil_to_tensor,
 }
-#: Ops that keep the shape, after which the layout depends only on the order of the dimensions before.
-_BY_ORDER = EACH_PIXEL | {"adjust_contrast", "autocontrast", "equalize"}
 #: Functions whose strides differ without memory.
 _ONLY_REAL = frozenset({"permute_channels"})
 
 
 def _called(call: Call, ops: Sequence[Op], image: Tensor) -> Tensor:
     """Return an image without memory like the result of a call."""
-    if not ops or 1 in image.shape or not is_dense(image) or any(op.name not in _BY_ORDER for op in ops):
+    known = [op.kind.operation.each_pixel or op.kind.operation.by_order for op in ops]
+    if not ops or 1 in image.shape or not is_dense(image) or not all(known):
         return _run(call, image)
     order = _outermost_first(image.stride())
     kinds = (call.fn, *[op.kind for op in ops], image.shape[0], image.dtype, order)

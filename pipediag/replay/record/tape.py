@@ -42,10 +42,6 @@ class Call(NamedTuple):
         return result if self.part is None else result[self.part]
 
 
-#: Ops whose result may share memory with their input.
-VIEWS = frozenset({"crop"})
-
-
 class _Memory:
     """Memory that several images would share: an image and views of it.
 
@@ -135,7 +131,7 @@ class Tape:
         for op in ops:
             self._ops.append(op)
             self._sites.append(session.site)
-            self._memory = self._memory if op.name in VIEWS else None
+            self._memory = self._memory if op.kind.operation.is_view else None
             state, shape, dtype = self.state, op.shape, op.kind.dtype
             if shape != state.shape or dtype is not state.dtype:
                 self.state = state_of((shape, dtype, state.mask, state.strided, True))

@@ -25,9 +25,9 @@ from torchvision.transforms import functional as older
 
 from ...usercode import randomness, tree
 from ...usercode.links import Link, is_called_plainly, run
-from ..decode.undecoded_tensors import decoded
-from ..ops.encoders import OLDER
+from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
+from ..ops.table import OLDER
 from .drawing import functionals, is_torchs
 from .images import is_recording, retyped
 from .recorder import Recorder, stood_in
@@ -69,7 +69,8 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         known = self._known.get(id(value))
         if known is None and isinstance(value, Tensor) and value.layout == torch.strided and value.numel():
             known = self._known.get(self._at.get(value.data_ptr(), 0))
-            known = known if known is not None and _is_alike(known[0], value) else None
+            if known is not None and _kind(known[0]) != _kind(value):
+                known = None
         if known is None:
             return value
         image, twin, pixels = known
@@ -168,8 +169,8 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
             self._at[image.data_ptr()] = id(image)
 
 
-def _is_alike(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+def _kind(image: Tensor) -> tuple[Any, ...]:
+    return image.shape, image.stride(), image.dtype
 
 
 def _checksum(image: Any) -> int:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...usercode import tree
 from ..layout import laid_out
-from ..ops import kernels
-from ..ops.batched import mixing
+from ..ops import mixing
+from ..ops.table import OPERATIONS
 from ..pack.packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 
 
@@ -117,14 +117,14 @@ class _Groups:
     def run(self, launch: Launch) -> None:
         numbers = self._nothing if launch.numbers is None else launch.numbers.of(self._memory)
         bulk = self._nothing if launch.bulk is None else launch.bulk.of(self._memory)
-        if launch.name == kernels.RAGGED:
-            self._tensors[launch.group] = kernels.apply_ragged(self._memory, numbers, launch.static)
+        parts, operation = [self._taken(take) for take in launch.takes], OPERATIONS[launch.name]
+        if not parts:
+            self._tensors[launch.group] = operation.apply([self._memory], numbers, launch.static, bulk)
             return
-        parts = [self._taken(take) for take in launch.takes]
-        if launch.name == "custom":
+        if operation.own:
             made = self._own[launch.static[0]].apply(torch.cat(parts))
         else:
-            made = kernels.apply(launch.name, parts, numbers, launch.static, bulk)
+            made = operation.apply(parts, numbers, launch.static, bulk)
         if made.data_ptr() == parts[0].data_ptr():  # the kernel's own input, which later launches may overwrite
             made = made.clone()
         if not launch.in_place:

@@ -11,20 +11,22 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import certificate, offload
 from pipediag.replay.certify.certifying import Certificate, Verdict, certify
 from pipediag.replay.certify.differences import FLOAT_TOLERANCE, Difference
-from pipediag.replay.certify.samples import Real, Recorded, real, recorded
-from pipediag.replay.ops import kernels
+from pipediag.replay.certify.samples import History, Real, Recorded, Stacked, images, real, recorded, tensor_of
+from pipediag.replay.ops.table import OPERATIONS
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.session import Elsewhere
 from pipediag.usercode import randomness
 
-from ...remedy.sameness import Images, Sometimes, check_same, floats, loader, moved, seen, stayed
+from ...remedy.sameness import Images, Sometimes, check_same, floats, loader, moved, pixels, seen, stayed
 
 CPU = torch.device("cpu")
 
@@ -42,8 +44,9 @@ def certified(dataset: Any, samples: int = 9) -> Certificate:
 
 def wrong(name: str, change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make one kernel give wrong results."""
-    right = kernels.KERNELS[name]
-    monkeypatch.setitem(kernels.KERNELS, name, lambda *args: change(right(*args)))
+    right = OPERATIONS[name]
+    changed = replace(right, kernel=lambda *args: change(right.kernel(*args)))
+    monkeypatch.setitem(OPERATIONS, name, changed)
 
 
 def test_what_is_right_passes() -> None:
@@ -374,3 +377,60 @@ def test_each_reason_not_to_pass_is_told(settings: dict[str, Any], line: str) ->
     proof = told_by(**settings)
     assert not proof.passed
     assert line in str(proof).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("difference", "equal", "within"),
+    [
+        (Difference(), True, True),
+        (Difference(largest=FLOAT_TOLERANCE), False, True),
+        (Difference(largest=1.01 * FLOAT_TOLERANCE), False, False),
+        (Difference(largest=1.01 * FLOAT_TOLERANCE, off=1e-9), False, False),
+        (Difference(largest=1e-3, tolerance=2e-3), False, True),
+        (Difference(largest=math.inf), False, False),
+        (Difference(largest=math.nan), False, False),
+        (Difference(floating=False), True, True),
+        (Difference(largest=1, off=1e-3, floating=False), False, True),
+        (Difference(largest=1, off=1.01e-3, floating=False), False, False),
+        (Difference(largest=2, off=1e-9, floating=False), False, False),
+    ],
+)
+def test_tolerances(difference: Difference, equal: bool, within: bool) -> None:
+    assert difference.equal is equal
+    assert difference.within is within
+
+
+def test_recording_goes_on_as_for_real_where_it_cannot_be_recorded() -> None:
+    dataset = Sometimes(v2.RandomHorizontalFlip(), length=20)
+    plan = find(dataset, default_collate, range(4), Plan()).plan
+    begun = randomness.state()
+    one = real(dataset, default_collate, range(8, 12))
+    randomness.restore(begun)
+    other = recorded(dataset, default_collate, range(8, 12), plan)
+    assert other.packed is None
+    assert other.why.startswith("NotRecordable: ")
+    assert randomness.moved(one.random_state, other.random_state) is None
+
+
+def test_images_of_nested_samples_are_found_in_order() -> None:
+    a, b, c, d, e = (History(k, ()) for k in range(5))
+    kept = {"views": [a, b], "label": None, "pair": (c, None), "rest": {"x": d, "y": [e]}}
+    made = {"views": ["a", "b"], "label": 7, "pair": ("c", 8), "rest": {"x": "d", "y": ["e"]}}
+    assert [(one.source, image) for one, image in images(kept, made)] == list(zip(range(5), "abcde", strict=True))
+
+
+def test_images_of_stacks_belong_to_their_rows() -> None:
+    stack = torch.arange(6).reshape(2, 3)
+    pairs = list(images(Stacked([History(0, ()), History(1, ())]), stack))
+    assert [one.source for one, _ in pairs] == [0, 1]
+    assert [row.tolist() for _, row in pairs] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_samples_of_another_structure_are_an_error() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        list(images([History(0, ())], ["a", "b"]))
+
+
+def test_pixels_of_any_image() -> None:
+    assert type(tensor_of(tv_tensors.Image(pixels(0)))) is Tensor
+    assert torch.equal(tensor_of(F.to_pil_image(pixels(0))), pixels(0))

@@ -21,8 +21,7 @@ from PIL import ImageOps
 from torchvision.io import ImageReadMode
 
 from pipediag.replay.decode.jpeg_header import decodable
-from pipediag.replay.decode.undecoded import Undecoded, is_undecoded
-from pipediag.replay.decode.undecoded_pictures import undecoded_pictures
+from pipediag.replay.decode.undecoded import Undecoded, is_undecoded, undecoded_pictures
 
 from ...remedy.sameness import jpeg
 

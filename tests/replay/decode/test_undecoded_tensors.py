@@ -21,8 +21,7 @@ from torchvision.io import ImageReadMode, decode_image, decode_jpeg, read_image
 from torchvision.transforms import v2
 
 from pipediag.remedy import loader, offload
-from pipediag.replay.decode.undecoded import is_undecoded
-from pipediag.replay.decode.undecoded_tensors import undecoded_tensors
+from pipediag.replay.decode.undecoded import is_undecoded, undecoded_tensors
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack
 from pipediag.session.words import DECODING

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import functional as tv
 
-from pipediag.replay.ops.batched import colour, pointwise
+from pipediag.replay.ops.families import colour, pointwise
 
 from ..batches import FLOATS, fuses_multiply_add, parameters, property_settings, with_numbers
 from ..waiting import synchronising_forbidden
@@ -192,8 +192,8 @@ def test_permute_channels(device: torch.device, data: st.DataObject, x: Tensor) 
     orders = st.permutations(range(x.shape[1]))
     permutation = torch.tensor([data.draw(orders) for _ in x])
     expected = with_numbers(x, tv.permute_channels_image, permutation)
-    assert_same(on_device(device, colour.permute_channels, x, permutation), expected)
-    assert_same(on_device(device, colour.permute_channels, x, permutation.double()), expected)
+    assert_same(on_device(device, colour.permuted, x, permutation), expected)
+    assert_same(on_device(device, colour.permuted, x, permutation.double()), expected)
 
 
 def test_a_large_image_has_its_own_statistics(device: torch.device) -> None:
@@ -220,7 +220,7 @@ def test_impossible_channels_are_refused() -> None:
     with pytest.raises(TypeError, match="2 channels"):
         colour.grayscale(x, channels=1)
     with pytest.raises(ValueError, match="3 channels"):
-        colour.permute_channels(x, torch.tensor([[0, 1, 2]]))
+        colour.permuted(x, torch.tensor([[0, 1, 2]]))
 
 
 # ---- conversions
@@ -238,17 +238,17 @@ def test_to_dtype(device: torch.device, source: torch.dtype, target: torch.dtype
         expected = tv.to_dtype_image(x, target, scale=scale)
     except RuntimeError:
         with pytest.raises(RuntimeError):
-            pointwise.to_dtype(x, target, scale=scale)
+            pointwise.converted(x, target, scale=scale)
     else:
-        assert_same(pointwise.to_dtype(x, target, scale=scale), expected)
+        assert_same(pointwise.converted(x, target, scale=scale), expected)
 
 
 @pytest.mark.parametrize("target", FLOATS)
 def test_to_dtype_takes_all_values_of_uint8(device: torch.device, target: torch.dtype) -> None:
     x = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
-    assert_same(pointwise.to_dtype(x.to(device), target, scale=True).cpu(), tv.to_dtype_image(x, target, scale=True))
+    assert_same(pointwise.converted(x.to(device), target, scale=True).cpu(), tv.to_dtype_image(x, target, scale=True))
     expected = older.convert_image_dtype(x, target)
-    assert_same(pointwise.to_dtype_by_division(x.to(device), target).cpu(), expected)
+    assert_same(pointwise.converted_by_division(x.to(device), target).cpu(), expected)
 
 
 @pytest.mark.parametrize("target", FLOATS)
@@ -257,7 +257,7 @@ def test_to_dtype_does_not_depend_on_the_default_dtype(target: torch.dtype) -> N
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        found, expected = pointwise.to_dtype(x, target, scale=True), tv.to_dtype_image(x, target, scale=True)
+        found, expected = pointwise.converted(x, target, scale=True), tv.to_dtype_image(x, target, scale=True)
     finally:
         torch.set_default_dtype(before)
     assert_same(found, expected)
@@ -269,14 +269,14 @@ def test_normalize(device: torch.device, data: st.DataObject, x: Tensor) -> None
     count = data.draw(st.sampled_from([1, x.shape[1]]))
     mean = data.draw(st.lists(st.floats(-1, 1), min_size=count, max_size=count))
     std = data.draw(st.lists(st.floats(0.05, 2), min_size=count, max_size=count))
-    assert_same(on_device(device, pointwise.normalize, x, mean=mean, std=std), tv.normalize_image(x, mean, std))
+    assert_same(on_device(device, pointwise.normalized, x, mean=mean, std=std), tv.normalize_image(x, mean, std))
 
 
 def test_normalize_refuses_what_torchvision_refuses() -> None:
     with pytest.raises(TypeError, match="uint8"):
-        pointwise.normalize(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0.5], [0.5])
+        pointwise.normalized(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0.5], [0.5])
     with pytest.raises(ValueError, match="zero"):
-        pointwise.normalize(torch.zeros(1, 1, 2, 2), [0.5], [0.0])
+        pointwise.normalized(torch.zeros(1, 1, 2, 2), [0.5], [0.0])
 
 
 # ---- no wait for the device
@@ -293,10 +293,10 @@ KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "autocontrast": lambda x, _: colour.autocontrast(x),
     "equalize": lambda x, _: colour.equalize(x),
     "grayscale": lambda x, _: colour.grayscale(x, channels=3),
-    "permute_channels": lambda x, factor: colour.permute_channels(x, factor[:, None].expand(-1, 3)),
-    "to_dtype": lambda x, _: pointwise.to_dtype(x, torch.float16, scale=True),
-    "to_uint8": lambda x, _: pointwise.to_dtype(x, torch.uint8, scale=True),
-    "normalize": lambda x, _: pointwise.normalize(x.float(), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+    "permute_channels": lambda x, factor: colour.permuted(x, factor[:, None].expand(-1, 3)),
+    "to_dtype": lambda x, _: pointwise.converted(x, torch.float16, scale=True),
+    "to_uint8": lambda x, _: pointwise.converted(x, torch.uint8, scale=True),
+    "normalize": lambda x, _: pointwise.normalized(x.float(), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
 }
 
 

@@ -16,10 +16,9 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.replay.certify.samples import tensor_of
 from pipediag.replay.ops import exactness
-from pipediag.replay.ops.encoders import ENCODERS
 from pipediag.replay.ops.exactness import LAST_DIGITS, NEIGHBOUR, ONE_LEVEL, UNBOUNDED, Input, deviations
-from pipediag.replay.ops.kernels import KERNELS
 from pipediag.replay.ops.op import Op, State
+from pipediag.replay.ops.table import FUNCTIONALS, OPERATIONS
 from pipediag.replay.ops.triton import available
 from pipediag.replay.pack.packing import pack_ops
 from pipediag.replay.record.hooks import recording
@@ -146,7 +145,7 @@ def _check_exact_draws(name: str, dtype: torch.dtype, by: By, number: int, devic
             with recording():
                 ops = call(stand_in(given), *args, **kwargs).tape.ops
         else:
-            ops = tuple(ENCODERS[functional](State(tuple(x.shape), dtype, fixed=by == "v2"), *args, **kwargs))
+            ops = tuple(FUNCTIONALS[functional].encode(State(tuple(x.shape), dtype, fixed=by == "v2"), *args, **kwargs))
         if ops and not deviations(ops, Input(tuple(x.shape), dtype, by)):
             packed = pack_ops([(ops, (0,) * len(ops))], tuple(x.shape), dtype, available(device))
             made = replay_on(packed, x.to(device)[None]).cpu().reshape(expected.shape)
@@ -181,15 +180,18 @@ def test_exact_ops_are_equal_on_many_images(name: str, dtype: torch.dtype, by: B
     _check_exact_draws(name, dtype, by, MANY, device)
 
 
-def test_every_kernel_is_in_the_table() -> None:
-    assert set(exactness.RULES) == set(KERNELS)
+def test_every_op_has_a_rule() -> None:
+    fused = {operation.fused.operation.name for operation in OPERATIONS.values() if operation.fused is not None}
+    fused |= {"fast_resample_ragged", "pixels"}
+    unknown = {name for name, operation in OPERATIONS.items() if operation.rule is exactness.unbounded}
+    assert unknown == fused | {"custom"}
 
 
 BYTES, FLOATS = (Input((3, 32, 32), dtype) for dtype in (torch.uint8, torch.float32))
 
 
 def _off(given: Input, name: str, *args: Any, **kwargs: Any) -> list[str]:
-    return deviations(ENCODERS[name](State(given.shape, given.dtype), *args, **kwargs), given)
+    return deviations(FUNCTIONALS[name].encode(State(given.shape, given.dtype), *args, **kwargs), given)
 
 
 @pytest.mark.parametrize(

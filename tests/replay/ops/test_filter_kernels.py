@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.transforms.v2 import functional as tv
 
-from pipediag.replay.ops.batched import filters
+from pipediag.replay.ops.families import filters
 
 from ..batches import FLOATS, fuses_multiply_add, parameters, property_settings, with_numbers
 from ..waiting import synchronising_forbidden

@@ -13,7 +13,7 @@ from torch.nn import functional as nn
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
-from pipediag.replay.ops.batched import geometry
+from pipediag.replay.ops.families import cropping, resizing
 
 from ..batches import FLOATS, one_by_one, property_settings
 from ..waiting import synchronising_forbidden
@@ -39,7 +39,7 @@ class Way(NamedTuple):
 
     def on_this_machine(self) -> dict[str, Any]:
         """The arguments that give torchvision's pixels here."""
-        fixed_point = self.interpolation == "bicubic" or geometry.uint8_in_fixed_point()
+        fixed_point = self.interpolation == "bicubic" or resizing.uint8_in_fixed_point()
         return {**self._asdict(), "fixed_point": fixed_point}
 
 
@@ -99,13 +99,13 @@ def test_crop(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     left = [data.draw(st.integers(-width, x.shape[3] + 3)) for _ in x]
     expected = one_by_one(x, lambda image, i: tv.crop_image(image, top[i], left[i], height, width))
     places = (torch.tensor(values, dtype=torch.float64, device=device) for values in (top, left))
-    assert_same(geometry.crop(x.to(device), *places, height=height, width=width), expected, exact=True)
+    assert_same(cropping.cropped(x.to(device), *places, height=height, width=width), expected, exact=True)
 
 
 def test_a_crop_outside_the_image_is_black(device: torch.device) -> None:
     x = torch.ones(1, 1, 4, 5, device=device)
     place = torch.tensor([-9], device=device)
-    assert torch.equal(geometry.crop(x, place, place, height=2, width=3), torch.zeros(1, 1, 2, 3, device=device))
+    assert torch.equal(cropping.cropped(x, place, place, height=2, width=3), torch.zeros(1, 1, 2, 3, device=device))
 
 
 @property_test
@@ -114,7 +114,7 @@ def test_resized_crop(device: torch.device, data: st.DataObject, x: Tensor, size
     boxes = inside(data, x)
     options = way.for_torchvision()
     expected = one_by_one(x, lambda image, i: tv.resized_crop_image(image, *boxes[i], size=[*size], **options))
-    result = geometry.resized_crop(x.to(device), *columns(boxes, device), size=size, **way.on_this_machine())
+    result = resizing.resized_crops(x.to(device), *columns(boxes, device), size=size, **way.on_this_machine())
     if x.dtype == torch.uint8 and not exactly(x, way):
         assert (result.cpu().int() - expected.int()).abs().max() <= 1
     else:
@@ -131,7 +131,7 @@ def test_uint8_in_fixed_point_is_atens_result_on_any_machine(
     def native(image: Tensor, i: int) -> Tensor:
         return nn.interpolate(tv.crop_image(image, *boxes[i])[None].contiguous(), size, **way.for_torch())[0]
 
-    result = geometry.resized_crop(x.to(device), *columns(boxes, device), size=size, **way._asdict())
+    result = resizing.resized_crops(x.to(device), *columns(boxes, device), size=size, **way._asdict())
     assert_same(result, one_by_one(x, native), exact=True)
 
 
@@ -145,7 +145,7 @@ def test_uint8_without_fixed_point_is_rounded_once(
         x.float(), lambda image, i: tv.resized_crop_image(image, *boxes[i], size=[*size], **way.for_torchvision())
     ).clamp(0, 255)
     options = {**way._asdict(), "fixed_point": False}
-    result = geometry.resized_crop(x.to(device), *columns(boxes, device), size=size, **options)
+    result = resizing.resized_crops(x.to(device), *columns(boxes, device), size=size, **options)
     torch.testing.assert_close(result.cpu().float(), expected, rtol=0, atol=0.5 + 1e-2)
 
 
@@ -153,7 +153,7 @@ def test_uint8_without_fixed_point_is_rounded_once(
 @given(x=images(), size=SIZES, way=WAYS)
 def test_resize(device: torch.device, x: Tensor, size: tuple[int, int], way: Way) -> None:
     expected = one_by_one(x, lambda image, _: tv.resize_image(image, [*size], **way.for_torchvision()))
-    result = geometry.resized_crop(x.to(device), *whole(x, device), size=size, **way.on_this_machine())
+    result = resizing.resized_crops(x.to(device), *whole(x, device), size=size, **way.on_this_machine())
     if x.dtype == torch.uint8 and not exactly(x, way):
         assert (result.cpu().int() - expected.int()).abs().max() <= 1
     else:
@@ -170,7 +170,7 @@ def test_boxes_of_the_results_size_are_crops(device: torch.device, data: st.Data
     ]
     expected = one_by_one(x, lambda image, i: tv.crop_image(image, *boxes[i]))
     options = way.on_this_machine()
-    result = geometry.resized_crop(x.to(device), *columns(boxes, device), size=(height, width), **options)
+    result = resizing.resized_crops(x.to(device), *columns(boxes, device), size=(height, width), **options)
     assert_same(result, expected, exact=True)
 
 
@@ -180,7 +180,7 @@ def test_nearest_pixels_of_long_boxes(extents: list[int], out: int, exact: bool)
     interpolation = "nearest-exact" if exact else "nearest"
     extent = torch.tensor(extents, dtype=torch.float64)
     x = torch.zeros(1, 1, 1, 1)
-    found = geometry._nearest_pixels(x, torch.ones_like(extent), extent, (1, out), interpolation)[1]
+    found = resizing._nearest_pixels(x, torch.ones_like(extent), extent, (1, out), interpolation)[1]
     for length, pixels in zip(extents, found, strict=True):
         positions = torch.arange(length, dtype=torch.float32)[None, None, None]
         assert torch.equal(nn.interpolate(positions, (1, out), mode=interpolation).flatten(), pixels.float())
@@ -193,7 +193,7 @@ def test_photographs_shrunk_a_lot(device: torch.device, interpolation: str, anti
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (2, 3, 480, 640), dtype=torch.uint8, generator=generator)
     boxes = [(3, 5, 470, 600), (100, 90, 31, 333)]
-    result = geometry.resized_crop(x.to(device), *columns(boxes, device), size=(48, 64), **way._asdict())
+    result = resizing.resized_crops(x.to(device), *columns(boxes, device), size=(48, 64), **way._asdict())
     cut = [tv.crop_image(image, *box)[None].contiguous() for image, box in zip(x, boxes, strict=True)]
     expected = torch.cat([nn.interpolate(image, (48, 64), **way.for_torch()) for image in cut])
     assert_same(result, expected, exact=True)
@@ -203,15 +203,15 @@ def test_uint8_is_resized_as_by_torchvision() -> None:
     """The image that decides between the two ways must come out differently."""
     ramp = torch.arange(0, 250, 5, dtype=torch.uint8).view(1, 1, 5, 10)
     box, options = whole(ramp, torch.device("cpu")), Way("bilinear", True)._asdict()
-    ways = [geometry.resized_crop(ramp, *box, size=(3, 7), fixed_point=fixed, **options) for fixed in (True, False)]
+    ways = [resizing.resized_crops(ramp, *box, size=(3, 7), fixed_point=fixed, **options) for fixed in (True, False)]
     assert not torch.equal(*ways)
-    assert torch.equal(tv.resize_image(ramp, [3, 7], antialias=True), ways[not geometry.uint8_in_fixed_point()])
+    assert torch.equal(tv.resize_image(ramp, [3, 7], antialias=True), ways[not resizing.uint8_in_fixed_point()])
 
 
 def test_booleans_are_not_interpolated() -> None:
     x = torch.zeros(1, 3, 4, 5, dtype=torch.bool)
     with pytest.raises(TypeError, match="truth values"):
-        geometry.resized_crop(x, *torch.ones(4, 1), size=(2, 2), interpolation="bilinear", antialias=True)
+        resizing.resized_crops(x, *torch.ones(4, 1), size=(2, 2), interpolation="bilinear", antialias=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.bool])
@@ -221,7 +221,7 @@ def test_masks_of_any_dtype_are_picked(device: torch.device, dtype: torch.dtype)
     expected = one_by_one(
         x, lambda mask, i: tv.resized_crop_image(mask, *boxes[i], size=[6, 13], interpolation=InterpolationMode.NEAREST)
     )
-    result = geometry.resized_crop(
+    result = resizing.resized_crops(
         x.to(device), *columns(boxes, device), size=(6, 13), interpolation="nearest", antialias=False
     )
     assert torch.equal(result.cpu(), expected)
@@ -237,6 +237,6 @@ def test_nothing_waits_for_the_device(dtype: torch.dtype, interpolation: Any, an
     one = torch.ones(2, dtype=torch.float64, device="cuda")
     options = {"interpolation": interpolation, "antialias": antialias}
     with synchronising_forbidden():
-        geometry.crop(x, one, one, height=5, width=6)
+        cropping.cropped(x, one, one, height=5, width=6)
         for size in ((4, 4), (5, 4)):
-            geometry.resized_crop(x, one, one, one, one, size=size, **options)
+            resizing.resized_crops(x, one, one, one, one, size=size, **options)

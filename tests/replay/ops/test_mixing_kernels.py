@@ -13,7 +13,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from pipediag.replay.ops.batched import erasing, mixing
+from pipediag.replay.ops import mixing
+from pipediag.replay.ops.families import erase
 
 from ..batches import FLOATS, property_settings
 from ..waiting import synchronising_forbidden
@@ -102,7 +103,7 @@ def test_erase(device: torch.device, data: st.DataObject, x: Tensor, floating: b
     value = torch.rand((len(x), count), generator=generator) * (255 if x.dtype == torch.uint8 else 1)
     expected = erased(x, boxes, list(value[:, :, None, None]))
     columns = (boxes.double() if floating else boxes).to(device).unbind(1)
-    result = erasing.erase(x.to(device), *columns, (value.double() if floating else value).to(device))
+    result = erase.erased(x.to(device), *columns, (value.double() if floating else value).to(device))
     assert result.dtype == x.dtype
     assert torch.equal(result.cpu(), expected)
 
@@ -118,7 +119,7 @@ def test_erase_packed(device: torch.device, data: st.DataObject, x: Tensor, floa
     numbers = torch.cat([boxes, (sizes.cumsum(0) - sizes)[:, None]], 1)
     *columns, offsets = (numbers.double() if floating else numbers).to(device).unbind(1)
     given_images, values = x.to(device), torch.cat([values.flatten() for values in drawn]).to(device)
-    result = erasing.erase_packed(given_images, *columns, values, offsets)
+    result = erase.erased_packed(given_images, *columns, values, offsets)
     assert result.dtype == x.dtype
     assert torch.equal(result.cpu(), expected)
     assert torch.equal(given_images.cpu(), x)
@@ -132,13 +133,13 @@ def _erase_packed(x: Tensor, numbers: Tensor) -> Tensor:
     """Erase boxes with sides of 1, 2, 3 and 4 pixels, as far from the top and the left edge as they are large."""
     sizes = 3 * numbers * numbers
     values = torch.zeros(3 * (1 + 4 + 9 + 16), device=x.device)
-    return erasing.erase_packed(x, numbers, numbers, numbers, numbers, values, sizes.cumsum(0) - sizes)
+    return erase.erased_packed(x, numbers, numbers, numbers, numbers, values, sizes.cumsum(0) - sizes)
 
 
 KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mixup": lambda x, _: mixing.mixup(x.float(), 0.3),
     "cutmix": lambda x, _: mixing.cutmix(x, (1, 2, 3, 4)),
-    "erase": lambda x, numbers: erasing.erase(x, numbers, numbers, numbers, numbers, numbers[:, None]),
+    "erase": lambda x, numbers: erase.erased(x, numbers, numbers, numbers, numbers, numbers[:, None]),
     "erase_packed": _erase_packed,
 }
 

@@ -14,14 +14,14 @@ from torch import Tensor
 from torchvision.transforms import functional as older
 from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
 
-from pipediag.replay.ops.batched import colour, geometry, pillow, pillow_colour
+from pipediag.replay.ops.families import colour, pillow_colour, pillow_filters, resizing
 
 from ..batches import property_settings
 
 property_test = property_settings(150)
 PIXELS = st.integers(1, 40) | st.integers(41, 200)
 SIZES = st.tuples(PIXELS, PIXELS) | PIXELS.map(lambda side: (side, side))
-FILTERS = st.sampled_from(["nearest", *pillow.FILTERS])
+FILTERS = st.sampled_from(["nearest", *pillow_filters.FILTERS])
 
 
 @st.composite
@@ -55,11 +55,11 @@ def by_pillow(x: Tensor, box: tuple[int, int, int, int], size: tuple[int, int], 
 def check(x: Tensor, places: Any, size: tuple[int, int], filter: Any, device: torch.device) -> None:
     options = {"size": size, "interpolation": filter, "antialias": True}
     for first in ("across", "down"):
-        samples = [n for n, box in enumerate(places) if pillow.first_pass(box[2:], size) == first]
+        samples = [n for n, box in enumerate(places) if pillow_filters.first_pass(box[2:], size) == first]
         if samples:
             expected = torch.stack([by_pillow(x[n], places[n], size, filter) for n in samples])
             numbers = torch.tensor([places[n] for n in samples], dtype=torch.float64).to(device).unbind(1)
-            result = geometry.resized_crop(x[samples].to(device), *numbers, pillow=first, **options)
+            result = resizing.resized_crops(x[samples].to(device), *numbers, pillow=first, **options)
             assert torch.equal(result.cpu(), expected)
 
 
@@ -69,7 +69,7 @@ def test_resized_crop(device: torch.device, data: st.DataObject, x: Tensor, size
     check(x, data.draw(boxes(x)), size, filter, device)
 
 
-@pytest.mark.parametrize("filter", ["nearest", *pillow.FILTERS])
+@pytest.mark.parametrize("filter", ["nearest", *pillow_filters.FILTERS])
 def test_photographs_shrunk_a_lot(device: torch.device, filter: str) -> None:
     x = torch.randint(0, 256, (2, 3, 480, 640), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     check(x, [(3, 5, 470, 600), (100, 90, 31, 333)], (48, 64), filter, device)
@@ -78,7 +78,7 @@ def test_photographs_shrunk_a_lot(device: torch.device, filter: str) -> None:
 @property_test
 @given(extents=st.lists(st.integers(1, 4000), min_size=1, max_size=20), out=st.integers(1, 300))
 def test_nearest_pixels_of_long_boxes(extents: list[int], out: int) -> None:
-    found = pillow.nearest_pixels(torch.tensor(extents, dtype=torch.float64), out)
+    found = pillow_filters.nearest_pixels(torch.tensor(extents, dtype=torch.float64), out)
     for length, pixels in zip(extents, found, strict=True):
         positions = PIL.Image.fromarray(np.arange(length, dtype=np.int32)[None])
         assert np.array(positions.resize((out, 1), PIL.Image.Resampling.NEAREST))[0].tolist() == pixels.tolist()
@@ -106,7 +106,7 @@ def test_histograms(device: torch.device, x: Tensor, shift: int) -> None:
     x = (x >> shift) + 7
     pictures = [to_pil_image(image) for image in x]
     for by_torchvision, kernel in (
-        (older.autocontrast, pillow_colour.autocontrast),
+        (older.autocontrast, pillow_colour.stretched),
         (older.equalize, colour.equalize),
     ):
         expected = torch.stack([pil_to_tensor(by_torchvision(image)) for image in pictures])
@@ -131,4 +131,4 @@ def test_hues_of_many_colours(device: torch.device, factor: float) -> None:
 def test_filters_of_pillow_are_for_its_images_only() -> None:
     x, one = torch.zeros(1, 3, 4, 5, dtype=torch.uint8), torch.ones(1)
     with pytest.raises(ValueError, match="lanczos"):
-        geometry.resized_crop(x, one, one, one, one, size=(2, 2), interpolation="lanczos", antialias=True)
+        resizing.resized_crops(x, one, one, one, one, size=(2, 2), interpolation="lanczos", antialias=True)

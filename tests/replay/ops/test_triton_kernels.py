@@ -27,10 +27,10 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
 
-from pipediag.replay.ops import fused_kernels
-from pipediag.replay.ops.batched import pillow
-from pipediag.replay.ops.batched import pillow_warp as eager
-from pipediag.replay.ops.batched.geometry import uint8_in_fixed_point
+from pipediag.replay.ops.families import pillow_filters as pillow
+from pipediag.replay.ops.families import pillow_warp as eager
+from pipediag.replay.ops.families.resizing import uint8_in_fixed_point
+from pipediag.replay.ops.table import OPERATIONS
 from pipediag.replay.ops.triton import _host, available, blur, jpeg_colours, levels, pillow_warp, pixels, resample, warp
 from pipediag.replay.ops.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
@@ -671,7 +671,7 @@ def test_equalizing_and_stretching_as_pillow(device: torch.device) -> None:
         x = (images(seed, (2, channels, *edges), torch.uint8).int() % span).to(torch.uint8)
         nothing = torch.empty(0, device=device)
         for name, call in (("equalize", PIL.ImageOps.equalize), ("pillow_autocontrast", PIL.ImageOps.autocontrast)):
-            made = fused_kernels.KERNELS[f"fast_{name}"](x.to(device), nothing, (), nothing)
+            made = OPERATIONS[f"fast_{name}"].apply([x.to(device)], nothing, (), nothing)
             expected = one_by_one(x, lambda image, _, call=call: F.pil_to_tensor(call(F.to_pil_image(image))))
             assert torch.equal(made.cpu(), expected), name
 

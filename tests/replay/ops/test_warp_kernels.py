@@ -15,8 +15,8 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 from torchvision.transforms.v2.functional import _geometry as torchvision_geometry
 
-from pipediag.replay.ops.batched import warp
-from pipediag.replay.ops.batched.warp_numbers import affine_numbers, perspective_numbers, rotate_numbers
+from pipediag.replay.ops.families import warp
+from pipediag.replay.ops.families.warp import affine_numbers, perspective_numbers, rotate_numbers
 
 from ..batches import one_by_one, property_settings
 from ..waiting import synchronising_forbidden
@@ -108,7 +108,7 @@ def test_rotate(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     expected = one_by_one(x, lambda image, i: tv.rotate(image, angles[i], center=center, **for_torchvision(look)))
     described = [rotate_numbers(*x.shape[2:], angle, False, center) for angle in angles]
     assert {size for _, size in described} == {x.shape[2:]}
-    result = warp.rotate(x.to(device), numbers([matrix for matrix, _ in described], device), **look)
+    result = warp.affine(x.to(device), numbers([matrix for matrix, _ in described], device), **look)
     assert_same(result, expected, look["interpolation"])
 
 
@@ -119,7 +119,7 @@ def test_rotate_and_expand(device: torch.device, data: st.DataObject, x: Tensor,
     options = {"expand": True, "center": center, **for_torchvision(look)}
     expected = one_by_one(x, lambda image, _: tv.rotate(image, angle, **options))
     matrix, size = rotate_numbers(*x.shape[2:], angle, True, center)
-    result = warp.rotate(x.to(device), numbers([matrix] * len(x), device), size=size, **look)
+    result = warp.affine(x.to(device), numbers([matrix] * len(x), device), size=size, **look)
     assert_same(result, expected, look["interpolation"])
 
 
@@ -133,7 +133,7 @@ def test_quarter_turns_differ_by_roundings_from_moved_pixels(
     expected = one_by_one(x, lambda image, _: tv.rotate(image, 90 * turns))
     matrix = numbers([rotate_numbers(side, side, 90 * turns, False, None)[0]] * len(x), device)
     for interpolation in ("nearest", "bilinear"):
-        result = warp.rotate(x.to(device), matrix, interpolation=interpolation, fill=fill).cpu()
+        result = warp.affine(x.to(device), matrix, interpolation=interpolation, fill=fill).cpu()
         exact = interpolation == "nearest" or x.dtype == torch.uint8
         torch.testing.assert_close(result, expected, rtol=0, atol=0 if exact else 1e-5)
 
@@ -205,7 +205,7 @@ def test_half_precision_is_that_of_torchvision(dtype: torch.dtype, interpolation
     look = {"interpolation": interpolation, "fill": 0.3}
     options = for_torchvision(look)
     matrix = numbers([rotate_numbers(17, 12, 33.0, False, None)[0]] * 2, torch.device("cpu"))
-    assert torch.equal(warp.rotate(x, matrix, **look), tv.rotate(x, 33.0, **options))
+    assert torch.equal(warp.affine(x, matrix, **look), tv.rotate(x, 33.0, **options))
     tilted = [1.1, 0.1, -1.0, 0.05, 0.9, 0.5, 0.001, 0.002]
     coefficients = numbers([tuple(tilted)] * 2, torch.device("cpu"))
     expected = tv.perspective(x, None, None, coefficients=tilted, **options)
@@ -233,7 +233,7 @@ def test_a_photograph_sized_batch_differs_in_few_pixels(device: torch.device) ->
         look = {"interpolation": interpolation, "fill": 128}
         expected = one_by_one(x, lambda image, i, look=look: tv.rotate(image, 20.0 + i, **for_torchvision(look)))
         matrix = numbers([rotate_numbers(240, 320, 20.0 + i, False, None)[0] for i in range(2)], device)
-        difference = warp.rotate(x.to(device), matrix, **look).cpu().int() - expected.int()
+        difference = warp.affine(x.to(device), matrix, **look).cpu().int() - expected.int()
         assert (difference != 0).float().mean() <= 1e-3
         assert interpolation == "nearest" or difference.abs().max() <= 1
 
@@ -241,7 +241,7 @@ def test_a_photograph_sized_batch_differs_in_few_pixels(device: torch.device) ->
 def test_an_empty_batch_stays_empty(device: torch.device) -> None:
     x = torch.zeros(0, 3, 4, 5, device=device)
     matrix = torch.zeros(0, 6, dtype=torch.float64, device=device)
-    assert warp.rotate(x, matrix, interpolation="nearest", fill=1, size=(6, 7)).shape == (0, 3, 6, 7)
+    assert warp.affine(x, matrix, interpolation="nearest", fill=1, size=(6, 7)).shape == (0, 3, 6, 7)
 
 
 def test_arguments_that_do_not_fit_are_refused() -> None:
@@ -273,7 +273,7 @@ def test_nothing_waits_for_the_device(interpolation: Any, fill: Any) -> None:
     displacement = torch.rand(2, 8, 9, 2, device="cuda")
     with synchronising_forbidden():
         warp.affine(x, matrix, interpolation=interpolation, fill=fill)
-        warp.rotate(x, matrix, interpolation=interpolation, fill=fill, size=(10, 11))
+        warp.affine(x, matrix, interpolation=interpolation, fill=fill, size=(10, 11))
         warp.perspective(x, coefficients, interpolation=interpolation, fill=fill)
         warp.elastic(x, displacement, interpolation=interpolation, fill=fill)
 

@@ -14,13 +14,12 @@ from torch.utils.data import default_collate
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from pipediag.replay.ops.kernels import RAGGED
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packed_batch import Packed, Plain, Section
 from pipediag.replay.pack.packing import pack, pack_plain
+from pipediag.replay.record.batches import Parts, stacking
 from pipediag.replay.record.hooks import recording, register
 from pipediag.replay.record.recorder import Recorder
-from pipediag.replay.record.stacking import Parts, stacking
 from pipediag.replay.run.replay import replay
 from pipediag.usercode import tree
 
@@ -229,7 +228,7 @@ def test_a_ragged_launch_reads_images_where_they_lie(make: Any, chain: Any) -> N
     sources = [make(k) for k in range(6)]
     packed = pack(recorded(chain, sources), fuse=True)
     (launch,) = packed.launches
-    assert launch.name == RAGGED
+    assert launch.name == "fast_resample_ragged"
     shapes = [source.as_subclass(Tensor).reshape(-1, *source.shape[-2:]) for source in sources]
     assert sorted(map(tuple, (image.flatten().tolist() for image in lying(packed, launch)))) == sorted(
         map(tuple, (shape.flatten().tolist() for shape in shapes))
@@ -243,7 +242,7 @@ def test_pictures_lie_with_their_channels_last(converted: str) -> None:
     sources = [picture(k) for k in range(4)]
     packed = pack(recorded(chain, sources), fuse=True)
     (launch,) = packed.launches
-    assert launch.name == RAGGED
+    assert launch.name == "fast_resample_ragged"
     assert launch.static[-2:] == (3, "hwc")
     boxes = launch.numbers.of(packed.memory)[:4].T.long().tolist()
     assert all(box[:2] == [0, 0] for box in boxes), "only the box of each image is sent"

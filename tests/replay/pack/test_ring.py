@@ -516,7 +516,7 @@ def test_memory_is_unmapped_once_no_batch_is_kept() -> None:
 
 def test_without_shared_memory_batches_are_sent_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipediag.replay.pack.ring.shared_memory", lambda size: None)
-    monkeypatch.setattr("pipediag.replay.pack.writing.shared_memory", lambda size: None)
+    monkeypatch.setattr("pipediag.replay.pack.packing.shared_memory", lambda size: None)
     plain = loader(Nested(), multiprocessing_context="fork")
     arrived = list(sent(plain))
     assert all(packed.slot is None and not packed.memory.is_shared() for packed in arrived)

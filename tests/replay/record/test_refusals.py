@@ -353,13 +353,10 @@ STATEFUL = [Counting, RunningMean, OwnGenerator, OwnTorchGenerator]
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("link", STATEFUL)
 def test_the_state_of_a_transform_is_as_with_the_plain_loader(link: type, workers: int, device: torch.device) -> None:
-    check_against_plain(between(link), device, workers)
-
-
-@pytest.mark.parametrize("link", STATEFUL)
-def test_links_after_a_transform_that_keeps_state_move(link: type, device: torch.device) -> None:
-    offloaded = check_against_plain(between(link), device)
+    """The transform is named, and the links after it move."""
+    offloaded = check_against_plain(between(link), device, workers)
     assert moved(offloaded) == ["RandomVerticalFlip RandomErasing"]
+    assert [reason for reason in offloaded.plan.reasons if reason.startswith(f"{link.__name__}: ")]
 
 
 def test_a_dataset_that_draws_from_its_own_generator(device: torch.device) -> None:
@@ -373,12 +370,6 @@ def test_a_dataset_that_draws_from_its_own_generator(device: torch.device) -> No
 
     offloaded = check_against_plain(Augmented, device)
     assert moved(offloaded) == ["RandomCrop"]
-
-
-@pytest.mark.parametrize("link", STATEFUL)
-def test_a_transform_that_keeps_state_is_named(link: type, device: torch.device) -> None:
-    offloaded = offload(loader(between(link)()), device)
-    assert [reason for reason in offloaded.plan.reasons if reason.startswith(f"{link.__name__}: ")]
 
 
 @pytest.mark.parametrize("workers", WORKERS)

@@ -15,8 +15,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.patches import LIVE
-from pipediag.replay.plan import Plan
-from pipediag.replay.record.fetching import fetched
+from pipediag.replay.plan import Piece, Plan
+from pipediag.replay.record.batches import fetched
 from pipediag.replay.record.scouting import find, given_to, has_only_librarys, scouted
 from pipediag.usercode import randomness, tree
 
@@ -168,3 +168,15 @@ def test_an_error_of_the_dataset_leaves_its_transforms_in_place() -> None:
     with pytest.raises(KeyError):
         scouted(dataset, lambda: fetched(dataset, range(3)), default_collate, Plan())
     assert dataset.transform is FLIPS and not LIVE
+
+
+def test_the_lines_of_a_plan() -> None:
+    assert str(Plan()) == "nothing moves"
+    assert str(Plan(reasons=("for this", "and that"))) == "nothing moves\n- for this\n- and that"
+    pieces = (Piece((0,), 0, ("Crop", "Flip")), Piece((1,), 1, ("Open", "Flip")))
+    assert str(Plan(pieces, ("Open: it opens",))).splitlines() == [
+        "moves to the device: Crop, Flip",
+        "moves to the device: Flip",
+        "stays in the workers: Open",
+        "- Open: it opens",
+    ]

@@ -22,10 +22,9 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.patches import LIVE
 from pipediag.replay.certify.certifying import Certificate, certify
-from pipediag.replay.certify.executing import executed
-from pipediag.replay.certify.samples import Real, Recorded
+from pipediag.replay.certify.samples import Real, Recorded, executed
 from pipediag.replay.plan import Plan
-from pipediag.replay.record.fetching import fetched
+from pipediag.replay.record.batches import fetched
 from pipediag.replay.record.scouting import find
 from pipediag.replay.record.twins import Following, is_librarys
 from pipediag.usercode import randomness, tree
@@ -274,7 +273,7 @@ def test_the_users_errors_are_their_own() -> None:
 
 
 def test_a_large_recording_is_left_out_of_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipediag.replay.certify.executing._MOST_BYTES", 1 << 10)
+    monkeypatch.setattr("pipediag.replay.certify.samples._MOST_BYTES", 1 << 10)
     real, _, proof = both(Made(v2.Compose([v2.RandomHorizontalFlip(), v2.RandomVerticalFlip()])))
     assert len(real.batch) == 2 and proof.passed
 

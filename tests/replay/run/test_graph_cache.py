@@ -14,7 +14,7 @@ from pipediag.remedy.loader import OffloadedLoader
 from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
-from pipediag.replay.run.graph_cache import kind_of
+from pipediag.replay.run.graphs import kind_of
 from pipediag.replay.worker import PackingSide
 from pipediag.streams.to_device import ToDevice
 

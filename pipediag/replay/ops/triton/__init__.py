@@ -1,4 +1,4 @@
-"""Provide fused Triton kernels: the fast path on CUDA for the hot kernels of :mod:`pipediag.replay.ops.batched`.
+"""Provide fused Triton kernels: the fast path on CUDA for the hot kernels of :mod:`pipediag.replay.ops.families`.
 
 Importing this package, or :mod:`~pipediag.replay.ops.triton.pixels` with the codes that workers write, does not import
 triton. The other modules do: import them only if :func:`available` returns True.

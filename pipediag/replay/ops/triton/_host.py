@@ -22,12 +22,7 @@ _TILE = (8, 32)
 
 
 def check_images(x: Tensor) -> None:
-    """Check that ``x`` is a batch ``(N, C, H, W)`` in uint8 or float32.
-
-    Raises:
-        ValueError: it has another number of dimensions.
-        TypeError: it has another dtype.
-    """
+    """Check that ``x`` is a batch ``(N, C, H, W)`` in uint8 or float32."""
     if x.ndim != 4:
         raise ValueError(f"a batch has 4 dimensions (N, C, H, W), not {x.ndim}")
     if x.dtype not in (torch.uint8, torch.float32):
@@ -35,11 +30,7 @@ def check_images(x: Tensor) -> None:
 
 
 def per_channel(values: float | Sequence[float], channels: int) -> Channels:
-    """Return one number per channel, padded to four kernel arguments; a single number applies to all channels.
-
-    Raises:
-        ValueError: there are neither one number nor ``channels`` of them, or more than four.
-    """
+    """Return one number per channel, padded to four kernel arguments; a single number applies to all channels."""
     numbers = [float(v) for v in values] if isinstance(values, Sequence) else [float(values)]
     if len(numbers) == 1:
         numbers *= _MOST_CHANNELS
@@ -52,11 +43,7 @@ def per_channel(values: float | Sequence[float], channels: int) -> Channels:
 def normalization(
     mean: Sequence[float] | None, std: Sequence[float] | None, channels: int, dtype: torch.dtype
 ) -> tuple[Channels, Channels]:
-    """Return a mean and a standard deviation per channel; None for both stands for no normalization.
-
-    Raises:
-        ValueError: only one of them is given, pixels of ``dtype`` cannot be normalized, or the channels do not match.
-    """
+    """Return a mean and a standard deviation per channel; None for both stands for no normalization."""
     if (mean is None) != (std is None) or (mean is not None and not dtype.is_floating_point):
         raise ValueError("only floating images can be normalized, with a mean and a standard deviation")
     return per_channel(mean or 0.0, channels), per_channel(std or 1.0, channels)
@@ -90,9 +77,6 @@ def launch_warp(
     """Launch a warp: return ``(N, C, *size)`` for images ``(N, C, H, W)`` and their transforms ``(N, numbers)``.
 
     ``constants`` are those of this kernel; the constants of all warps are added.
-
-    Raises:
-        ValueError: ``transform`` has another shape, or ``fill`` does not match the channels.
     """
     samples, channels, height, width = x.shape
     if transform.shape != (samples, numbers):

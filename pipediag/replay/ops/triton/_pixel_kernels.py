@@ -470,7 +470,7 @@ def _channel(sector, ahead, high, falling, rising, lowest):
     )
 
 
-# --- the same as Pillow computes it; see batched/pillow_colour.py
+# --- the same as Pillow computes it; see families/pillow_colour.py
 
 
 @triton.jit

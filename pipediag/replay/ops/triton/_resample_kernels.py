@@ -7,8 +7,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..batched.geometry import MOST_FRACTION_BITS, WEIGHT_LIMIT
-from ..batched.pillow import FRACTION_BITS
+from ..families.pillow_filters import FRACTION_BITS
+from ..families.resizing import MOST_FRACTION_BITS, WEIGHT_LIMIT
 from ._device import divide, round_half_even
 
 _MOST_FRACTION_BITS = tl.constexpr(MOST_FRACTION_BITS)

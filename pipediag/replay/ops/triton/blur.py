@@ -37,20 +37,8 @@ def gaussian_blur(
 ) -> Tensor:
     """Blur as ``gaussian_blur_image`` of torchvision v2, followed by ``normalize_image`` on request.
 
-    Args:
-        x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        sigma: ``(N, 2)`` standard deviations along x and y, in pixels, float64.
-        kernel_size: along x and y, both odd.
-        mean: of each channel, or one for all, to subtract from the blurred image.
-        std: divisor after that; required with ``mean``.
-
-    Returns:
-        a batch of the shape, dtype and memory format of ``x``.
-
-    Raises:
-        ValueError: ``x`` is not a batch, ``sigma`` is not ``(N, 2)``, the kernel is not odd or half of it is as large
-            as the image, or ``mean`` and ``std`` do not match each other, the channels (four at most) or the dtype.
-        TypeError: ``x`` has another dtype.
+    Images are uint8 or float32, of any strides; ``sigma`` is ``(N, 2)``, along x and y, as ``kernel_size``. ``mean``
+    and ``std`` have one number for each channel (four at most), or one for all.
     """
     check_images(x)
     samples, channels, height, width = x.shape

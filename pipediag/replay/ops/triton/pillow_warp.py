@@ -1,6 +1,6 @@
 """Warp a batch of 8-bit images as Pillow does in one launch, with a separate transform for each sample.
 
-The arithmetic is that of :mod:`pipediag.replay.ops.batched.pillow_warp`: float64, without fused multiply-adds.
+The arithmetic is that of :mod:`pipediag.replay.ops.families.pillow_warp`: float64, without fused multiply-adds.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -12,31 +12,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..batched.pillow_warp import Fill, Interpolation
+from ..families.pillow_warp import Fill, Interpolation
 from ._device import pick
 from ._host import check_images, launch_warp
 
 
 def affine(x: Tensor, matrix: Tensor, *, size: tuple[int, int], interpolation: Interpolation, fill: Fill) -> Tensor:
-    """Warp as :func:`pipediag.replay.ops.batched.pillow_warp.affine`; images may have any strides and up to 4 channels.
-
-    Raises:
-        ValueError: ``x`` is not a batch, ``matrix`` is not ``(N, 6)``, or ``fill`` does not match the channels.
-        TypeError: ``x`` is not uint8.
-    """
+    """Warp as :func:`..families.pillow_warp.affine`; images may have any strides and up to 4 channels."""
     return _warp(x, matrix, 6, size, interpolation, fill)
 
 
 def perspective(
     x: Tensor, coefficients: Tensor, *, size: tuple[int, int], interpolation: Interpolation, fill: Fill
 ) -> Tensor:
-    """Warp as :func:`pipediag.replay.ops.batched.pillow_warp.perspective`; images may have any strides and up to 4
-    channels.
-
-    Raises:
-        ValueError: ``x`` is not a batch, ``coefficients`` is not ``(N, 8)``, or ``fill`` does not match the channels.
-        TypeError: ``x`` is not uint8.
-    """
+    """Warp as :func:`..families.pillow_warp.perspective`; images may have any strides and up to 4 channels."""
     return _warp(x, coefficients, 8, size, interpolation, fill)
 
 

@@ -7,7 +7,7 @@ grey of the image at that point, which takes another launch that runs the progra
 A pixel is held in float32. At any point of the program it has the meaning of uint8 (whole numbers from 0 to 255,
 truncated after each operation) or of a floating image; :attr:`PixelOp.TO_FLOAT` and :attr:`PixelOp.TO_UINT8` change
 that. The arithmetic is that of torchvision's kernels (``transforms/v2/functional/_color.py``) on the CPU, for the
-operations named after Pillow that of :mod:`pipediag.replay.ops.batched.pillow_colour`.
+operations named after Pillow that of :mod:`pipediag.replay.ops.families.pillow_colour`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,6 @@ def encode(op: PixelOp, *parameters: float) -> tuple[int, float, float]:
     multiplier and a divisor: 1 / 255 and 1, the defaults, for ``ToDtype(scale=True)``, 1 and 255 for ``ToTensor``, 1
     and 1 for a plain cast. TO_UINT8 takes a multiplier: 255.999, the default, for ``ToDtype(scale=True)``, or 1. POINT
     takes the index of a table.
-
-    Raises:
-        ValueError: the number of parameters is wrong.
     """
     fewest, most = _PARAMETERS[op]
     if not fewest <= len(parameters) <= most:
@@ -131,16 +128,6 @@ def run(
         out_dtype: of the result, by default that of ``x``. All programs must end with pixels of this meaning.
         mean: of each channel, or one for all, to subtract at the end from floating pixels.
         std: divisor after that; required with ``mean``.
-
-    Returns:
-        a batch of the shape of ``x``.
-
-    Raises:
-        ValueError: shapes do not match, tables are not uint8, there are neither 1 nor 3 channels, ``contrast`` is
-            negative or more than the operations of a program, or ``mean`` and ``std`` do not match each other, the
-            channels or the dtype.
-        TypeError: ``x`` is neither uint8 nor float32, or not uint8 with ``pillow``, or ``out_dtype`` neither uint8 nor
-            floating.
     """
     check_images(x)
     samples, channels, height, width = x.shape

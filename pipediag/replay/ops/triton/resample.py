@@ -8,7 +8,7 @@ results in memory.
 From uint8 to uint8, ATen has CPU kernels with fixed-point weights: every sum is exact, and the sum over the columns is
 rounded to uint8 before the rows are added. If torchvision does not use them (on CUDA, and for bilinear images with some
 releases on some CPUs), it computes in float32 and rounds once. Pillow's weights have more bits, and it may sum over the
-rows first (:mod:`pipediag.replay.ops.batched.pillow`).
+rows first (:mod:`pipediag.replay.ops.families.pillow_filters`).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -22,8 +22,8 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from ..batched.geometry import DIRECT_LIMIT
-from ..batched.pillow import Pass
+from ..families.pillow_filters import Pass
+from ..families.resizing import DIRECT_LIMIT
 from ._host import OPTIONS, blocks, check_images, empty_like
 from ._resample_kernels import apply_kernel, plan_kernel
 
@@ -71,14 +71,6 @@ def resized_crop(
         fixed_point: if False, uint8 images are resampled in float32 and rounded once.
         pillow: the pass that Pillow makes first, if uint8 images are resized as by Pillow, bilinearly or bicubically.
             ``antialias`` and ``fixed_point`` must be True then.
-
-    Returns:
-        ``(N, C, *size)`` in the memory format of ``source``.
-
-    Raises:
-        ValueError: ``source`` is not a batch, the interpolation is unknown, or ``scale`` is set without a conversion
-            from uint8 to float32.
-        TypeError: ``source`` has another dtype, or it cannot be converted to ``out_dtype``.
     """
     check_images(source)
     dtype = _result_dtype(source.dtype, out_dtype, scale)
@@ -109,26 +101,12 @@ def resized_crop_ragged(
     fixed_point: bool = True,
     pillow: Pass | None = None,
 ) -> Tensor:
-    """Crop and resize as :func:`resized_crop`, from images of different sizes stored in one flat tensor.
+    """Crop and resize as :func:`resized_crop`, from images of different sizes stored in one flat tensor of uint8.
 
     Args:
-        slab: 1-d, uint8, contiguous.
         offset, image_height, image_width: index of each image's first byte, and its size in pixels: ``(N,)``, whole
             numbers of any dtype.
-        top, left, height, width: of the boxes, likewise.
-        channels: of all images.
         layout: ``"chw"``, one plane after the other, or ``"hwc"``, pixel by pixel.
-        largest: height and width of the largest box.
-
-    The other arguments are those of :func:`resized_crop`.
-
-    Returns:
-        ``(N, channels, *size)``.
-
-    Raises:
-        ValueError: the slab is not 1-d, layout or interpolation is unknown, or ``scale`` is set without a conversion to
-            float32.
-        TypeError: the slab is not uint8, or it cannot be converted to ``out_dtype``.
     """
     if slab.ndim != 1 or layout not in ("chw", "hwc"):
         raise ValueError(f"a slab with {slab.ndim} dimensions and layout {layout!r}")

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..batched.warp import INTERPOLATIONS, Fill, Interpolation, cpu_fuses_products
+from ..families.warp import INTERPOLATIONS, Fill, Interpolation, cpu_fuses_products
 from ._device import pick, round_half_even
 from ._host import check_images, launch_warp
 
@@ -25,42 +25,14 @@ def affine(
 ) -> Tensor:
     """Warp as ``affine_image`` of torchvision v2, and as ``rotate_image`` when it interpolates.
 
-    Args:
-        x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        matrix: ``(N, 6)``, float64, from :mod:`.batched.warp_numbers`: the two rows of the map from a
-            position in the result to one in ``x``, both in pixels from the centre of their image.
-        interpolation: how pixels are interpolated.
-        fill: value outside ``x``: a number, or one for each channel; black if None.
-        size: height and width of the result, by default those of ``x``.
-
-    Returns:
-        ``(N, C, *size)`` in the dtype and the memory format of ``x``.
-
-    Raises:
-        ValueError: ``x`` is not a batch, the interpolation is unknown, ``matrix`` is not ``(N, 6)``, or ``fill`` does
-            not match the channels, of which at most four can have different fills.
-        TypeError: ``x`` has another dtype.
+    Images are uint8 or float32, of any strides, with up to four channels of different fills. ``matrix`` is as for
+    :func:`..families.warp.affine`; the result has the memory format of ``x``.
     """
     return _warp(x, matrix, 6, interpolation, fill, size or (x.shape[-2], x.shape[-1]))
 
 
 def perspective(x: Tensor, coefficients: Tensor, *, interpolation: Interpolation, fill: Fill) -> Tensor:
-    """Warp as ``perspective_image`` of torchvision v2.
-
-    Args:
-        x: images ``(N, C, H, W)``, uint8 or float32, of any strides.
-        coefficients: ``(N, 8)``, float64: ``x = (ax + by + c) / (gx + hy + 1)``, ``y = (dx + ey + f) / (gx + hy + 1)``.
-        interpolation: how pixels are interpolated.
-        fill: value outside ``x``: a number, or one for each channel; black if None.
-
-    Returns:
-        a batch of the shape, dtype and memory format of ``x``.
-
-    Raises:
-        ValueError: ``x`` is not a batch, the interpolation is unknown, ``coefficients`` is not ``(N, 8)``, or ``fill``
-            does not match the channels, of which at most four can have different fills.
-        TypeError: ``x`` has another dtype.
-    """
+    """Warp as ``perspective_image`` of torchvision v2; as :func:`affine`, with ``coefficients`` ``(N, 8)``."""
     return _warp(x, coefficients, 8, interpolation, fill, (x.shape[-2], x.shape[-1]))
 
 

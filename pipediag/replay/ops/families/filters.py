@@ -6,11 +6,16 @@ Images are ``(N, C, H, W)``, uint8 or floating. Neither autocast nor TF32 affect
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as nn
 
+from ..arguments import pair
+from ..exactness import approximate, rounded_once, sharpened
+from ..op import NotRecordable, Op, State
+from ..operation import Encode, Functional, Fused, Operation, Static, by_factor, from_triton, with_factor
 from .pointwise import add_scaled_, float_dtype, has_colour, largest, scaled, to_range
 
 
@@ -21,13 +26,8 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
     ``kx + ky`` instead of ``kx * ky`` multiplications per pixel and rounds differently. No order of the sum would be
     bit-equal everywhere: the CPU's library chooses its own by processor, channels and kernel size.
 
-    Args:
-        x: images whose sides are longer than half the kernel, since borders are mirrored.
-        sigma: ``(N, 2)`` standard deviations along x and y, in pixels, float64.
-        kernel_size: along x and y, both odd.
-
-    Raises:
-        RuntimeError: an image is too small for the kernel.
+    ``sigma`` are ``(N, 2)`` deviations along x and y, in pixels, as is ``kernel_size``, both odd. An image whose sides
+    are not longer than half the kernel raises ``RuntimeError``, since borders are mirrored.
     """
     planes = x.shape[0] * x.shape[1]
     across, down = kernel_size
@@ -43,14 +43,7 @@ def gaussian_blur(x: Tensor, sigma: Tensor, *, kernel_size: tuple[int, int]) -> 
 def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
     """Blend with a smoothed image, except at the border, as ``adjust_sharpness_image`` of torchvision v2.
 
-    Bit-equal for uint8, otherwise equal up to float32's rounding.
-
-    Args:
-        x: images with 1 or 3 channels; those with a side of 2 pixels or less do not change.
-        factor: ``(N,)``, float64.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
+    Bit-equal for uint8, otherwise equal up to float32's rounding. Images with a side of 2 pixels or less do not change.
     """
     has_colour(x)  # raises for other channels
     if min(x.shape[-2:]) <= 2:
@@ -69,13 +62,9 @@ def adjust_sharpness(x: Tensor, factor: Tensor) -> Tensor:
 def gaussian_noise(x: Tensor, noise: Tensor, *, sigma: float, mean: float, clip: bool) -> Tensor:
     """Add noise as ``gaussian_noise_image`` of torchvision v2. Bit-equal.
 
-    Args:
-        x: images ``(N, C, H, W)``.
-        noise: the standard normal values that torchvision would draw, shaped like ``x``; of its dtype, or float32 for
-            uint8.
-        sigma: standard deviation for images in the range [0, 1]; it is multiplied by 255 for uint8.
-        mean: likewise.
-        clip: whether the result is clamped to the range of the dtype; without it, uint8 wraps around.
+    ``noise`` are the standard normal values that torchvision would draw, of the dtype of ``x``, or float32 for uint8.
+    ``sigma`` and ``mean`` are for the range [0, 1], and multiplied by 255 for uint8, which wraps around without
+    ``clip``.
     """
     levels = largest(x.dtype)
     shift = scaled(noise, sigma * levels)
@@ -109,3 +98,60 @@ def _convolved(planes: Tensor, kernel: Tensor, shape: tuple[int, int]) -> Tensor
     weight = kernel.repeat_interleave(groups // len(kernel), 0).view(groups, 1, *shape)
     with torch.autocast(planes.device.type, enabled=False):
         return nn.conv2d(planes, weight, groups=groups)
+
+
+# ---- operations
+
+
+def encode_blur(state: State, kernel_size: Any, sigma: Any = None) -> list[Op]:
+    return prepare_gaussian_blur(state, kernel_size)(sigma)
+
+
+def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
+    kernel = pair(kernel_size)
+    op = state.op("gaussian_blur", static=kernel)
+
+    def encode(sigma: Any = None) -> list[Op]:
+        across, down = pair([side * 0.15 + 0.35 for side in kernel] if sigma is None else sigma)
+        return [op.given(float(across), float(down))]
+
+    return encode
+
+
+def encode_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
+    """Draw the noise here, from the generator that torchvision would use."""
+    if state.strided:
+        raise NotRecordable("noise is drawn in the order of the pixels in memory, which is unusual here")
+    drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)
+    return [state.op("gaussian_noise", static=(float(mean), float(sigma), bool(clip)), bulk=drawn)]
+
+
+_FUSED_BLUR = from_triton("blur", "gaussian_blur")
+
+
+def _fused_blur(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    *kernel, mean, std = static
+    return _FUSED_BLUR(x, numbers, kernel_size=(kernel[0], kernel[1]), mean=mean, std=std)
+
+
+def _gaussian_noise(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    mean, sigma, clip = static
+    return gaussian_noise(x, bulk, sigma=sigma, mean=mean, clip=clip)
+
+
+OPERATIONS = (
+    Operation(
+        "gaussian_blur",
+        lambda x, numbers, static, bulk: gaussian_blur(x, numbers, kernel_size=static),
+        approximate,
+        fused=Fused(Operation("fast_gaussian_blur", _fused_blur), further=(None, None)),
+    ),
+    Operation("adjust_sharpness", by_factor(adjust_sharpness), sharpened, approximate),
+    Operation("gaussian_noise", _gaussian_noise, rounded_once),
+)
+FUNCTIONALS = (
+    Functional("gaussian_blur", encode_blur, prepare_gaussian_blur, ("sigma",)),
+    with_factor("adjust_sharpness", "sharpness_factor"),
+    Functional("gaussian_noise", encode_noise, draws=True),
+)
+OF_PICTURES = {"gaussian_blur": encode_blur}

@@ -7,9 +7,19 @@ float32 and float64 (``Convert.c``). Results are always new tensors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..arguments import BANDS, MODES
+from ..exactness import exact
+from ..op import NotRecordable, Op, State
+from ..operation import Fused, Operation, alike, by_factor, from_triton
+from ..triton.pixels import PixelOp
+from . import colour
 from .pointwise import per_sample
 
 
@@ -60,9 +70,9 @@ def smooth(x: Tensor) -> Tensor:
     return out
 
 
-def autocontrast(x: Tensor) -> Tensor:
+def stretched(x: Tensor) -> Tensor:
     """Stretch each channel of each image to the full range, as ``ImageOps.autocontrast``."""
-    return point(x, stretching(x))
+    return mapped(x, stretching(x))
 
 
 def stretching(x: Tensor) -> Tensor:
@@ -75,7 +85,7 @@ def stretching(x: Tensor) -> Tensor:
     return (levels * scale).add_(offset).clamp_(0, 255).to(torch.uint8)
 
 
-def point(x: Tensor, tables: Tensor) -> Tensor:
+def mapped(x: Tensor, tables: Tensor) -> Tensor:
     """Replace each level by that of a table ``(N, C, 256)``, as ``Image.point``."""
     channels = x.flatten(2).flatten(0, 1)
     return tables.flatten(0, 1).gather(1, channels.long()).reshape(x.shape)
@@ -128,3 +138,78 @@ def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
         moving = torch.where(here == 1, falling, rising)
         channels.append(torch.where((here == 1) | (here == 4), moving, torch.where(here % 5 == 0, value, low)))
     return torch.stack(channels, 1).to(torch.uint8)
+
+
+# ---- operations
+
+
+def convert(state: State, mode: str | None = None, matrix: Any = None, *unused: Any, **named: Any) -> list[Op]:
+    if matrix or mode not in (None, *BANDS):
+        raise NotRecordable(f"a picture of mode {MODES[state.channels]} is converted to {mode}")
+    if mode is None or BANDS[mode] == state.channels:
+        return []
+    return rgb_to_grayscale(state, BANDS[mode])
+
+
+def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
+    return colour.rgb_to_grayscale(state, num_output_channels, name="pillow_grayscale")
+
+
+def adjusted(what: str, state: State, factor: float) -> list[Op]:
+    """Encode torchvision's function ``adjust_{what}``."""
+    return [state.op(f"pillow_adjust_{what}", float(factor))]
+
+
+def encode_hue(state: State, hue_factor: float) -> list[Op]:
+    return adjusted("hue", state, hue_factor)
+
+
+def point(state: State, lut: Sequence[float], mode: str | None = None) -> list[Op]:
+    levels = np.rint(np.asarray(lut, np.float64)).clip(0, 255).astype(np.uint8)
+    if mode is not None or len(levels) != 256 * state.channels:
+        raise NotRecordable("a picture is mapped to another mode")
+    tables = torch.from_numpy(levels).view(state.channels, 256)
+    return [state.op("pillow_point", bulk=tables)]
+
+
+def autocontrast(
+    state: State, cutoff: Any = 0, ignore: Any = None, mask: Any = None, preserve_tone: bool = False
+) -> list[Op]:
+    if cutoff or ignore is not None or mask is not None or preserve_tone:
+        raise NotRecordable("autocontrast with options has no kernel on the device")
+    return [state.op("pillow_autocontrast")]
+
+
+def equalize(state: State, mask: Any = None) -> list[Op]:
+    if mask is not None:
+        raise NotRecordable("equalize with a mask has no kernel on the device")
+    return [state.op("equalize")]
+
+
+_FUSED_MAPPED = from_triton("levels", "mapped")
+_AUTOCONTRAST = Operation("fast_pillow_autocontrast", alike(lambda x: _FUSED_MAPPED(x, stretching(x))))
+OPERATIONS = (
+    *(
+        Operation(name, kernel, exact, each_pixel=True, code=code)
+        for name, kernel, code in (
+            ("pillow_adjust_brightness", by_factor(adjust_brightness), PixelOp.BRIGHTNESS),  # the same arithmetic
+            ("pillow_adjust_saturation", by_factor(adjust_saturation), PixelOp.PILLOW_SATURATION),
+            ("pillow_adjust_hue", by_factor(adjust_hue), PixelOp.PILLOW_HUE),
+            ("pillow_point", lambda x, numbers, static, bulk: mapped(x, bulk), PixelOp.POINT),
+        )
+    ),
+    Operation(
+        "pillow_grayscale",
+        lambda x, numbers, static, bulk: grayscale(x, channels=static[0]),
+        exact,
+        each_pixel=True,
+        code=PixelOp.PILLOW_GRAYSCALE,
+    ),
+    Operation("pillow_adjust_contrast", by_factor(adjust_contrast), exact, code=PixelOp.PILLOW_CONTRAST),
+    Operation("pillow_adjust_sharpness", by_factor(adjust_sharpness), exact),
+    Operation("pillow_autocontrast", alike(stretched), exact, fused=Fused(_AUTOCONTRAST, on_bytes=True)),
+    Operation("pillow_smooth", alike(smooth), exact),
+)
+METHODS = {"convert": convert, "point": point}
+IMAGE_OPS = {"autocontrast": autocontrast, "equalize": equalize}
+OF_PICTURES = {"adjust_hue": encode_hue, "rgb_to_grayscale": rgb_to_grayscale}

@@ -10,15 +10,7 @@ from torch import Tensor
 
 
 def mixup(x: Tensor, lam: float) -> Tensor:
-    """Blend each sample with the one before it.
-
-    Args:
-        x: floating, ``(N, ...)``.
-        lam: weight of the sample itself, from 0 to 1.
-
-    Raises:
-        TypeError: ``x`` is not floating.
-    """
+    """Blend each sample, floating, with the one before it; ``lam`` is the weight of the sample itself."""
     if not x.is_floating_point():
         raise TypeError(f"mixup takes floating images, not {x.dtype}")
     mixed = torch.empty_like(x)
@@ -28,11 +20,8 @@ def mixup(x: Tensor, lam: float) -> Tensor:
 
 
 def cutmix(x: Tensor, box: tuple[int, int, int, int]) -> Tensor:
-    """Paste the part inside ``box`` of each sample into the one after it.
-
-    Args:
-        x: images ``(N, C, H, W)`` of any dtype.
-        box: (left, top, right, bottom), the last two exclusive, as torchvision's ``CutMix`` draws it.
+    """Paste the part inside ``box`` (left, top, right, bottom; the last two exclusive) of each sample into the one
+    after it.
     """
     left, top, right, bottom = box
     mixed = x.clone()

@@ -7,29 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from .op import Kind, Op, Shape
-from .triton.pixels import CONTRASTS, FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
+from ..op import Kind, Op, Shape
+from ..operation import Laid, Operation, Static, Values
+from ..triton.pixels import CONTRASTS, PixelOp, encode
 
-_FLIPS = {"horizontal_flip": FLIP_HORIZONTALLY, "vertical_flip": FLIP_VERTICALLY}
-_CODES = {
-    "adjust_brightness": PixelOp.BRIGHTNESS,
-    "adjust_contrast": PixelOp.CONTRAST,
-    "adjust_saturation": PixelOp.SATURATION,
-    "adjust_hue": PixelOp.HUE,
-    "adjust_gamma": PixelOp.GAMMA,
-    "grayscale": PixelOp.GRAYSCALE,
-    "invert": PixelOp.INVERT,
-    "solarize": PixelOp.SOLARIZE,
-    "posterize": PixelOp.POSTERIZE,
-    "pillow_adjust_brightness": PixelOp.BRIGHTNESS,  # the same arithmetic
-    "pillow_adjust_contrast": PixelOp.PILLOW_CONTRAST,
-    "pillow_adjust_saturation": PixelOp.PILLOW_SATURATION,
-    "pillow_adjust_hue": PixelOp.PILLOW_HUE,
-    "pillow_grayscale": PixelOp.PILLOW_GRAYSCALE,
-    "pillow_point": PixelOp.POINT,
-}
-_ON_PIXELS = {*_FLIPS, *_CODES, "to_dtype", "normalize"}
 _TO_FLOAT = {"multiply": (1.0 / 255.0, 1.0), "divide": (1.0, 255.0), "cast": (1.0, 1.0)}
 _TO_UINT8 = {"multiply": (255.0 + 1.0 - 1e-3,), "cast": (1.0,)}
 DTYPES = (torch.uint8, torch.float32)
@@ -72,12 +55,14 @@ class Programs(NamedTuple):
 
 def is_pixel_op(kind: Kind, channels: Shape, dtype: torch.dtype) -> bool:
     """Return whether a program can hold the op, on images of these channels and this dtype."""
-    if kind.name not in _ON_PIXELS or dtype not in DTYPES or channels not in ((1,), (3,)) or kind.channels != channels:
+    if dtype not in DTYPES or channels not in ((1,), (3,)) or kind.channels != channels:
         return False
     if kind.name == "to_dtype":
         known: dict[str, Any] = _TO_UINT8 if kind.dtype == torch.uint8 else _TO_FLOAT
         return bool(kind.dtype in DTYPES and kind.static[1] in known)
-    return bool(kind.name != "normalize" or dtype == torch.float32)
+    if kind.name == "normalize":
+        return bool(dtype == torch.float32)
+    return kind.operation.code is not None or bool(kind.operation.flip)
 
 
 def codes_of(run: Sequence[Kind]) -> Codes:
@@ -87,7 +72,7 @@ def codes_of(run: Sequence[Kind]) -> Codes:
         code = _code(kind)
         if code is not None:
             codes.append(int(code))
-        flips ^= _FLIPS.get(kind.name, 0)
+        flips ^= kind.operation.flip
     contrasts = sum(code in CONTRASTS for code in codes)
     points = tuple([k for k, code in enumerate(codes) if code == PixelOp.POINT])
     return Codes(flips, contrasts, tuple(codes), points, max(codes, default=0) >= PixelOp.PILLOW_CONTRAST)
@@ -97,7 +82,8 @@ def _code(kind: Kind) -> PixelOp | None:
     """Return the program code of an op; None for flips, made by the read, and normalization, made by the write."""
     if kind.name == "to_dtype":
         return PixelOp.TO_UINT8 if kind.dtype == torch.uint8 else PixelOp.TO_FLOAT
-    return _CODES.get(kind.name)
+    code = kind.operation.code
+    return None if code is None else PixelOp(code)
 
 
 _WITH_FACTOR = (
@@ -154,3 +140,36 @@ def programs(ops: Sequence[Op]) -> Programs:
     numbers.frombytes(b"".join(tables))
     contrasts, pillow = max([one.contrasts for one in made]), any(one.pillow for one in made)
     return Programs(numbers, array("d", operands), longest, contrasts, pillow)
+
+
+def _laid(ops: Sequence[Op], places: Sequence[tuple[int, int, int]]) -> Laid:
+    numbers, operands, longest, contrasts, pillow = programs(ops)
+    return Laid(
+        (*ops[0].static, longest, contrasts, pillow),
+        Values(numbers, (len(numbers),), torch.int32),
+        Values(operands, (len(ops), longest, 2), torch.float32),
+    )
+
+
+def _pixels(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    """Run programs: ``numbers`` as in :class:`Programs`, ``bulk`` their operands."""
+    from ..triton import pixels
+
+    dtype, mean, std, longest, contrasts, pillow = static
+    samples = len(x)
+    flips, codes, tables = numbers.tensor_split((samples, samples * (1 + longest)))
+    return pixels.run(
+        x,
+        codes.view(samples, longest),
+        bulk,
+        tables=tables.view(torch.uint8).view(-1, x.shape[1], 256),
+        flips=flips,
+        contrast=contrasts,
+        pillow=pillow,
+        out_dtype=dtype,
+        mean=mean,
+        std=std,
+    )
+
+
+OPERATIONS = (Operation("pixels", _pixels, lay=_laid),)

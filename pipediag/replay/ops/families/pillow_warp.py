@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import PIL.Image
 import torch
 from torch import Tensor
 
+from ..arguments import colour_of, interpolation_name
+from ..exactness import exact
+from ..op import NotRecordable, Op, State
+from ..operation import Fused, Operation, Static, from_triton
 from .pointwise import per_channel
+from .warp import warped_to_size
 
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 #: Colour outside the image: one level for each channel.
@@ -44,10 +50,8 @@ class Way(NamedTuple):
 def affine_way(matrix: Sequence[float], source: tuple[int, int], size: tuple[int, int]) -> Way | None:
     """Return how Pillow picks nearest pixels for a matrix, or None if there is no kernel for its way.
 
-    Args:
-        matrix: ``(a, b, c, d, e, f)``; the result's pixel (x, y) is taken from (ax + by + c, dx + ey + f).
-        source: height and width of the image.
-        size: height and width of the result.
+    The matrix is ``(a, b, c, d, e, f)``: the result's pixel (x, y) is taken from (ax + by + c, dx + ey + f). ``source``
+    and ``size`` are height and width of the image and of the result.
     """
     a, b, c, d, e, f = matrix
     height, width = size
@@ -75,14 +79,8 @@ def _positions(
 
 
 def pick(x: Tensor, positions: Tensor, *, size: tuple[int, int], fill: Fill) -> Tensor:
-    """Scale and shift with nearest pixels.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        positions: integers ``(N, height + width)``: the row for each row of the result, then the columns; -1 is
-            outside.
-        size: height and width of the result.
-        fill: colour outside the images.
+    """Scale and shift with nearest pixels, at ``positions`` ``(N, height + width)``: the row for each row of the
+    result, then the columns; -1 is outside.
     """
     rows, columns = positions.long().split(size, dim=1)
     rows, columns = rows[:, :, None], columns[:, None, :]
@@ -90,14 +88,7 @@ def pick(x: Tensor, positions: Tensor, *, size: tuple[int, int], fill: Fill) -> 
 
 
 def affine_in_fixed_point(x: Tensor, numbers: Tensor, *, size: tuple[int, int], fill: Fill) -> Tensor:
-    """Warp by affine matrices with nearest pixels, in 16.16 fixed point.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        numbers: whole numbers ``(N, 6)`` from :func:`affine_way`.
-        size: height and width of the result.
-        fill: colour outside the images.
-    """
+    """Warp by affine matrices with nearest pixels, in 16.16 fixed point; ``numbers`` as from :func:`affine_way`."""
     a, b, c, d, e, f = numbers.long()[:, :, None, None].unbind(1)
     across = torch.arange(size[1], device=x.device)
     down = torch.arange(size[0], device=x.device)[:, None]
@@ -109,10 +100,7 @@ def affine_in_fixed_point(x: Tensor, numbers: Tensor, *, size: tuple[int, int], 
 def affine(
     x: Tensor, matrix: Tensor, *, size: tuple[int, int], interpolation: Literal["bilinear", "bicubic"], fill: Fill
 ) -> Tensor:
-    """Warp by affine matrices ``(N, 6)`` in float64, with interpolation.
-
-    The other arguments are those of :func:`perspective`.
-    """
+    """Warp by affine matrices ``(N, 6)`` in float64, with interpolation."""
     across, down = _pixel_centres(size, x.device)
     a, b, c, d, e, f = matrix[:, :, None, None].unbind(1)
     return _SAMPLERS[interpolation](x, a * across + b * down + c, d * across + e * down + f, fill)
@@ -121,15 +109,8 @@ def affine(
 def perspective(
     x: Tensor, coefficients: Tensor, *, size: tuple[int, int], interpolation: Interpolation, fill: Fill
 ) -> Tensor:
-    """Warp by perspective transforms.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        coefficients: ``(N, 8)``, float64, a to h; the result's pixel (x, y) is taken from
-            (ax + by + c) / (gx + hy + 1) and (dx + ey + f) / (gx + hy + 1).
-        size: height and width of the result.
-        interpolation: how pixels are interpolated.
-        fill: colour outside the images.
+    """Warp by perspective transforms ``(N, 8)``: the result's pixel (x, y) is taken from
+    (ax + by + c) / (gx + hy + 1) and (dx + ey + f) / (gx + hy + 1).
     """
     across, down = _pixel_centres(size, x.device)
     a, b, c, d, e, f, g, h = coefficients[:, :, None, None].unbind(1)
@@ -226,3 +207,84 @@ def _gathered(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 def _filled(made: Tensor, inside: Tensor, fill: Fill) -> Tensor:
     return torch.where(inside[:, None], made, per_channel(fill, made))
+
+
+# ---- operations
+
+
+_INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+
+
+def transform(
+    state: State,
+    size: Sequence[int],
+    method: Any,
+    data: Sequence[float] | None = None,
+    resample: int = 0,
+    fill: int = 1,
+    fillcolor: Any = None,
+) -> list[Op]:
+    if data is None or not isinstance(method, int) or 0 in size:
+        raise NotRecordable("a picture is transformed by an object, or to nothing")
+    width, height = size
+    interpolation = interpolation_name(resample)
+    if interpolation not in _INTERPOLATIONS:
+        raise NotRecordable(f"interpolation={interpolation!r} is not for warps of pictures")
+    numbers = tuple([float(number) for number in data])
+    if method == PIL.Image.Transform.EXTENT:
+        left, top, right, bottom = numbers
+        method = PIL.Image.Transform.AFFINE
+        numbers = ((right - left) / width, 0.0, left, 0.0, (bottom - top) / height, top)
+    colour = colour_of(fillcolor, state.channels)
+    if method == PIL.Image.Transform.AFFINE:
+        return affine_picture(state, numbers[:6], (height, width), interpolation, colour)
+    if method != PIL.Image.Transform.PERSPECTIVE:
+        raise NotRecordable(f"a picture is transformed by the method {PIL.Image.Transform(method).name}")
+    static = (height, width, interpolation, colour)
+    return [state.op("pillow_perspective", *numbers[:8], static=static, shape=state.resized(height, width))]
+
+
+def affine_picture(
+    state: State,
+    matrix: tuple[float, ...],
+    size: tuple[int, int],
+    interpolation: str,
+    colour: tuple[int, ...],
+) -> list[Op]:
+    shape = state.resized(*size)
+    if interpolation != "nearest":
+        return [state.op("pillow_affine", *matrix, static=(*size, interpolation, colour), shape=shape)]
+    way = affine_way(matrix, state.size, size)
+    if way is None:
+        raise NotRecordable("a picture is warped by a matrix that Pillow's fixed-point arithmetic cannot hold")
+    name = "pillow_affine_in_fixed_point" if way.positions is None else "pillow_pick"
+    return [state.op(name, *way.numbers, static=(*size, colour), shape=shape, bulk=way.positions)]
+
+
+def _pillow_pick(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, fill = static
+    return pick(x, bulk, size=(height, width), fill=fill)
+
+
+def _pillow_affine_in_fixed_point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    height, width, fill = static
+    return affine_in_fixed_point(x, numbers, size=(height, width), fill=fill)
+
+
+OPERATIONS = (
+    Operation("pillow_pick", _pillow_pick, exact),
+    Operation("pillow_affine_in_fixed_point", _pillow_affine_in_fixed_point, exact),
+    Operation(
+        "pillow_affine",
+        warped_to_size(affine),
+        exact,
+        fused=Fused(Operation("fast_pillow_affine", warped_to_size(from_triton("pillow_warp", "affine")))),
+    ),
+    Operation(
+        "pillow_perspective",
+        warped_to_size(perspective),
+        exact,
+        fused=Fused(Operation("fast_pillow_perspective", warped_to_size(from_triton("pillow_warp", "perspective")))),
+    ),
+)
+METHODS = {"transform": transform}

@@ -3,25 +3,39 @@
 Images are ``(N, C, H, W)``, uint8 or floating; a parameter is a float64 tensor ``(N,)`` on the same device, with one
 value for each sample. For each sample, a function gives the result of the torchvision v2 kernel that it names, by the
 same formulas. The ranges of parameters are checked where they are drawn: a check here would wait for the device.
-Results are always new tensors, even if nothing changes.
+Results are always new tensors, even if nothing changes. Functions for colours raise ``TypeError`` for images with
+neither 1 nor 3 channels.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from .pointwise import add_scaled_, float_dtype, has_colour, largest, per_sample, scaled, to_dtype, to_range
+from ..exactness import approximate, blended, blended_with_mean, exact, rounded_once
+from ..op import NotRecordable, Op, State
+from ..operation import (
+    Functional,
+    Fused,
+    Operation,
+    Static,
+    alike,
+    by_factor,
+    from_triton,
+    levelled,
+    with_factor,
+    without_numbers,
+)
+from ..triton.pixels import PixelOp
+from .pointwise import add_scaled_, converted, float_dtype, has_colour, largest, per_sample, scaled, to_range
 
 _BINS = 256
 
 
 def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
-    """Scale by ``factor`` and clamp, as ``adjust_brightness_image``. Bit-equal.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Scale by ``factor`` and clamp, as ``adjust_brightness_image``. Bit-equal."""
     has_colour(x)  # raises for other channels
     return to_range(scaled(x, factor), x.dtype)
 
@@ -32,9 +46,6 @@ def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
     Equal up to the rounding of the mean. The mean of a uint8 image of up to 65 793 pixels is exact, and such an image
     is bit-equal, except that torch itself may round its last 15 values differently, which truncation can turn into
     another level.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
     """
     grey = _grey(x) if has_colour(x) else x
     accumulator = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -45,27 +56,19 @@ def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
-    """Blend each pixel with its grey, as ``adjust_saturation_image``. Bit-equal. Images with 1 channel do not change.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Blend each pixel with its grey, as ``adjust_saturation_image``. Bit-equal. Grey images do not change."""
     return _blend(x, _grey(x), factor) if has_colour(x) else x.clone()
 
 
 def adjust_hue(x: Tensor, factor: Tensor) -> Tensor:
-    """Turn the hue by ``factor`` of a full circle in float32, as ``adjust_hue_image``. Bit-equal.
-
-    Images with 1 channel do not change.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
+    """Turn the hue by ``factor`` of a full circle in float32, as ``adjust_hue_image``. Bit-equal. Images with 1 channel
+    do not change.
     """
     if not has_colour(x):
         return x.clone()
-    hue, saturation, value = _hsv(to_dtype(x, torch.float32, scale=True))
+    hue, saturation, value = _hsv(converted(x, torch.float32, scale=True))
     hue.add_(per_sample(factor, torch.float32)).remainder_(1.0)
-    return to_dtype(_rgb(hue, saturation, value), x.dtype, scale=True)
+    return converted(_rgb(hue, saturation, value), x.dtype, scale=True)
 
 
 def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
@@ -74,11 +77,11 @@ def adjust_gamma(x: Tensor, gamma: Tensor, *, gain: float) -> Tensor:
     Equal up to the last bits of the power function. They differ between devices and, on the CPU, even between the
     pixels of one image.
     """
-    base = to_dtype(x, float_dtype(x), scale=True)
+    base = converted(x, float_dtype(x), scale=True)
     power = base.pow(gamma.to(base.dtype)[:, None, None, None])
     if gain != 1.0:
         power.mul_(gain).clamp_(0.0, 1.0)
-    return to_dtype(power, x.dtype, scale=True)
+    return converted(power, x.dtype, scale=True)
 
 
 def solarize(x: Tensor, threshold: Tensor) -> Tensor:
@@ -103,24 +106,13 @@ def invert(x: Tensor) -> Tensor:
 def grayscale(x: Tensor, *, channels: int) -> Tensor:
     """Convert to grey as ``rgb_to_grayscale_image``, or as ``grayscale_to_rgb_image`` for images with one channel.
     Bit-equal.
-
-    Args:
-        x: images with 1 or 3 channels.
-        channels: number of channels of the result, 1 or 3.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
     """
     grey = _luminance(x).to(x.dtype) if has_colour(x) else x
     return grey if channels == 1 and grey is not x else grey.repeat(1, channels, 1, 1)
 
 
 def autocontrast(x: Tensor) -> Tensor:
-    """Stretch each channel of each image to the full range, as ``autocontrast_image``. Bit-equal.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Stretch each channel of each image to the full range, as ``autocontrast_image``. Bit-equal."""
     has_colour(x)  # raises for other channels
     low, high = (extreme[:, :, None, None].to(float_dtype(x)) for extreme in torch.aminmax(x.flatten(2), dim=2))
     flat = low == high
@@ -133,23 +125,15 @@ def equalize(x: Tensor) -> Tensor:
 
     Floating images are equalized as uint8, as in torchvision.
     """
-    index = to_dtype(x, torch.uint8, scale=True).flatten(2).long()
+    index = converted(x, torch.uint8, scale=True).flatten(2).long()
     ones = torch.ones((), dtype=torch.int32, device=x.device).expand_as(index)
     bins = torch.zeros((*index.shape[:2], _BINS), dtype=torch.int32, device=x.device)
     table = equalizing(bins.scatter_add_(2, index, ones), index.shape[2])
-    return to_dtype(table.gather(2, index).view(x.shape), x.dtype, scale=True)
+    return converted(table.gather(2, index).view(x.shape), x.dtype, scale=True)
 
 
-def permute_channels(x: Tensor, permutation: Tensor) -> Tensor:
-    """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``, as ``permute_channels_image``. Bit-equal.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        permutation: ``(N, C)``, whole numbers of any dtype.
-
-    Raises:
-        ValueError: the permutations do not have ``C`` channels.
-    """
+def permuted(x: Tensor, permutation: Tensor) -> Tensor:
+    """Make channel ``permutation[n, c]`` of sample ``n`` its channel ``c``: ``permute_channels_image``, bit-equal."""
     if permutation.shape[1] != x.shape[1]:
         raise ValueError(f"permutations of {permutation.shape[1]} channels for images with {x.shape[1]}")
     return x.gather(1, permutation.long()[:, :, None, None].expand_as(x))
@@ -220,3 +204,86 @@ def equalizing(histogram: Tensor, pixels: int) -> Tensor:
     spread = (darker + step // 2).div_(step.clamp(min=1), rounding_mode="floor").clamp_(max=_BINS - 1)
     untouched = torch.arange(_BINS, device=histogram.device)
     return torch.where(step == 0, untouched, spread).to(torch.uint8)
+
+
+# ---- operations
+
+
+def encode_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
+    return [levelled("gamma", state).op("adjust_gamma", float(gamma), static=(float(gain),))]
+
+
+def rgb_to_grayscale(state: State, num_output_channels: int = 1, *, name: str = "grayscale") -> list[Op]:
+    if num_output_channels not in (1, 3):
+        raise NotRecordable("a grey image has one channel or three")
+    if state.channels == num_output_channels == 1:
+        return []
+    return [state.op(name, static=(num_output_channels,), shape=(num_output_channels, *state.size))]
+
+
+def grayscale_to_rgb(state: State) -> list[Op]:
+    return [] if state.channels >= 3 else rgb_to_grayscale(state, 3)
+
+
+def permute_channels(state: State, permutation: Any) -> list[Op]:
+    return [state.op("permute_channels", *(int(i) for i in permutation))]
+
+
+_FUSED_COUNTS, _FUSED_MAPPED = from_triton("levels", "counts"), from_triton("levels", "mapped")
+
+
+def _fused_equalize(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return _FUSED_MAPPED(x, equalizing(_FUSED_COUNTS(x), x.shape[-2] * x.shape[-1]))
+
+
+_EQUALIZE = Fused(Operation("fast_equalize", _fused_equalize), on_bytes=True)
+OPERATIONS = (
+    *(
+        Operation(name, kernel, rule, rule_of_v1, each_pixel=True, code=code)
+        for name, kernel, rule, rule_of_v1, code in (
+            ("adjust_brightness", by_factor(adjust_brightness), rounded_once, None, PixelOp.BRIGHTNESS),
+            ("adjust_saturation", by_factor(adjust_saturation), blended, approximate, PixelOp.SATURATION),
+            ("adjust_hue", by_factor(adjust_hue), rounded_once, approximate, PixelOp.HUE),
+            ("posterize", by_factor(posterize), rounded_once, None, PixelOp.POSTERIZE),
+            ("solarize", by_factor(solarize), rounded_once, None, PixelOp.SOLARIZE),
+            ("invert", alike(invert), rounded_once, None, PixelOp.INVERT),
+        )
+    ),
+    Operation(
+        "adjust_gamma",
+        lambda x, numbers, static, bulk: adjust_gamma(x, numbers[:, 0], gain=static[0]),
+        approximate,
+        each_pixel=True,
+        code=PixelOp.GAMMA,
+    ),
+    Operation(
+        "grayscale",
+        lambda x, numbers, static, bulk: grayscale(x, channels=static[0]),
+        blended,
+        approximate,
+        each_pixel=True,
+        code=PixelOp.GRAYSCALE,
+    ),
+    Operation("permute_channels", lambda x, numbers, static, bulk: permuted(x, numbers.long()), exact, each_pixel=True),
+    Operation(
+        "adjust_contrast",
+        by_factor(adjust_contrast),
+        blended_with_mean,
+        approximate,
+        by_order=True,
+        code=PixelOp.CONTRAST,
+    ),
+    Operation("autocontrast", alike(autocontrast), rounded_once, approximate, by_order=True),
+    Operation("equalize", alike(equalize), rounded_once, by_order=True, fused=_EQUALIZE),
+)
+FUNCTIONALS = (
+    *(with_factor(f"adjust_{what}", f"{what}_factor") for what in ("brightness", "contrast", "saturation", "hue")),
+    Functional("adjust_gamma", encode_gamma),
+    with_factor("posterize", "bits"),
+    with_factor("solarize", "threshold"),
+    *map(without_numbers, ("invert", "autocontrast", "equalize")),
+    Functional("rgb_to_grayscale", rgb_to_grayscale, aliases=("to_grayscale",)),
+    Functional("grayscale_to_rgb", grayscale_to_rgb),
+    Functional("permute_channels", permute_channels),
+)
+OF_PICTURES = {"permute_channels": permute_channels}

@@ -1,4 +1,4 @@
-"""Crop and resize a whole batch, with a separate box for each sample.
+"""Resize, also a box of each image: a whole batch, with a separate box for each sample.
 
 Each position along a resized axis is a short weighted sum of pixels. A *tap* is one summand: its index into the image
 and its weight. The taps of all samples are computed on the device; their number must be known on the host and follows
@@ -16,14 +16,23 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+import PIL.Image
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torchvision.transforms.v2.functional import resize_image
 
-from . import pillow as pillows
+from ..arguments import INTERPOLATIONS, colour_of, interpolation_name, output_size
+from ..exactness import Deviation, Input, approximate
+from ..op import Kind, NotRecordable, Op, State, inside
+from ..operation import Box, Encode, Functional, Fused, Laid, Operation, Static, Values, drawn_first, from_triton
+from . import pillow_filters as pillows
+from .cropping import SIZES, crop, crop_picture, picked
+from .pillow_warp import affine_picture
 
 Interpolation: TypeAlias = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
@@ -47,26 +56,7 @@ def uint8_in_fixed_point() -> bool:
     return bool(torch.equal(resize_image(ramp, [3, 7], antialias=True), native[0]))
 
 
-def crop(x: Tensor, top: Tensor, left: Tensor, *, height: int, width: int) -> Tensor:
-    """Crop as ``crop_image`` of torchvision v2, bit by bit, with a separate position for each sample.
-
-    Args:
-        x: images ``(N, C, H, W)`` of any dtype and strides.
-        top, left: of the boxes: ``(N,)``, whole numbers of any dtype. A box may extend beyond its image or lie outside
-            it; the result is zero there.
-        height, width: of all boxes.
-
-    Returns:
-        ``(N, C, height, width)`` in the dtype of ``x``.
-    """
-    rows = torch.arange(height, device=x.device) + top.to(torch.int64)[:, None]
-    columns = torch.arange(width, device=x.device) + left.to(torch.int64)[:, None]
-    near_rows, near_columns = rows.clamp(0, x.shape[2] - 1), columns.clamp(0, x.shape[3] - 1)
-    outside = (rows != near_rows)[:, None, :, None] | (columns != near_columns)[:, None, None, :]
-    return _pick(x, near_rows, near_columns).masked_fill_(outside, 0)
-
-
-def resized_crop(
+def resized_crops(
     x: Tensor,
     top: Tensor,
     left: Tensor,
@@ -87,18 +77,11 @@ def resized_crop(
         x: images ``(N, C, H, W)`` of any strides.
         top, left, height, width: of the boxes, which lie inside the images: ``(N,)``, whole numbers of any dtype.
         size: height and width of the result.
-        interpolation: the filter.
+        interpolation: the filter; boolean images are picked only, by the nearest modes.
         antialias: whether the filter grows with the scale if the image shrinks; the nearest modes ignore it.
         fixed_point: if False, uint8 images are resampled in float32 and rounded once.
         pillow: the pass that Pillow makes first, if uint8 images are resized as by Pillow, bit-equal, with any of its
             filters. ``antialias`` and ``fixed_point`` must be True then.
-
-    Returns:
-        ``(N, C, *size)`` in the dtype of ``x``.
-
-    Raises:
-        ValueError: the interpolation is unknown.
-        TypeError: ``x`` is boolean and the interpolation is not one of the nearest modes.
     """
     known = (*_NEAREST, *(pillows.FILTERS if pillow else ("bilinear", "bicubic")))
     if interpolation not in known:
@@ -108,7 +91,7 @@ def resized_crop(
             rows, columns = pillows.nearest_pixels(height, size[0]), pillows.nearest_pixels(width, size[1])
         else:
             rows, columns = _nearest_pixels(x, height, width, size, interpolation)
-        return _pick(x, (rows + top[:, None]).to(torch.int64), (columns + left[:, None]).to(torch.int64))
+        return picked(x, (rows + top[:, None]).to(torch.int64), (columns + left[:, None]).to(torch.int64))
     if x.dtype == torch.bool:
         raise TypeError("truth values are picked, not interpolated")
     fixed_point = fixed_point and x.dtype == torch.uint8
@@ -128,13 +111,6 @@ def _steps(count: int, like: Tensor) -> Tensor:
 
 
 # --- single pixels, without weights
-
-
-def _pick(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return ``x[n, c, rows[n, i], columns[n, j]]``."""
-    samples = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1, 1)
-    channels = torch.arange(x.shape[1], device=x.device).view(-1, 1, 1)
-    return x[samples, channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def _nearest_pixels(
@@ -263,8 +239,7 @@ def _axis(origin: Tensor, extent: Tensor, out: int, taps: int, filter: _Filter) 
 
 
 def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Return positions in boxes of ``extent`` ``(N, 1)`` and weights, both ``(taps, N, out)``: a filter as wide as the
-    scale.
+    """Return positions and weights of a filter as wide as the scale, both ``(taps, N, out)``.
 
     The arithmetic is that of Pillow's ``precompute_coeffs``, which ATen follows. The last taps of a position may have
     weight 0.
@@ -282,8 +257,7 @@ def _antialiased(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[
 
 
 def _interpolated(extent: Tensor, out: int, taps: int, filter: _Filter) -> tuple[Tensor, Tensor]:
-    """Return positions in boxes of ``extent`` ``(N, 1)`` and weights, both ``(taps, N, out)``: the pixels around each
-    centre.
+    """Return positions and weights of the pixels around each centre, both ``(taps, N, out)``.
 
     A position outside the box moves to the nearest pixel in it. The roundings, with the integer part always taken in
     float32, are those of ATen's ``area_pixel_compute_source_index`` and ``guard_index_and_lambda``.
@@ -345,8 +319,7 @@ def _weighted_sum(x: Tensor, axis: _Axis, dim: int, start: Tensor) -> Tensor:
 def _fixed_point_pass(x: Tensor, axis: _Axis, dim: int, overshoots: bool) -> Tensor:
     """Run one pass over uint8 images with integer weights, rounded half up.
 
-    Without negative weights the result stays in range: rounding the weights adds less than half a grey level to their
-    sum.
+    Without negative weights the result stays in range: rounding the weights adds less than half a level to their sum.
     """
     assert axis.fraction_bits is not None
     bits = axis.fraction_bits.view(-1, 1, 1, 1)
@@ -355,3 +328,209 @@ def _fixed_point_pass(x: Tensor, axis: _Axis, dim: int, overshoots: bool) -> Ten
         white = _power_of_two(bits + 8) - 1
         total.clamp_(torch.zeros_like(white), white)
     return total.bitwise_right_shift_(bits).to(torch.uint8)
+
+
+# ---- operations
+
+
+def resize(
+    state: State, size: Any, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool | None = True
+) -> list[Op]:
+    return _resized(state, output_size(state.size, size, max_size), interpolation, antialias)
+
+
+def _resized(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> list[Op]:
+    if size == state.size:
+        return []
+    return [_resampled(state, size, interpolation, antialias).given(0, 0, *state.size)]
+
+
+def prepare_resized_crop(
+    state: State, size: Any, interpolation: Any = "bilinear", antialias: bool | None = True
+) -> Encode:
+    @functools.lru_cache(SIZES)
+    def sized(new: tuple[int, int]) -> Op:
+        return _resampled(state, new, interpolation, antialias)
+
+    def encode(top: int, left: int, height: int, width: int) -> list[Op]:
+        box = (top, left, height, width)
+        new = output_size((height, width), size, None)
+        if inside(box, state.size) and new != (height, width):
+            return [sized(new).given(*box)]
+        cut = state._replace(shape=state.resized(height, width))
+        return crop(state, *box) + _resized(cut, new, interpolation, antialias)
+
+    return encode
+
+
+def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
+    mode = "nearest" if state.mask else interpolation_name(interpolation)
+    if mode in ("lanczos", "box", "hamming"):
+        raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
+    if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
+        raise NotRecordable("boolean pixels are interpolated")
+    smooth = mode in ("bilinear", "bicubic") and bool(antialias)
+    return state.op("resample", static=(*size, mode, smooth, state.fixed, None), shape=state.resized(*size))
+
+
+def resize_picture(
+    state: State,
+    size: Sequence[int],
+    resample: int | None = None,
+    box: Sequence[float] | None = None,
+    reducing_gap: float | None = None,
+) -> list[Op]:
+    width, height = (int(side) for side in size)
+    if reducing_gap is not None:
+        raise NotRecordable("a picture is resized with a reducing_gap")
+    if resample not in (None, *INTERPOLATIONS):
+        raise NotRecordable(f"a picture is resized with the filter {resample}, which has no kernel on the device")
+    whole = (0, 0, *state.size[::-1])
+    left, top, right, bottom = whole if box is None else box
+    if (left, top, right, bottom) == whole:
+        return _scaled(state, (height, width), PIL.Image.Resampling.BICUBIC if resample is None else resample)
+    if left % 1 == top % 1 == 0 and (right - left, bottom - top) == (width, height):
+        return crop_picture(state, (left, top, right, bottom))
+    if resample == PIL.Image.Resampling.NEAREST:
+        x, y, end, below = map(np.float32, (left, top, right, bottom))
+        matrix = (float(end - x) / width, 0.0, float(x), 0.0, float(below - y) / height, float(y))
+        return affine_picture(state, matrix, (height, width), "nearest", colour_of(None, state.channels))
+    raise NotRecordable("a picture is resized from a box inside it, whose filter reads the pixels around the box")
+
+
+def _scaled(state: State, size: tuple[int, int], interpolation: Any) -> list[Op]:
+    return [] if size == state.size else _by_pillow(state, (0, 0, *state.size), size, interpolation)
+
+
+def _by_pillow(state: State, box: tuple[int, int, int, int], size: tuple[int, int], interpolation: Any) -> list[Op]:
+    """Encode the resizing of a box (top, left, height, width) inside the picture."""
+    mode = interpolation_name(interpolation)
+    mode = "nearest" if mode == "nearest-exact" else mode
+    static = (*size, mode, True, True, pillows.first_pass(box[2:], size))
+    return [state.op("resample", *box, static=static, shape=state.resized(*size))]
+
+
+def resized_crop_picture(
+    state: State,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    size: Any,
+    interpolation: Any = "bilinear",
+    antialias: bool | None = True,
+) -> list[Op]:
+    new = output_size((height, width), size, None)
+    box = (top, left, height, width)
+    if inside(box, state.size) and new != (height, width):
+        return _by_pillow(state, box, new, interpolation)
+    cut = state._replace(shape=state.resized(height, width))
+    return crop(state, *box) + _scaled(cut, new, interpolation)
+
+
+def _settings(static: Sequence[Any]) -> dict[str, Any]:
+    """Return the settings of a resize, as its kernels name them."""
+    height, width, interpolation, antialias, fixed, pillow = static
+    return {
+        "size": (height, width),
+        "interpolation": interpolation,
+        "antialias": antialias,
+        "fixed_point": pillow is not None or _in_fixed_point(interpolation, fixed),
+        "pillow": pillow,
+    }
+
+
+def _in_fixed_point(interpolation: str, fixed: bool) -> bool:
+    """Return whether uint8 images are resized in fixed point on this machine; v1 (``fixed`` is False) never does."""
+    return fixed and (interpolation == "bicubic" or uint8_in_fixed_point())
+
+
+def _kernel(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return resized_crops(x, *numbers[:, :4].unbind(1), **_settings(static))
+
+
+_FUSED_CROP = from_triton("resample", "resized_crop")
+_FUSED_RAGGED = from_triton("resample", "resized_crop_ragged")
+
+
+def _fused_kernel(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    *settings, converted, height, width = static
+    return _FUSED_CROP(x, *numbers, **_converting(settings, converted), largest=(height, width))
+
+
+def _ragged_kernel(memory: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    """Resize images of different sizes, all with the same number of channels, at the offsets in ``memory`` that
+    ``numbers`` gives."""
+    *settings, converted, height, width, channels, layout = static
+    box, image = numbers[:4], numbers[4:]
+    return _FUSED_RAGGED(
+        memory,
+        *image,
+        *box,
+        **_converting(settings, converted),
+        largest=(height, width),
+        channels=channels,
+        layout=layout,
+    )
+
+
+def _converting(settings: Sequence[Any], converted: str | None) -> dict[str, Any]:
+    """Return the settings of a resize that also converts its input, in the way that ``converted`` names."""
+    out_dtype = torch.float32 if converted else None
+    return {**_settings(settings), "out_dtype": out_dtype, "scale": converted == "multiply"}
+
+
+def _laid(ops: Sequence[Op], places: Sequence[tuple[int, int, int]]) -> Laid:
+    """Add height and width of the largest box, and lay out a row for each number, which the kernels take separately."""
+    rows = [op.numbers for op in ops]
+    largest = [int(max(row[side] for row in rows)) for side in (2, 3)]
+    rows = [(*row, *place) for row, place in zip(rows, places, strict=True)] if places else rows
+    columns = list(zip(*rows, strict=True))
+    return Laid((*ops[0].static, *largest), Values(columns, (len(columns), len(rows)), torch.float64), None)
+
+
+def _box(op: Op) -> Box:
+    top, left, height, width = map(int, op.numbers)
+    return top, left, height, width
+
+
+def _within(op: Op, box: Box) -> Op:
+    return op._replace(numbers=(0, 0, *box[2:]))
+
+
+def _is_fused(kind: Kind) -> bool:
+    """Return whether there is a fused kernel: of Pillow's filters, two have one."""
+    return kind.static[-1] is None or kind.static[2] in ("bilinear", "bicubic")
+
+
+def _rule(op: Op, given: Input) -> Deviation:
+    _, _, interpolation, _, fixed, pillow = op.static
+    in_integers = pillow is not None or (given.dtype == torch.uint8 and _in_fixed_point(interpolation, fixed))
+    return None if in_integers or interpolation.startswith("nearest") else approximate(op, given)
+
+
+_FUSED = Operation(
+    "fast_resample",
+    _fused_kernel,
+    ragged=True,
+    lay=_laid,
+    by_number=True,
+    in_memory=Operation("fast_resample_ragged", _ragged_kernel, lay=_laid),
+)
+OPERATIONS = (
+    Operation(
+        "resample",
+        _kernel,
+        _rule,
+        reads=_box,
+        within=_within,
+        ragged=True,
+        fused=Fused(_FUSED, further=(None,), takes=_is_fused),
+    ),
+)
+FUNCTIONALS = (
+    Functional("resize", resize),
+    drawn_first("resized_crop", prepare_resized_crop, "top", "left", "height", "width"),
+)
+METHODS = {"resize": resize_picture}
+OF_PICTURES = {"resized_crop": resized_crop_picture}

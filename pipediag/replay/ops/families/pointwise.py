@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 from torchvision.transforms.v2.functional import to_dtype_image
+
+from ..exactness import exact, rounded_once
+from ..op import NotRecordable, Op, State
+from ..operation import Functional, Operation, Static
 
 
 def float_dtype(x: Tensor) -> torch.dtype:
@@ -26,11 +31,7 @@ def largest(dtype: torch.dtype) -> int:
 
 
 def has_colour(x: Tensor) -> bool:
-    """Return whether images have 3 channels rather than 1.
-
-    Raises:
-        TypeError: ``x`` has neither 1 nor 3 channels.
-    """
+    """Return whether images have 3 channels rather than 1; raise ``TypeError`` for another number."""
     channels = x.shape[1]
     if channels not in (1, 3):
         raise TypeError(f"images with {channels} channels, where 1 or 3 are possible")
@@ -43,10 +44,7 @@ def per_sample(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def scaled(x: Tensor, factor: float | Tensor) -> Tensor:
-    """Return ``x * factor`` as a new tensor of :func:`float_dtype`.
-
-    ``factor`` is one number for all samples, or a float64 tensor ``(N,)`` with one for each.
-    """
+    """Return ``x * factor``, one for all samples or ``(N,)``, as a new tensor of :func:`float_dtype`."""
     out = torch.empty_like(x, dtype=float_dtype(x))
     return torch.mul(x, per_sample(factor, out.dtype) if isinstance(factor, Tensor) else factor, out=out)
 
@@ -67,16 +65,10 @@ def to_range(out: Tensor, dtype: torch.dtype) -> Tensor:
     return out.clamp_(0, largest(dtype)).to(dtype)
 
 
-def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
-    """Convert a batch ``(N, C, H, W)`` as ``to_dtype_image`` of torchvision, bit by bit.
+def converted(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
+    """Convert a batch as ``to_dtype_image`` of torchvision, bit by bit; it may return ``x`` itself.
 
-    Args:
-        x: of any dtype that torchvision's kernel takes.
-        dtype: of the result, which is ``x`` itself if it already has it.
-        scale: whether values are mapped from the range of one dtype to that of the other.
-
-    Raises:
-        RuntimeError: scaling from float32 to int32 or int64, or from float64 to int64.
+    ``scale`` says whether values are mapped from the range of one dtype to that of the other.
     """
     if scale and x.dtype == torch.uint8 and dtype in (torch.float32, torch.float16, torch.bfloat16):
         # Conversion and multiplication in one pass over the memory. A Python number would be multiplied in the default
@@ -85,7 +77,7 @@ def to_dtype(x: Tensor, dtype: torch.dtype, *, scale: bool) -> Tensor:
     return to_dtype_image(x, dtype, scale=scale)
 
 
-def to_dtype_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
+def converted_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Divide integers ``(N, C, H, W)`` by their dtype's largest value, and return them as a floating ``dtype``.
 
     torchvision's older conversions (``to_tensor``, ``convert_image_dtype``) do this; multiplying by the inverse differs
@@ -95,17 +87,9 @@ def to_dtype_by_division(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.div(x, divisor, out=torch.empty_like(x, dtype=dtype))
 
 
-def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Normalize a floating batch ``(N, C, H, W)`` as ``normalize_image`` of torchvision, bit by bit.
-
-    Args:
-        x: images of any floating dtype.
-        mean: one for each channel, or a single one.
-        std: likewise.
-
-    Raises:
-        TypeError: ``x`` is not floating.
-        ValueError: a standard deviation is zero.
+def normalized(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Normalize a floating batch as ``normalize_image`` of torchvision, bit by bit, with a mean and a standard
+    deviation for each channel, or for all.
     """
     if not x.is_floating_point():
         raise TypeError(f"normalize takes floating images, not {x.dtype}")
@@ -133,3 +117,41 @@ def per_channel(values: Sequence[float], x: Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def _filled(values: tuple[float, ...], dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
     return torch.cat([torch.full((1, 1, 1), value, dtype=dtype, device=device) for value in values])
+
+
+# ---- operations
+
+
+def normalize(state: State, mean: Any, std: Any, inplace: bool = False) -> list[Op]:
+    means, stds = tuple(map(float, mean)), tuple(map(float, std))
+    if {len(means), len(stds)} - {1, state.channels}:
+        raise NotRecordable(f"{len(means)} means for {state.channels} channels")
+    return [state.op("normalize", static=(means, stds))]
+
+
+def to_dtype(state: State, dtype: torch.dtype = torch.float, scale: bool = False) -> list[Op]:
+    return _converted(state, dtype, "multiply" if scale and not state.mask else "cast")
+
+
+def _converted(state: State, dtype: torch.dtype, how: str) -> list[Op]:
+    return [] if state.dtype == dtype else [state.op("to_dtype", static=(dtype, how), dtype=dtype)]
+
+
+def convert_image_dtype(state: State, dtype: torch.dtype = torch.float) -> list[Op]:
+    """Encode the v1 conversion, which divides where v2 multiplies by the inverse."""
+    whole_to_float = dtype.is_floating_point and not state.dtype.is_floating_point
+    return _converted(state, dtype, "divide" if whole_to_float else "multiply")
+
+
+def _to_dtype(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    dtype, how = static
+    if how == "divide":
+        return converted_by_division(x, dtype)
+    return converted(x, dtype, scale=how == "multiply")
+
+
+OPERATIONS = (
+    Operation("to_dtype", _to_dtype, exact, each_pixel=True),
+    Operation("normalize", lambda x, numbers, static, bulk: normalized(x, *static), rounded_once, each_pixel=True),
+)
+FUNCTIONALS = (Functional("normalize", normalize, in_place=2), Functional("to_dtype", to_dtype))

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import pipediag
-from pipediag.replay.certify import calls
+from pipediag.replay.certify import certifying
+from pipediag.replay.certify.differences import as_in_a_worker
 from pipediag.replay.custom import proof
-from pipediag.replay.run.threads import as_in_a_worker
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
@@ -69,7 +69,7 @@ def test_comparisons_run_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
 
         monkeypatch.setattr(owner, name, called)
 
-    watched(calls.Calls, "on_cpu")
+    watched(certifying.Calls, "on_cpu")
     watched(proof, "check_agreement")
     offloaded = pipediag.offload(DataLoader(Images(), batch_size=4, num_workers=1), "cpu")
     assert [len(piece.moves) for piece in offloaded.plan.pieces] == [3], offloaded.plan

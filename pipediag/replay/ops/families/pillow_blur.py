@@ -6,10 +6,18 @@ pixel at both ends; its sums are whole numbers, so they are exact on any device.
 
 from __future__ import annotations
 
+from typing import Any
+
+import PIL.ImageFilter
 import torch
 from numpy import float32, floor, sqrt
 from torch import Tensor
 from torch.nn.functional import pad
+
+from ..arguments import pair
+from ..exactness import exact
+from ..op import NotRecordable, Op, State
+from ..operation import Operation
 
 #: Box blurs that stand for one Gaussian.
 PASSES = 3
@@ -37,12 +45,8 @@ def box_numbers(radius: float) -> tuple[int, int, int]:
 
 
 def box_blur(x: Tensor, numbers: Tensor, *, passes: int) -> Tensor:
-    """Blur with a box of its own for each sample; beyond the border lie the border's pixels.
-
-    Args:
-        x: images ``(N, C, H, W)``.
-        numbers: ``(N, 6)``: :func:`box_numbers` across, then down.
-        passes: number of box blurs in each direction, at least one.
+    """Blur with a box of its own for each sample, ``passes`` times in each direction; beyond the border lie the
+    border's pixels. ``numbers`` is ``(N, 6)``: :func:`box_numbers` across, then down.
     """
     across, down = numbers.long()[:, :, None, None, None].split(3, dim=1)
     for _ in range(passes):
@@ -70,3 +74,30 @@ def _blurred(x: Tensor, numbers: Tensor) -> Tensor:
 def _at(x: Tensor, positions: Tensor) -> Tensor:
     """Return the values at positions ``(N, 1, 1, W)`` of the last dimension."""
     return x.gather(-1, positions.expand(*x.shape[:-1], -1))
+
+
+# ---- operations
+
+
+def filtered(state: State, filter: Any) -> list[Op]:
+    kind = type(filter)
+    if kind is PIL.ImageFilter.SMOOTH:
+        return [state.op("pillow_smooth")]
+    if kind not in (PIL.ImageFilter.GaussianBlur, PIL.ImageFilter.BoxBlur):
+        raise NotRecordable(f"the filter {kind.__name__} of Pillow has no kernel on the device")
+    radii = pair(filter.radius)
+    if min(radii) < 0:
+        raise NotRecordable("a picture is blurred by a negative radius")
+    passes = 1
+    if kind is PIL.ImageFilter.GaussianBlur:
+        across, down = radii
+        radii = gaussian_radius(across), gaussian_radius(down)
+        passes = PASSES
+    numbers = [number for radius in radii for number in box_numbers(radius)]
+    return [state.op("pillow_box_blur", *numbers, static=(passes,))]
+
+
+OPERATIONS = (
+    Operation("pillow_box_blur", lambda x, numbers, static, bulk: box_blur(x, numbers, passes=static[0]), exact),
+)
+METHODS = {"filter": filtered}
