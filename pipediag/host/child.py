@@ -35,8 +35,8 @@ from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
 from .hosting import hosting_members
 from .own_loops import OwnLoops, marked
 from .script import NoSuchModule, Target, compiled, run, script_aside
-from .stacks import write_no_stacks, write_stacks_on_end
 from .standard_streams import keep_printing
+from .watch import write_no_stacks, write_stacks_on_end
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement

@@ -14,8 +14,8 @@ from .channel import connected
 from .child import Child, leave, read_order
 from .folders import locked
 from .script import Target
-from .stacks import stacks_of, write_stacks_on_end
 from .standard_streams import keep_printing
+from .watch import stacks_of, write_stacks_on_end
 
 
 def main(arguments: list[str]) -> int:

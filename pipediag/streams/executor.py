@@ -5,23 +5,247 @@
 Fetching and copying are launched in a background thread if that changes no random draw. The stages are launched in the
 loop's own thread, one or more batches early, so that grad mode, autocast and the order of random numbers on the device
 are the loop's own.
+
+Both supplies, in the loop's own thread and in one that fetches ahead of it, follow the device's progress: a batch is
+launched when the loop is at most ``depth`` batches behind it by the device's clock, not the host's. Otherwise a loop
+that launches much faster than its GPU works would fill the memory with batches that are not needed yet.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.cuda import Event
 
 from ..loop.iterators import queued
+from ..usercode import tree
 from .feed import Feed
 from .handover import Ready, hand_over, labelled, loops_streams
 from .stage import Stage
-from .supply import Background, Inline
+
+#: Function from what a source yields to a batch on the device; it launches on its own streams.
+Arrive = Callable[[Any], Ready]
+
+
+@dataclass
+class Failed:
+    """Error of the source in place of a batch. The source may go on after it, as a loader's iterator does."""
+
+    error: Exception
+
+
+#: A batch, an error in its place, or the end: the error that ended the thread, or None.
+Given = Ready | Failed | BaseException | None
+
+#: Fraction of the free memory that ready batches may use.
+_SHARE = 0.25
+#: How long the loop is left alone after it has asked for a batch: a fraction of its last step, and at most so many
+#: seconds.
+_PAUSE, _LONGEST_PAUSE = 0.5, 0.05
+
+
+class Inline:
+    """Supply that fetches on request, in the requesting thread, so that the order of random draws does not change."""
+
+    def __init__(self, source: Iterator[Any], arrive: Arrive, depth: int, device: torch.device) -> None:
+        self._source = source
+        self._arrive = arrive
+        self._due = _Due(depth, device)
+
+    @property
+    def ready(self) -> int:
+        """Number of batches that have been launched and not taken yet."""
+        return 0
+
+    def next(self, wait: bool) -> Ready | None:
+        """Return the next batch, or None if there is none yet and ``wait`` is false.
+
+        Raises:
+            StopIteration: there are no more. Any error of the source is raised here unchanged, once.
+        """
+        if not wait:
+            return None
+        sent = next(self._source)
+        while self._due.full():
+            self._due.over()
+        return self._due.launched(self._arrive(sent))
+
+    def finished(self, event: Event) -> None:
+        """Note that the loop has launched all its work on its oldest batch; the work is complete when ``event`` has
+        passed."""
+        self._due.finished(event, time.monotonic())
+
+    def close(self) -> None:
+        """Stop: no more batches are wanted."""
+        self._source = iter(())  # a loader's iterator ends its workers when it is collected
+
+
+class Background:
+    """Supply with the same methods that fetches and launches in its own thread.
+
+    ``patience`` is the number of seconds that closing waits for the source's batch in progress; None means no limit.
+    """
+
+    def __init__(
+        self, source: Iterator[Any], arrive: Arrive, depth: int, device: torch.device, patience: float | None
+    ) -> None:
+        self._patience = patience
+        self._given: queue.SimpleQueue[Given] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[Event, float] | None] = queue.SimpleQueue()
+        self._closed, self._again = threading.Event(), threading.Event()
+        self._ended = self._failed = False
+        work = _Work(source, arrive, _Due(depth, device), self._given, self._finished, self._closed, self._again)
+        self._thread = threading.Thread(target=work.run, args=(device,), name="pipediag-fetch", daemon=True)
+        self._thread.start()
+
+    @property
+    def ready(self) -> int:
+        return self._given.qsize()
+
+    def next(self, wait: bool) -> Ready | None:
+        if self._ended:
+            raise StopIteration
+        if self._failed:  # the loop goes on
+            self._failed = False
+            self._again.set()
+        try:
+            given = self._given.get(block=wait)
+        except queue.Empty:
+            return None
+        if isinstance(given, Ready):
+            return given
+        self._failed = isinstance(given, Failed)
+        self._ended = not self._failed
+        try:
+            if isinstance(given, Failed):
+                raise given.error
+            raise StopIteration if given is None else given
+        finally:
+            del given  # an error refers to this frame, and this frame to the error
+
+    def finished(self, event: Event) -> None:
+        self._finished.put((event, time.monotonic()))
+
+    def close(self) -> None:
+        self._closed.set()
+        self._again.set()
+        self._finished.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(self._patience)
+
+
+@dataclass
+class _Work:
+    """Work of the thread. It holds no reference to the supply, so that an unused supply is collected."""
+
+    source: Iterator[Any]
+    arrive: Arrive
+    due: _Due
+    given: queue.SimpleQueue[Given]
+    finished: queue.SimpleQueue[tuple[Event, float] | None]
+    closed: threading.Event
+    again: threading.Event  # set when the loop asks for a batch after an error
+
+    def run(self, device: torch.device) -> None:
+        raised: BaseException | None = None
+        try:
+            with torch.cuda.device(device):
+                self._fetch()
+        except BaseException as error:  # the loop raises it
+            raised = error
+        finally:
+            del self.source, self.arrive  # a loader's iterator ends its workers when it is collected
+            self.given.put(raised)
+            del raised
+
+    def _fetch(self) -> None:
+        while not self.closed.is_set():
+            given: Given
+            try:
+                given = self._launched()
+            except StopIteration:
+                return
+            except Exception as error:
+                given = Failed(error)
+            if given is None:
+                return
+            failed = isinstance(given, Failed)
+            self.given.put(given)
+            del given  # the loop adds its frames to an error, and they would live as long as this reference
+            if failed:
+                self.again.wait()
+                self.again.clear()
+
+    def _launched(self) -> Ready | None:
+        """Return the next batch, launched; None if no more batches are wanted.
+
+        Raises:
+            StopIteration: there are no more. Any error of the source is raised unchanged.
+        """
+        sent = next(self.source)
+        while self.due.full():
+            finished = None if self.closed.is_set() else self.finished.get()
+            if finished is None:
+                return None
+            self.due.finished(*finished)
+            self.due.over()
+            self.closed.wait(self.due.pause())
+        return None if self.closed.is_set() else self.due.launched(self.arrive(sent))
+
+
+class _Due:
+    """Count of the batches between their launch and the end of the loop's work on them."""
+
+    def __init__(self, depth: int, device: torch.device) -> None:
+        self._depth = depth
+        self._device = device
+        self._room = min(depth, 2)  # until a step has shown how much memory it takes
+        self._measured = False
+        self._size = 0
+        self._launched = 0
+        self._finished: deque[Event] = deque()
+        self._asked = time.monotonic()  # when the loop asked for its latest batch
+        self._period = 0.0  # seconds between its last two requests
+
+    def launched(self, ready: Ready) -> Ready:
+        self._size = max(self._size, tree.nbytes(ready.batch))
+        self._launched += 1
+        return ready
+
+    def full(self) -> bool:
+        return self._launched > self._room
+
+    def finished(self, event: Event, asked: float) -> None:
+        self._finished.append(event)
+        self._asked, self._period = asked, asked - self._asked
+
+    def pause(self) -> float:
+        """Return for how many seconds to leave the loop alone, now that one of its steps has ended.
+
+        A loop that waits for the end of its step asks for a batch and launches the next step just then; a second thread
+        that runs Python code would delay it. There is time if another batch is ready besides the one that it gets.
+        """
+        pause = min(_PAUSE * self._period, _LONGEST_PAUSE) + self._asked - time.monotonic()
+        return max(0.0, pause) if self._launched > 1 else 0.0
+
+    def over(self) -> None:
+        """Wait until the device has finished the oldest batch that the loop has finished."""
+        self._finished.popleft().synchronize()
+        self._launched -= 1
+        if not self._measured:
+            free, _ = torch.cuda.mem_get_info(self._device)
+            self._room = max(1, min(self._depth, int(_SHARE * free / max(1, self._size))))
+            self._measured = True
+
 
 #: Seconds that closing waits for the loader's batch in progress; the same as torch's own timeout.
 _PATIENCE = 5.0

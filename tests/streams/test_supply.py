@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipediag.streams import supply
+from pipediag.streams import executor
 from pipediag.streams.handover import Ready
 from tests.clock import Clock
 
@@ -22,13 +22,13 @@ class Passed:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(supply.time, "monotonic", clock.now)
+    monkeypatch.setattr(executor.time, "monotonic", clock.now)
     return clock
 
 
 def due(clock: Clock, launched: int, period: float) -> Any:
     """Return the state after ``launched`` batches and two requests ``period`` seconds apart; one step has ended."""
-    made = supply._Due(3, torch.device("cpu"))
+    made = executor._Due(3, torch.device("cpu"))
     made._measured = True
     for _ in range(launched):
         made.launched(Ready([]))

@@ -7,6 +7,7 @@ windows. It does not see what compiled code does with a tensor, so nothing is wa
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,12 +17,11 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from ...patches import hooked
 from ...session import BatchFacts, Leaf
 from ...usercode import tree
-from ...usercode.dispatch import switched_on
 from ..loop_side import LoopSide, Turn
 from .batchfacts import is_pinned, leaves_of, path_text
 
@@ -69,7 +69,7 @@ class Uses(TorchDispatchMode):  # type: ignore[misc]
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch within the context. Code still running in another thread at its end is no longer recorded."""
-        with switched_on(self), hooked(register_module_forward_pre_hook(self._called)):
+        with _switched_on(self), hooked(register_module_forward_pre_hook(self._called)):
             self._listening = True
             try:
                 yield
@@ -196,3 +196,19 @@ def watch_uses(loop_side: LoopSide, facts: BatchFacts) -> Turn[None]:
     if not uses.trouble:
         uses.describe(facts.leaves)
         facts.autocast = uses.autocast
+
+
+@contextmanager
+def _switched_on(mode: TorchDispatchMode) -> Iterator[None]:
+    """Enable the mode within the context.
+
+    The context may end in another thread, or under a mode that the code inside has left enabled. The mode then stays
+    enabled and has to ignore operations itself.
+    """
+    thread = threading.get_ident()
+    mode.__enter__()
+    try:
+        yield
+    finally:
+        if threading.get_ident() == thread and _get_current_dispatch_mode() is mode:
+            mode.__exit__(None, None, None)
