@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
-import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -48,9 +46,11 @@ def pure(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
         def made() -> _R:
             nonlocal drawing
-            before = _generators()
+            from ..usercode import randomness
+
+            before = randomness.state()
             result = function(*args, **kwargs)
-            if _generators() != before:
+            if randomness.moved(before, randomness.state()):
                 drawing = True
                 warnings.warn(f"{function.__qualname__} draws random numbers: its results are not kept", stacklevel=5)
             return result
@@ -77,13 +77,3 @@ def _recalled(
         return values.pack(result)
 
     return memo.recall(PURE, key, made, pack, values.unpack)
-
-
-def _generators() -> Any:
-    """Return the states of the process's random generators."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    of_numpy = None
-    if numpy is not None:
-        kind, keys, *rest = numpy.random.get_state()
-        of_numpy = kind, keys.tobytes(), *rest
-    return random.getstate(), of_numpy, None if torch is None else torch.get_rng_state().numpy().tobytes()

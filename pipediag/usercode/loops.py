@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, Dataset
 from ..frames import is_installed, is_ours, is_torchs, is_users
 from .attributes import attribute
 from .constructions import constructions, parsed
-from .holders import NotCertain, holders, only_assignment, scope_of
+from .holders import Holder, NotCertain, holders, only_assignment, scope_of
 from .places import short
 
 #: Maximum depth of datasets inside datasets.
@@ -74,27 +74,26 @@ def datasets_in(dataset: Any) -> Iterator[Any]:
         dataset = below
 
 
-def _statement_of(obj: Any) -> str:
-    """Return the line of the only statement that gives the object to a name of the running user code, or ""."""
+def _statements_of(obj: Any) -> Iterator[tuple[Holder, ast.Assign | ast.AnnAssign]]:
+    """Yield each name in the running user code that only one statement gives the object to, with that statement."""
     for holder in holders(obj):
         try:
-            statement = only_assignment(scope_of(parsed(holder.file), holder), holder)
+            yield holder, only_assignment(scope_of(parsed(holder.file), holder), holder)
         except NotCertain:
             continue
-        return f"{short(holder.file)}:{statement.lineno}"
-    return ""
+
+
+def _statement_of(obj: Any) -> str:
+    """Return the line of the first such statement, or ""."""
+    return next((f"{short(holder.file)}:{made.lineno}" for holder, made in _statements_of(obj)), "")
 
 
 def _data_argument(frame: FrameType) -> str:
     """Return the line of the argument that hands the data to the object whose method runs in ``frame``, or ""."""
     first = next(iter(frame.f_code.co_varnames[: frame.f_code.co_argcount]), "")
     trainer = frame.f_locals.get(first)
-    for holder in holders(trainer) if trainer is not None else ():
-        try:
-            value = only_assignment(scope_of(parsed(holder.file), holder), holder).value
-        except NotCertain:
-            continue
-        for keyword in value.keywords if isinstance(value, ast.Call) else ():
+    for holder, made in _statements_of(trainer) if trainer is not None else ():
+        for keyword in made.value.keywords if isinstance(made.value, ast.Call) else ():
             if keyword.arg and _DATA.fullmatch(keyword.arg):
                 return f"{short(holder.file)}:{keyword.value.lineno}"
     return ""
