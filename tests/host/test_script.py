@@ -1,16 +1,27 @@
-"""What the user asks to run is checked before an interpreter is started."""
+"""Which script a command runs, how pipediag finds its own modules beside it, and what is refused."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from pipediag.errors import EXIT_USAGE, UsageError
-from pipediag.host.script import Target
+from pipediag.host.script import (
+    PythonCommand,
+    Target,
+    forget_hidden,
+    interpreter_of,
+    is_named_python,
+    is_this_python,
+    script_aside,
+)
 
 
 def test_script_that_exists(tmp_path: Path) -> None:
@@ -101,3 +112,116 @@ def test_a_zip_archive_is_named_as_one(tmp_path: Path, head: bytes) -> None:
         Target(str(tmp_path / "train.pyz")).check()
     os.mkfifo(tmp_path / "pipe")
     Target(str(tmp_path / "pipe")).check()
+
+
+#: A module of the standard library that nothing else here uses.
+NAME = "this"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a running script with a module of that name beside it."""
+    main = ModuleType("__main__")
+    main.__file__ = str(tmp_path / "train.py")
+    (tmp_path / f"{NAME}.py").write_text("mine = True\n")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop(NAME, None)
+    yield tmp_path
+    sys.modules.pop(NAME, None)
+
+
+def has_been_made_by_the_script(name: str) -> bool:
+    importlib.invalidate_caches()
+    return hasattr(importlib.import_module(name), "mine")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_each_gets_its_own(folder: Path, before: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    if before:
+        assert has_been_made_by_the_script(NAME)
+        theirs = sys.modules[NAME]
+    path = list(sys.path)
+    with script_aside():
+        assert not has_been_made_by_the_script(NAME)
+    assert sys.path == path and has_been_made_by_the_script(NAME)
+    if before:
+        assert sys.modules[NAME] is theirs
+
+
+def test_what_pipediag_has_imported_is_not_the_scripts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with script_aside():
+        module = importlib.import_module(NAME)
+    sys.modules[NAME] = module
+    forget_hidden(str(folder))
+    assert NAME not in sys.modules and has_been_made_by_the_script(NAME)
+
+
+def test_a_folder_that_hides_nothing_changes_nothing(tmp_path: Path) -> None:
+    before = dict(sys.modules)
+    (tmp_path / "os.py").touch()
+    forget_hidden(str(tmp_path))
+    forget_hidden(str(tmp_path / "none"))
+    assert sys.modules == before
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "target"),
+    [
+        ("train.py --lr 1", "", "train.py --lr 1"),
+        ("-u train.py -c x", "-u", "train.py -c x"),
+        ("-m pkg.train -m", "", "-m pkg.train -m"),
+        ("-X dev -W error -Wignore -uB train.py", "-X dev -W error -Wignore -uB", "train.py"),
+        ("-bXdev train.py", "-bXdev", "train.py"),
+        ("-uX dev train.py", "-uX dev", "train.py"),
+        ("-Wmodule train.py", "-Wmodule", "train.py"),
+        ("--check-hash-based-pycs never train.py", "--check-hash-based-pycs never", "train.py"),
+    ],
+)
+def test_scripts_and_modules(words: str, flags: str, target: str) -> None:
+    command = PythonCommand.of(["python", *words.split()])
+    assert command == PythonCommand("python", tuple(flags.split()), tuple(target.split()))
+
+
+@pytest.mark.parametrize("words", ["", "-u", "-c pass", "-uc pass", "-", "-u -", "-m", "-mpkg.train"])
+def test_what_is_no_script(words: str) -> None:
+    assert PythonCommand.of(["python", *words.split()]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "interpreter"),
+    [
+        ("#!/usr/bin/python3", "/usr/bin/python3"),
+        ("#!/usr/bin/env python3.11", "python3.11"),
+        ("#!/usr/bin/env -S A=1 python", "python"),
+        ('#!/bin/sh\n\'\'\'exec\' "/a/long/path/bin/python3" "$0" "$@"', "/a/long/path/bin/python3"),
+        ("#!/bin/sh\necho", None),
+        ("#!/usr/bin/perl", None),
+        ("#!", None),
+        ("\x7fELF", None),
+    ],
+)
+def test_the_interpreter_of_a_console_script(tmp_path: Path, first: str, interpreter: str | None) -> None:
+    script = tmp_path / "command"
+    script.write_text(f"{first}\nimport sys\n")
+    assert interpreter_of(str(script)) == interpreter
+    assert interpreter_of(str(tmp_path / "none")) is None
+
+
+def test_this_python_by_any_of_its_names(tmp_path: Path) -> None:
+    assert is_this_python(sys.executable)
+    assert is_this_python("python", path=os.path.dirname(sys.executable))
+    assert not is_this_python("python", path=str(tmp_path))
+
+
+def test_the_same_file_in_another_environment_has_other_packages(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "pyvenv.cfg").touch()
+    python = tmp_path / "bin" / "python"
+    python.symlink_to(os.path.realpath(sys.executable))
+    assert not is_this_python(str(python))
+
+
+@pytest.mark.parametrize(("word", "named"), [("/x/python3.11", True), ("python", True), ("pythonista", False)])
+def test_names(word: str, named: bool) -> None:
+    assert is_named_python(word) is named
