@@ -191,48 +191,39 @@ def writes_told_to(told: list[str]) -> Writes:
     return Writes(lambda path, overwrote: told.append(path), began=0.0)
 
 
+def told_of(*paths: str) -> list[str]:
+    told: list[str] = []
+    writes = writes_told_to(told)
+    for path in paths:
+        writes.note(path)
+    return told
+
+
 class TestWrites:
     @pytest.mark.parametrize(
-        "path", ["out/model.pt", "/home/me/run/log.txt", "results.csv", "/mnt/proc_data/x.bin", "events.out.tfevents.1"]
+        "path",
+        [
+            *("out/model.pt", "/home/me/run/log.txt", "results.csv", "/mnt/proc_data/x.bin", "events.out.tfevents.1"),
+            # a folder that is merely called like a system one
+            *("/home/me/dev/project/model.pt", "/srv/sys/run/x.pt", "/data/proc/train.csv"),
+        ],
     )
     def test_results_are_told_of(self, path: str) -> None:
-        told: list[str] = []
-        writes_told_to(told).note(path)
-        assert told == [path]
-
-    @pytest.mark.parametrize("path", ["/home/me/dev/project/model.pt", "/srv/sys/run/x.pt", "/data/proc/train.csv"])
-    def test_a_folder_that_is_merely_called_like_a_system_one(self, path: str) -> None:
-        told: list[str] = []
-        writes_told_to(told).note(path)
-        assert told == [path]
+        assert told_of(path) == [path]
 
     @pytest.mark.parametrize(
         "path",
         [
-            "/dev/null",
-            "/dev/shm/torch_1",
-            "/proc/self/oom_adj",
-            "/sys/fs/x",
-            "/x/__pycache__/a.cpython-311.pyc.1",
-            "a.pyc",
-            "/tmp/torchinductor_me/x.py",
-            "/home/me/.cache/huggingface/x",
-            "/home/me/.triton/cache/x",
-            "/tmp/pymp-abc/x",
-            "data/cache/builder.lock",
+            *("/dev/null", "/dev/shm/torch_1", "/proc/self/oom_adj", "/sys/fs/x", "a.pyc", "/tmp/pymp-abc/x"),
+            *("/x/__pycache__/a.cpython-311.pyc.1", "/tmp/torchinductor_me/x.py", "/home/me/.cache/huggingface/x"),
+            *("/home/me/.triton/cache/x", "data/cache/builder.lock"),
         ],
     )
     def test_other_files_are_not(self, path: str) -> None:
-        told: list[str] = []
-        writes_told_to(told).note(path)
-        assert told == []
+        assert told_of(path) == []
 
     def test_once_each(self) -> None:
-        told: list[str] = []
-        writes = writes_told_to(told)
-        for path in ("a", "b", "a"):
-            writes.note(path)
-        assert told == ["a", "b"]
+        assert told_of("a", "b", "a") == ["a", "b"]
 
     def test_not_from_a_forked_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
         told: list[str] = []

@@ -492,28 +492,24 @@ class TestInPlace:
 class TestNotSeparable:
     """A sample that cannot be taken apart raises an error that names the marker."""
 
-    @pytest.mark.parametrize("index", [0, 5])
-    def test_no_transform(self, index: int) -> None:
-        with pytest.raises(NotSeparable, match=r"pipediag\.stage"):
-            apart(made_of(lambda self, index: (self.raw(index), index)), index)
-
-    def test_a_transform_that_is_not_called(self) -> None:
-        with pytest.raises(NotSeparable, match=r"no transform.*pipediag\.stage"):
-            apart(made_of(lambda self, index: (self.raw(index), index), transform=Double()))
-
-    def test_the_result_is_changed_afterwards(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.transform(self.raw(index)) * 2, index
-
-        with pytest.raises(NotSeparable, match=r"result of transform is changed after the call.*pipediag\.stage"):
-            apart(made_of(item, transform=Double()))
-
-    def test_only_numbers_come_out(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.raw(index), self.transform(index)
-
-        with pytest.raises(NotSeparable, match=r"pipediag\.stage"):
-            apart(made_of(item, transform=lambda index: index + 1))
+    @pytest.mark.parametrize(
+        ("item", "attributes", "said"),
+        [
+            (lambda self, i: (self.raw(i), i), {}, ""),
+            (lambda self, i: (self.raw(i), i), {"transform": Double()}, "no transform"),
+            (
+                lambda self, i: (self.transform(self.raw(i)) * 2, i),
+                {"transform": Double()},
+                "result of transform is changed after the call",
+            ),
+            (lambda self, i: (self.raw(i), self.transform(i)), {"transform": lambda index: index + 1}, ""),
+        ],
+        ids=["no transform", "one that is not called", "a result that is changed", "only numbers come out"],
+    )
+    def test_of_one_transform_or_none(self, item: Item, attributes: dict[str, Any], said: str) -> None:
+        for index in (0, 5):
+            with pytest.raises(NotSeparable, match=rf"{said}.*pipediag\.stage"):
+                apart(made_of(item, **attributes), index)
 
     def test_one_of_two_is_changed_afterwards(self) -> None:
         class Slow(Double):
@@ -529,67 +525,53 @@ class TestNotSeparable:
         with pytest.raises(NotSeparable, match="result of b is changed"):
             apart(made_of(item, a=Slow(), b=Slow()))
 
-    def test_a_transform_whose_parts_the_dataset_goes_through(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            x = self.raw(index)
-            for part in self.transform:
-                x = part(x)
-            return x, index
 
-        dataset = made_of(item, transform=torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU()))
-        original = dataset[3]
-        try:
-            sample, _ = apart(dataset).replay()
-        except NotSeparable as reason:
-            assert "pipediag.stage" in str(reason)
-        else:
-            assert same(sample, original)
+def with_a_key_added(self: Any, index: int) -> Any:
+    """As detection datasets do with ``image_id``."""
+    image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4)})
+    target["image_id"] = torch.tensor([index])
+    return image, target
 
 
-class TestChangedInPlaceAfterwards:
-    """The result is in the sample, but changed after the transform. A replay must not lose the change."""
+def with_an_attribute_set(self: Any, index: int) -> Any:
+    sample = self.transform(Sample(self.raw(index)))
+    sample.label = index
+    return sample
 
-    def check(self, dataset: Any) -> None:
-        original = dataset[3]
-        try:
-            sample, _ = apart(dataset).replay()
-        except NotSeparable:
-            return
+
+def with_an_item_appended(self: Any, index: int) -> Any:
+    views = self.transform(self.raw(index))
+    views.append(torch.ones(1))
+    return views, index
+
+
+def scaled(self: Any, index: int) -> Any:
+    x = self.transform(self.raw(index))
+    x /= 255
+    return x, index
+
+
+@pytest.mark.parametrize(
+    ("item", "transform"),
+    [
+        (with_a_key_added, lambda image, target: (image * 2, {"boxes": target["boxes"] + 1})),
+        (with_an_attribute_set, lambda sample: Sample(sample.image * 2)),
+        (with_an_item_appended, lambda x: [x * 2]),
+        (scaled, Double()),
+        (through_all, torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU())),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_what_the_dataset_does_with_a_result_is_not_lost(item: Item, transform: Any) -> None:
+    """It changes it in place, or goes through the parts of a transform: a replay gives the same, or there is none."""
+    dataset = made_of(item, transform=transform)
+    original = dataset[3]
+    try:
+        sample, _ = apart(dataset).replay()
+    except NotSeparable as reason:
+        assert "pipediag.stage" in str(reason)
+    else:
         assert same(sample, original)
-
-    def test_key_added_to_a_target(self) -> None:
-        """As detection datasets do with ``image_id``."""
-
-        def item(self: Any, index: int) -> Any:
-            image, target = self.transform(self.raw(index), {"boxes": torch.ones(2, 4)})
-            target["image_id"] = torch.tensor([index])
-            return image, target
-
-        self.check(made_of(item, transform=lambda image, target: (image * 2, {"boxes": target["boxes"] + 1})))
-
-    def test_attribute_set_on_the_sample(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            sample = self.transform(Sample(self.raw(index)))
-            sample.label = index
-            return sample
-
-        self.check(made_of(item, transform=lambda sample: Sample(sample.image * 2)))
-
-    def test_item_appended(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            views = self.transform(self.raw(index))
-            views.append(torch.ones(1))
-            return views, index
-
-        self.check(made_of(item, transform=lambda x: [x * 2]))
-
-    def test_tensor_scaled(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            x = self.transform(self.raw(index))
-            x /= 255
-            return x, index
-
-        self.check(made_of(item, transform=Double()))
 
 
 class TestMarked:
