@@ -39,8 +39,8 @@ class SavedPlan:
         where: ``file:line`` of the loop that iterates the loader.
         order: the loader's number among those that are iterated there.
         device: the type of the device.
-        moved: name and digest (:mod:`.custom.fingerprint`) of every link that moves; empty for the hand-off
-            alone, or a cache alone.
+        moved: name and digest (:mod:`pipediag.replay.custom.fingerprint`) of every link that moves; empty for the
+            hand-off alone, or a cache alone.
         decodes: True if JPEGs are decoded on the device.
         caches: True if what library calls read and decode is kept.
         versions: of pipediag and of the packages whose functions are replayed.

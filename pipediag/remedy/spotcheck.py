@@ -3,7 +3,7 @@
 If no plan says what can move, the very first batch shows it (:func:`pipediag.replay.record.scouting.scouted`).
 
 What is true of the first samples may not be true of all. A worker makes such a batch as without the remedy while it
-records it (:mod:`.executing`). The loop trains on that, and the replay of the recording is compared with it.
+records it (``certify.executing``). The loop trains on that, and the replay of the recording is compared with it.
 """
 
 from __future__ import annotations
