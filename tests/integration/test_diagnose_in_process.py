@@ -118,8 +118,8 @@ def test_a_budget_that_ends_before_a_step_is_measured() -> None:
 def test_refuses_what_makes_no_sense(budget: Any) -> None:
     with pytest.raises(UsageError, match="budget"):
         pipediag.diagnose(DataLoader(Slow()), Step(), budget=budget)
-    with pytest.raises(UsageError, match="list"):
-        pipediag.diagnose([1, 2, 3], Step(), budget=5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="an iterable of batches, not int"):
+        pipediag.diagnose(3, Step(), budget=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="not str"):
         pipediag.diagnose(DataLoader(Slow()), "Linear", budget=5)  # type: ignore[arg-type]
 
