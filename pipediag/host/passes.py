@@ -192,9 +192,7 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         return following
     if not plan.own_loops and plan.loader is None and trains_on_other_batches(outcome):
         following.own_loops = True
-        following.why = (
-            "the script trains without a torch DataLoader; running it again to find what gives it its batches"
-        )
+        following.why = "the script trains without a DataLoader; running it again to find its own loop"
         return following
     if not outcome.drawn:
         return None

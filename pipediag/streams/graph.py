@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..replay.certify.differences import equal
-from ..replay.run.graphs import captured
+from ..replay.run.capture import captured
 from ..usercode import randomness, tree
 from ..usercode.places import label
 

@@ -9,89 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..ops.table import OPERATIONS
 from ..pack.packed_batch import Packed
+from .capture import captured
 from .replay import results_of
-
-T = TypeVar("T")
-
-#: Graphs whose capture failed, kept alive: torch's allocator of page-locked memory may still query them.
-_FAILED: list[torch.cuda.CUDAGraph] = []
-
-
-def captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
-    """Return a graph of the launches that ``work`` makes on the current stream, and the result of ``work``.
-
-    The capture is first tried with a copy of the device's random generator, because a failed capture leaves its
-    generator unusable.
-
-    Raises:
-        Exception: any error of the work or of torch; all other state is restored.
-    """
-    with _generator_set_aside(device):
-        _captured(work, device)
-    return _captured(work, device)
-
-
-def _captured(work: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-    with _own_casts():
-        # Loading threads may allocate page-locked memory and the like, which must not end the capture.
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        try:
-            made = work()
-            graph.capture_end()
-        except BaseException:
-            _give_up(graph, pool, device)
-            raise
-    return graph, made
-
-
-def _give_up(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> None:
-    """End a failed capture, also in the allocator: while it considers a capture active, it keeps every block that two
-    streams have used."""
-    try:
-        graph.capture_end()
-    except Exception:
-        _FAILED.append(graph)
-        end = getattr(torch._C, "_cuda_endAllocateToPool", None) or torch._C._cuda_endAllocateCurrentStreamToPool
-        try:
-            end(device.index or 0, pool)
-            torch._C._cuda_releasePool(device.index or 0, pool)
-        except RuntimeError:  # torch has already done it
-            pass
-
-
-@contextmanager
-def _own_casts() -> Iterator[None]:
-    """Disable autocast's cache of cast weights inside the context. A CUDA graph must not read cached weights that are
-    freed when autocast ends, and the loop must not find weights that were cast without gradients."""
-    kept = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(kept)
-
-
-@contextmanager
-def _generator_set_aside(device: torch.device) -> Iterator[None]:
-    """Draw from a copy of the generator inside the context."""
-    generator = torch.cuda.default_generators[device.index or 0]
-    kept = generator.graphsafe_get_state()
-    generator.graphsafe_set_state(generator.clone_state())
-    try:
-        yield
-    finally:
-        generator.graphsafe_set_state(kept)
-
 
 #: Number of batches with the same launches before they are captured.
 _SEEN = 3
