@@ -191,17 +191,21 @@ def _not_that_loader(asked: int, drawn: list[LoaderUse]) -> str:
 
 def trains_on_other_batches(outcome: Outcome) -> bool:
     """Return whether a script trains on batches that no DataLoader has given it."""
-    if outcome.drawn:
-        return outcome.story.target is None and _no_training_loader(outcome).startswith("the optimizer stepped")
-    return bool(outcome.story.optimizer_steps)
+    story = outcome.story
+    unfed = not outcome.drawn or (story.target is None and not _may_be_fed(outcome))
+    return story.optimizer_steps > 0 and unfed
+
+
+def _may_be_fed(outcome: Outcome) -> bool:
+    """Return whether the loaders may have given what the optimizer stepped for."""
+    # Several optimizers may step for each batch, and the latest batch may not be trained on yet.
+    every_batch = any(0 < loader.credits >= loader.draws - 1 for loader in outcome.drawn)
+    return every_batch or outcome.story.optimizer_steps <= max(loader.credits for loader in outcome.drawn)
 
 
 def _no_training_loader(outcome: Outcome) -> str:
     """Return why no loader is known to train although an optimizer stepped, or "" if that needs no explanation."""
-    steps, drawn = outcome.story.optimizer_steps, outcome.drawn
-    # Several optimizers may step for each batch, and the latest batch may not be trained on yet.
-    every_batch = any(0 < loader.credits >= loader.draws - 1 for loader in drawn)
-    few = every_batch or steps <= max(loader.credits for loader in drawn)
+    steps, drawn, few = outcome.story.optimizer_steps, outcome.drawn, _may_be_fed(outcome)
     if not steps or (few and outcome.stopped):
         return ""
     if few:

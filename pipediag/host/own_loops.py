@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from threading import get_ident
 from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from ..frames import is_users
 from ..patches import replaced
@@ -93,6 +93,7 @@ class _Stream:
         self.place = place
         self.steps = 0  # optimizer steps that its items have led to
         self.item: Any = None  # the latest, until the next optimizer step
+        self.begun = False  # as the loop that trains
         self._loops = loops
         self._measured: _Measured | None = None
 
@@ -181,7 +182,6 @@ class OwnLoops:
         self.place: str | None = None
         self._process = os.getpid()
         self._latest: _Stream | None = None  # that is measured
-        self._begun: WeakSet[_Stream] = WeakSet()
         self._drawn: dict[int, dict[_Stream, None]] = {}  # since the latest optimizer step, by thread, in order
         self._iterators: WeakKeyDictionary[Any, _Stream] = WeakKeyDictionary()  # of next()
 
@@ -205,12 +205,12 @@ class OwnLoops:
 
     def begins(self, stream: _Stream) -> bool:
         """Return whether the loop that trains begins with this stream's items, now or in a new epoch."""
-        if stream.place != self.place or stream in self._begun:
+        if stream.place != self.place or stream.begun:
             return False
         if self._latest is not None:  # it has been left, perhaps before its end
             self._latest.leave()
         self._latest = stream
-        self._begun.add(stream)
+        stream.begun = True
         return True
 
     def drew(self, stream: _Stream) -> None:
@@ -241,7 +241,9 @@ class OwnLoops:
         if self._is_unwatched(place) or isinstance(iterator, _Watched) or _is_torchs(iterator):
             return next(iterator, *default)
         try:
-            stream = self._iterators.setdefault(iterator, _Stream(self, place))
+            stream = self._iterators.get(iterator)
+            if stream is None:
+                stream = self._iterators[iterator] = _Stream(self, place)
         except TypeError:  # no weak reference to it, or no hash
             return next(iterator, *default)
         try:
