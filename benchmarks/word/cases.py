@@ -131,6 +131,20 @@ CASES = (
         free=(("LATENCY = 0.008", "LATENCY = 0.0"),),
     ),
     Case(
+        "paced_reads",
+        "the loop itself sleeps in `fetch`, 32 times a batch; its step is slower after that than on kept batches",
+        stages=("load", "storage"),
+        code="Paced",
+        free=(("LATENCY = 0.0006", "LATENCY = 0.0"),),
+    ),
+    Case(
+        "own_arrays",
+        "the loop itself makes the arrays, mostly random numbers, in a fifth of its step",
+        stages=("load",),
+        code="Fields",
+        free=(("ROUNDS = 1", "ROUNDS = 0"),),
+    ),
+    Case(
         "short_epochs",
         "the workers of each epoch of ten batches first read a table; with workers that persist nothing is lost",
         stages=("startup",),

@@ -24,7 +24,7 @@ from .thresholds import GATE, QUEUED
 from .trials.halving import arms
 from .verdict import measured_share
 from .whatif import Change, what_if
-from .words import counted, fed, number, percent, percent_of, times
+from .words import counted, number, percent, percent_of, times
 
 #: Results of a check, in the order in which a reader needs them.
 STATUSES = FAILED, OPEN, NOT_MEASURED, PASSED, DOES_NOT_APPLY = (
@@ -225,7 +225,7 @@ def _starvation(check: Check) -> Result:
     if starved is None:
         raise NotMeasured(check.diagnosis.verdict.sentence)
     base, best = number(ladder.ms("baseline").value), number(ladder.best.value)
-    figures = f"{percent_of('', starved)}: {base} ms with the loader, {best} {fed(ladder)}"
+    figures = f"{percent_of('', starved)}: {base} ms with the loader, {best} with cached batches"
     advice = [one for one in check.diagnosis.recommendations if one.stage != "compute"]
     return at_most(starved, check.gate, figures, advice, check.diagnosis.nothing_to_gain)
 

@@ -22,7 +22,7 @@ from .numbers.load import others, stolen
 from .numbers.sides import OF_THE_WORKERS, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages, ranked
-from .words import counted, fed, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
+from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
 
 OBSERVED, INTERVENED, PROVEN = "observed", "intervened", "proven"
 #: Rounding error, relative.
@@ -200,12 +200,12 @@ def measured_share(ladder: LadderView) -> Interval | None:
     """Return the share of the baseline step that the input pipeline cost in this run, or None if unknown.
 
     This is ``1 - ceiling / baseline``, but at least the share in which the loop waited. Only the waiting counts if the
-    loop was not fed from a cache, or if the CPU makes batches and trains in turn (:attr:`.LadderView.serial`).
+    loop was not fed from a cache.
     """
     if not ladder.has("baseline"):
         return None
     waited = ladder.waited("baseline")
-    if not ladder.intervened or ladder.serial:
+    if not ladder.intervened:
         return waited
     share = ladder.share("baseline", ladder.ceiling).not_negative()
     if waited is None:
@@ -233,24 +233,20 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
     if any(one.code == KEPT_BATCHES for one in session.warnings):
         yield "the script goes on without its loader after an epoch"
     paired = ladder.paired("baseline", ceiling)
-    if ladder.serial:
-        if ladder.windows("baseline") < ENOUGH:
-            yield "measured once only"
-    elif len(paired) < ENOUGH:
+    if len(paired) < ENOUGH:
         yield "measured once only"
     elif min(ladder.times("baseline"), ladder.times(ceiling)) < ENOUGH:
         yield "measured at one time only"
     windows = [window for pair in paired for window in pair]
     if stolen(windows, session.cores):
         yield "this virtual machine's host took CPU time away"
-    if not ladder.serial:
-        shares = [1 - fast / slow for slow, fast in ladder.steps_of_pairs("baseline", ceiling)]
-        if shares and max(shares) - min(shares) > _APART:
-            yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(shares))}"
-        if ladder.disturbed("baseline", ceiling) > DISTURBED:
-            used = others(session, ladder.windows_used("baseline"))
-            who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
-            yield f"{who}, and not evenly"
+    shares = [1 - fast / slow for slow, fast in ladder.steps_of_pairs("baseline", ceiling)]
+    if shares and max(shares) - min(shares) > _APART:
+        yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(shares))}"
+    if ladder.disturbed("baseline", ceiling) > DISTURBED:
+        used = others(session, ladder.windows_used("baseline"))
+        who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
+        yield f"{who}, and not evenly"
     if (share := ladder.waits_beside) > GATE:
         yield f"the loop waits {percent(share)} of a step for another loader, too"
     if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
@@ -365,7 +361,7 @@ def _not_starved(ladder: LadderView, share: Interval) -> str:
     best = ladder.best
     return (
         f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms "
-        f"{fed(ladder)}, so data costs {percent_of('', share)}. To be faster, work on the model's own step."
+        f"with cached batches, so data costs {percent_of('', share)}. To be faster, work on the model's own step."
     )
 
 

@@ -326,7 +326,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     loop_rung = next((r for r in ("worker", "host") if r in rungs), rungs[0])
     base = ladder.ms("baseline").value
     found, besides = sides(ladder), 0.0
-    loop = ladder.best.value if ladder.serial else ladder.ms(loop_rung).value
+    loop = ladder.ms(loop_rung).value
     if workers:  # hand-off beyond that of the rung
         besides = min(found.handed + found.locked, max(0.0, base - loop))
     loop += besides + (found.sampler if loop_rung != "worker" else 0.0)
@@ -342,7 +342,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     return WhatIf(
         base=base,
         compute=ladder.best.value,
-        ceiling=ladder.best.inverse(base) if ladder.serial else ladder.ratio("baseline", ladder.ceiling),
+        ceiling=ladder.ratio("baseline", ladder.ceiling),
         loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,

@@ -117,11 +117,6 @@ def loop_of(session: Session) -> str:
     return "evaluation" if session.evaluates else "training"
 
 
-def fed(ladder: LadderView) -> str:
-    """Return how the step without input cost is known, in words."""
-    return "without the wait" if ladder.serial else "with cached batches"
-
-
 def whose(session: Session) -> str:
     """Return whom data costs time."""
     return f"the job of {counted(len(session.ranks), 'rank')}" if len(session.ranks) > 1 else f"your {loop_of(session)}"

@@ -12,7 +12,7 @@ from ..analysis.diagnosis import Stage
 from ..analysis.numbers.intervals import Interval, total
 from ..analysis.summary import Summary, Tone, summarise
 from ..analysis.summary.parts import shorter_paths
-from ..analysis.words import counted, ends, fed, job, number, percent, shown
+from ..analysis.words import counted, ends, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
 from . import evidence, ranks, remedy
 from .document import Block, Check, Checklist, Listing, Location, Paragraph, Section, Table, Title
@@ -91,7 +91,7 @@ def step_line(diagnosis: Diagnosis) -> str:
     base, best = ladder.ms("baseline").value, ladder.best.value
     return (
         f"step {ms(base)} = model {ms(best)} + data {ms(base - best)};  "
-        f"{number(1000 / base)} steps/s now, {number(1000 / best)} possible {fed(ladder)}"
+        f"{number(1000 / base)} steps/s now, {number(1000 / best)} possible with cached batches"
     )
 
 

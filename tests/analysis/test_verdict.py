@@ -261,19 +261,21 @@ def test_a_loop_that_does_not_wait_is_believed_on_a_noisy_host() -> None:
     assert waiting.bottleneck == "inconclusive"
 
 
-def test_without_workers_the_wait_on_a_cpu_is_what_the_input_costs() -> None:
-    """Windows under ``device`` came at a better time and would put the input cost at 20 % of the step."""
-    session = make({"device": 80.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(9.0))
+def test_without_workers_data_costs_what_cached_batches_save_and_at_least_the_wait() -> None:
+    """After a wait a step is slower than on cached batches: a core that was idle is, and so are threads that slept."""
+    slower = make({"device": 10.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(80.0))
+    diagnosis = judged(slower)
+    assert diagnosis.verdict.starved is not None and diagnosis.verdict.starved.value == pytest.approx(0.9)
+    assert diagnosis.waterfall[0].ms.value == pytest.approx(10.0), "the rest of the step is the input's, too"
+    assert summarise(diagnosis).rates[-1].steps_per_s == pytest.approx(100.0)
+
+
+def test_without_workers_the_wait_is_lost_whatever_cached_batches_save() -> None:
+    session = make({"device": 97.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(20.0))
     diagnosis = judged(session)
-    assert diagnosis.verdict.starved is not None and diagnosis.verdict.starved.value == pytest.approx(0.09)
-    assert diagnosis.waterfall[0].ms.value == pytest.approx(91.0)
-    gains = [one.gain.value for one in diagnosis.recommendations if one.gain is not None]
-    assert all(gain <= 100 / 91 + 1e-9 for gain in gains), "what is recommended cannot save more than the wait"
-    possible = summarise(diagnosis).rates[-1].steps_per_s
-    assert possible == pytest.approx(1000 / 91)
-    beside = make({"device": 80.0, "baseline": 100.0}, workers=2, device="cpu", noise=0.0, evidence=waits(9.0))
-    starved = judged(beside).verdict.starved
-    assert starved is not None and starved.value == pytest.approx(0.2), "workers may be in the way as well"
+    assert diagnosis.verdict.starved is not None and diagnosis.verdict.starved.value == pytest.approx(0.2)
+    assert diagnosis.waterfall[0].ms.value == pytest.approx(80.0)
+    assert summarise(diagnosis).rates[-1].steps_per_s == pytest.approx(12.5)
 
 
 def test_inconclusive_without_a_ladder() -> None:

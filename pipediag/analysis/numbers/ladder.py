@@ -174,15 +174,8 @@ class LadderView:
         return min(cached, key=lambda rung: self.ms(rung).value) if cached else self.rungs[0]
 
     @property
-    def serial(self) -> bool:
-        """True if the CPU makes batches and trains in turn: the wait in a window is then exactly the input cost.
-
-        Rungs are weaker evidence: they compare windows at different times, and cached batches warm the caches.
-        """
-        return self._in_turn and self.waited("baseline") is not None
-
-    @property
     def _in_turn(self) -> bool:
+        """True if the CPU makes batches and trains in turn."""
         loader = self.session.loader
         return self.session.device.get("type") == "cpu" and loader is not None and not loader.num_workers
 
@@ -191,12 +184,13 @@ class LadderView:
         """Milliseconds per step without any input cost.
 
         They follow from the baseline's step and what it loses to the ceiling, which is compared between neighbours in
-        time: on a busy host the mean step under the ceiling may exceed the baseline's.
+        time: on a busy host the mean step under the ceiling may exceed the baseline's. A CPU that makes batches and
+        trains in turn saves at least the time that it spends in ``next()``.
         """
-        base = self.ms("baseline").value
-        if self.serial and (waited := self.waited("baseline")) is not None:
-            return Interval(*(base * max(1e-3, 1 - share) for share in (waited.value, waited.high, waited.low)))
-        return largest(self.ratio("baseline", self.ceiling), exactly(1.0)).inverse(base)
+        gain, waited = largest(self.ratio("baseline", self.ceiling), exactly(1.0)), self.waited("baseline")
+        if self._in_turn and waited is not None:
+            gain = largest(gain, Interval(*(1 / max(1e-3, 1 - share) for share in vars(waited).values())))
+        return gain.inverse(self.ms("baseline").value)
 
     @property
     def quiet(self) -> float:

@@ -77,7 +77,7 @@ def sides(ladder: LadderView) -> Sides:
     if share is None or (loader is not None and not loader.num_workers):  # no workers, no contention
         beyond = ladder.cost("baseline", slowest).not_negative()
         part = beyond if share is None else share.times(step.value)
-        waits = part if ladder.serial else max(beyond, part, key=lambda cost: cost.value)
+        waits = max(beyond, part, key=lambda cost: cost.value)
         waits = waits.shifted(-sampler).not_negative()
         ready = step.value - waits.value
         return Sides(step, min(ready - sampler, ladder.best.value), ready, waits, exactly(0.0), sampler=sampler)

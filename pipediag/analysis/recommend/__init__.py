@@ -19,7 +19,7 @@ from ..numbers.sides import OF_THE_WORKERS
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if
-from ..words import fed, number, percent_of, shown, unfed
+from ..words import number, percent_of, shown, unfed
 from . import fallback, lines, loading, model, ranks, transfer, transforms, tried, workers
 from .view import View
 
@@ -134,7 +134,7 @@ def _nothing(view: View) -> str:
     if verdict.bottleneck == "inconclusive":
         return f"Nothing can be recommended yet. {verdict.sentence}"
     base, compute = view.whatif.base, number(view.whatif.compute)
-    told = f"{number(base)} ms a step with the loader, {compute} ms {fed(view.ladder)}"
+    told = f"{number(base)} ms a step with the loader, {compute} ms with cached batches"
     most = view.costs[0] if view.costs else None
     if most is not None and most.ms.value > RESOLUTION * base:
         told += f", and the largest part is {shown(most.stage)} with {number(most.ms.value)} ms"

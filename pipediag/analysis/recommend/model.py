@@ -6,7 +6,7 @@ from ...session import Prefix
 from ..diagnosis import Recommendation
 from ..numbers.intervals import exactly
 from ..whatif import Change
-from ..words import fed, few, number, percent
+from ..words import few, number, percent
 from .view import ALL, View, s
 
 #: The device counts as busy if a kernel runs for at least this share of the time.
@@ -69,7 +69,7 @@ def compute(view: View) -> Recommendation | None:
         return None
     seen = view.ladder.evidence("device")
     busy = None if view.on_cpu else seen.get("gpu_utilization")
-    evidence = [f"a step takes {number(model.compute)} ms {fed(view.ladder)}"]
+    evidence = [f"a step takes {number(model.compute)} ms with cached batches"]
     if busy is not None:
         evidence.append(f"a kernel runs {percent(busy)} of that time")
     if busy is not None and busy < _BUSY:

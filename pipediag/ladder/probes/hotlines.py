@@ -174,8 +174,9 @@ class HotLines:
             return True
 
     def _pause(self) -> float:
-        each = self.own / self.looks if self.looks else 0.0
-        return min(_LONGEST, max(_PAUSE, each / _SHARE))
+        if self.own < _ALLOWANCE:  # short scripts need all the looks that they can get
+            return _PAUSE
+        return min(_LONGEST, max(_PAUSE, self.own / max(1, self.looks) / _SHARE))
 
     def look(self, thread: int, seconds: float) -> None:
         """Look at a thread once, for the seconds since the last look: C code may have held the lock all the while."""

@@ -181,7 +181,11 @@ class TestPace:
     def test_the_pause_grows_with_the_cost_of_a_look(self) -> None:
         lines = HotLines([])
         assert lines._pause() == hotlines._PAUSE
-        lines.looks, lines.own = 10, 10 * 2 * hotlines._PAUSE * hotlines._SHARE
+        each = 2 * hotlines._PAUSE * hotlines._SHARE
+        lines.looks, lines.own = 10, 10 * each
+        assert lines._pause() == hotlines._PAUSE, "what may be spent in any case is spent at once"
+        lines.looks = 1 + int(hotlines._ALLOWANCE / each)
+        lines.own = lines.looks * each
         assert lines._pause() == pytest.approx(2 * hotlines._PAUSE)
         lines.own = 10.0
         assert lines._pause() == hotlines._LONGEST
