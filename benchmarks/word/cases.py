@@ -139,8 +139,8 @@ CASES = (
     ),
     Case(
         "own_arrays",
-        "the loop itself makes the arrays, mostly random numbers, in a fifth of its step; beside a busy process stacking "
-        "them takes most of it, 250 ms instead of 1.2: its two threads wait for each other, and one has no core",
+        "the loop itself makes the arrays, mostly random numbers, in a fifth of its step; beside a busy process "
+        "stacking takes most of it, 250 ms instead of 1.2: its two threads wait for each other, and one has no core",
         stages=("load", "collate"),
         code="Fields",
         free=(("ROUNDS = 1", "ROUNDS = 0"),),

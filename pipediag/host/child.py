@@ -31,7 +31,7 @@ from ..session import Session
 from ..session.events import UNMEASURABLE, Story
 from .channel import Sender
 from .exceptions import cause_of, raised_in_threads, script_hook
-from .hooks import Writes, on_backward, on_first_iteration, on_optimizer_step
+from .hooks import Writes, before_ray_trains, on_backward, on_first_iteration, on_optimizer_step
 from .hosting import hosting_members
 from .own_loops import OwnLoops, marked
 from .script import NoSuchModule, Target, compiled, run, script_aside
@@ -50,6 +50,9 @@ _NO_LOADER_STEPS, _NO_LOADER_SECONDS, _LEAST_SECONDS = 20, 15.0, 5.0
 #: Depth of calls that measuring needs at least; a script may have set less. Descriptors that it needs: caches, queues
 #: and the loader's own.
 _FRAMES, _DESCRIPTORS = 1000, 64
+_RAY_TRAINS = (
+    "Ray's servers start the processes that train; call pipediag.diagnose(loader, step) in the function they run"
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -124,6 +127,7 @@ class Child:
             with self._stack:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
                 self._stack.enter_context(self._until_loader)
+                self._until_loader.enter_context(before_ray_trains(self._trains_far_away))
                 self._until_loader.enter_context(on_optimizer_step(partial(self._trained_without_loader, "steps")))
                 self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
                 if self._own_loops is not None:
@@ -191,8 +195,11 @@ class Child:
                 write_no_stacks()
                 self._sender.close()
 
-    def _cannot_measure(self, why: str) -> None:
-        help = "let it run without that limit"
+    def _trains_far_away(self) -> None:
+        self._cannot_measure(_RAY_TRAINS, "rank 0 gets the diagnosis of the job")
+        raise analysis_over("ray")
+
+    def _cannot_measure(self, why: str, help: str = "let it run without that limit") -> None:
         self._sender.send("warning", {"code": UNMEASURABLE, "message": f"nothing was measured: {why}", "help": help})
 
     def _set_up(self, stack: ExitStack) -> None:

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,8 @@ from ..loop.iterators import get_iterator_replaced
 from ..patches import hooked, replaced, when_imported
 
 _DATALOADER, _OPTIMIZER, _AUTOGRAD = "torch.utils.data.dataloader", "torch.optim.optimizer", "torch.autograd"
+#: Ray's trainers of both versions: module and class, whose ``fit()`` lets the nodes' own servers start the ranks.
+_RAY = (("ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer"), ("ray.train.base_trainer", "BaseTrainer"))
 
 
 @contextmanager
@@ -81,6 +83,27 @@ def on_backward(passed: Callable[[], None]) -> Iterator[None]:
             yield
         finally:
             over = True  # a script may have imported the function itself
+
+
+@contextmanager
+def before_ray_trains(begins: Callable[[], None]) -> Iterator[None]:
+    """Call ``begins`` before Ray starts processes that train: no process of this script is their parent."""
+
+    def noted(class_name: str, module: ModuleType) -> AbstractContextManager[None]:
+        trainer = getattr(module, class_name)
+        native = trainer.fit
+
+        @wraps(native)
+        def fit(*args: Any, **kwargs: Any) -> Any:
+            begins()
+            return native(*args, **kwargs)
+
+        return replaced(trainer, "fit", fit)
+
+    with ExitStack() as stack:
+        for name, trainer in _RAY:
+            stack.enter_context(_patched(name, partial(noted, trainer)))
+        yield
 
 
 @contextmanager

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from pipediag.host import hooks
-from pipediag.host.hooks import Writes, on_backward, on_first_iteration, on_optimizer_step, when_imported
+from pipediag.host.hooks import (
+    Writes,
+    before_ray_trains,
+    on_backward,
+    on_first_iteration,
+    on_optimizer_step,
+    when_imported,
+)
 
 MODULE = "pipediag_fake_package.dataloader"
 SOURCE = """
@@ -45,6 +52,15 @@ def step():
 """
 
 
+RAY = """
+class Trainer:
+    def fit(self):
+        return "trained"
+class TorchTrainer(Trainer):
+    pass
+"""
+
+
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package of one module that stands for torch's data loader, importable and not imported yet."""
@@ -53,11 +69,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "__init__.py").touch()
     (folder / "dataloader.py").write_text(SOURCE)
     (folder / "optimizer.py").write_text(OPTIMIZER)
+    (folder / "ray.py").write_text(RAY)
     (folder / "other.py").touch()
     (folder / "broken.py").write_text("raise RuntimeError('broken')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(hooks, "_DATALOADER", MODULE)
     monkeypatch.setattr(hooks, "_OPTIMIZER", "pipediag_fake_package.optimizer")
+    monkeypatch.setattr(hooks, "_RAY", (("pipediag_fake_package.ray", "Trainer"), ("pipediag_fake_package.no", "No")))
     yield
     for name in [name for name in sys.modules if name.startswith("pipediag_fake_package")]:
         del sys.modules[name]
@@ -65,6 +83,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def imported(name: str = MODULE) -> Any:
     return importlib.import_module(name)
+
+
+def test_training_under_ray_is_noticed_before_it_begins() -> None:
+    begun: list[str] = []
+    with before_ray_trains(lambda: begun.append("begins")):
+        trainer = imported("pipediag_fake_package.ray").TorchTrainer()
+        assert not begun
+        assert trainer.fit() == "trained" and begun == ["begins"]
+    assert trainer.fit() == "trained" and begun == ["begins"]
 
 
 class TestWhenImported:
