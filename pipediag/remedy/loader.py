@@ -59,7 +59,7 @@ class OffloadedLoader(LoaderOnDevice):
         self.finds = finds
         self.device = placed(device)
         self.certificate: Certificate | None = None
-        packs = finds or plan.pieces
+        packs = finds or plan.moves
         self.feed: Feed = ToDevice(loader, plan, self.device, finds) if packs else feed_of(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
 
@@ -128,7 +128,7 @@ def offload(
     refused: frozenset[str] = frozenset()
     while True:
         offloaded = OffloadedLoader(loader, _plan(loader, device, approximate, refused), device)
-        if not offloaded.plan.pieces:
+        if not offloaded.plan.moves:
             return offloaded
         try:
             proof = offloaded.certificate = certificate(offloaded, samples=samples)

@@ -179,7 +179,7 @@ class PackingSide:
         """Do nothing: no preparation is needed."""
 
     def _sent(self, fetch: Callable[[], Any]) -> Sent:
-        if not self._plan.pieces:
+        if not self._plan.moves:
             return self._packed(fetch())
         self._begin()
         begun, settled, samples, began = randomness.state(), session.settled, _NONE, False

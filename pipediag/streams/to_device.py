@@ -76,7 +76,7 @@ class ToDevice(Feed):
             self.why = "your own code that was moved has changed since it was proven"
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self.orders.plan = None
-            self._twin = _sending(self._loader, self._plan, self.device, self._finds or bool(self._plan.pieces))
+            self._twin = _sending(self._loader, self._plan, self.device, self._finds or self._plan.moves)
             if not isinstance(self._loader.dataset, IterableDataset):
                 wrap_sampler(self._twin, lambda sampler: _Requests(sampler, self.orders))
         return iter(self._twin)

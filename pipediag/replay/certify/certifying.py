@@ -304,7 +304,7 @@ class _Comparison:
 
     def _link(self, step: Step) -> str:
         """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
-        names = {piece.links[step.site] for piece in self._plan.pieces if step.site < len(piece.links)}
+        names = {piece.links[step.site] for piece in self._plan.pieces if 0 <= step.site < len(piece.links)}
         return names.pop() if len(names) == 1 else step.name
 
     def _transform(self, step: Step) -> str:
