@@ -261,7 +261,7 @@ class _Comparison:
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
             agree = self._whole[reference.dtype].ours.add(ours, reference, strides=True) and agree
             self._pictures.add(ours, reference)
-        for history, image in images(recorded.samples, real.samples):
+        for history, image in images(recorded.samples, [real.batch] if recorded.of_batch else real.samples):
             want = self._by_op(history)
             self._faithful = self._faithful and equal(want, tensor_of(image))
             if not agree:
