@@ -134,7 +134,7 @@ class Diagnosis(analysis.Diagnosis):
             if not transforms and device == "cpu":
                 return loader
         offloaded = offload(loader, device, transforms=transforms, approximate=rung == DECODED)
-        if transforms and not offloaded.plan.pieces:
+        if transforms and not offloaded.plan.moves:
             return _as_it_is(loader, why_nothing(offloaded.plan))
         return offloaded
 

@@ -269,7 +269,7 @@ class Rerouting:
             site.once(self._warn, f"nothing was moved from the loader at {site.where}: {why}")
             return None
         self._say_moved(site, made, device, transforms)
-        if transforms and not self._caches and not made.offloaded.plan.pieces and not made.offloaded.finds:
+        if transforms and not self._caches and not made.offloaded.plan.moves and not made.offloaded.finds:
             return None
         site.course = course
         return made
@@ -281,7 +281,7 @@ class Rerouting:
             say(f"what library calls read and decode for the loader at {site.where} is kept")
         if made.offloaded.finds:
             return
-        if not plan.pieces:
+        if not plan.moves:
             if transforms:
                 say(f"nothing was moved from the loader at {site.where}: {why_nothing(plan)}")
             elif not self._caches:

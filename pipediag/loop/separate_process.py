@@ -9,20 +9,23 @@ from __future__ import annotations
 import copy
 import fcntl
 import gc
+import io
 import itertools
 import math
 import multiprocessing
 import os
 import pickle
+import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, Sampler, get_worker_info
 
 from ..frames import in_one_line
 from ..measure.machine import allowed_cpus
@@ -72,6 +75,7 @@ def tried(
     forked = "fork" if loader.num_workers == 0 and sys.platform == "linux" else None
     context = loader.multiprocessing_context or forked
     forks = getattr(context, "_name", context or multiprocessing.get_start_method()) == "fork"
+    most = 1 if runner.is_stream else most
     useful = min(most, loader.num_workers, math.ceil(samples / runner.together), len(allowed_cpus())) if forks else 1
     shared = page_locked(loader.dataset, loader.collate_fn) if forks else frozenset()
     with randomness.undisturbed():
@@ -162,7 +166,8 @@ class _Runner(IterableDataset):  # type: ignore[misc]
     def __init__(
         self, loader: DataLoader[Any], task: Task, samples: int, together: int, refusal: type[Exception]
     ) -> None:
-        self._dataset = loader.dataset
+        self.is_stream = isinstance(loader.dataset, IterableDataset)
+        self._dataset = _Numbered(loader.dataset) if self.is_stream else loader.dataset
         self._batched = loader.batch_sampler is not None
         self._collate = loader.collate_fn if self._batched else partial(_each, loader.collate_fn)
         self._sampler = loader.batch_sampler if self._batched else loader.sampler
@@ -200,11 +205,79 @@ class _Runner(IterableDataset):  # type: ignore[misc]
         return None
 
     def _indices(self) -> list[Any]:
+        if self.is_stream:
+            return list(range(self._samples))
         asked = itertools.chain.from_iterable(self._sampler) if self._batched else self._sampler
         indices = list(itertools.islice(asked, self._samples))
         if not indices:
             raise TrialFailed("the loader asks for no sample, as that of an empty dataset does")
         return indices
+
+
+class _Numbered:
+    """An iterable dataset's samples by number. Number 0 begins the stream again, and so does its end."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self._samples: Iterator[Any] = iter(())
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        if numbers[0] == 0:
+            self._samples = iter(self.stream)
+        samples = list(itertools.islice(self._samples, len(numbers)))
+        if not samples:
+            self._samples = iter(self.stream)
+            samples = list(itertools.islice(self._samples, len(numbers)))
+        if not samples:
+            raise TrialFailed("the iterable dataset yields no sample")
+        return samples
+
+    def __getitem__(self, number: int) -> Any:
+        return self.__getitems__([number])[0]
+
+
+#: Depth to which the attributes of an iterable dataset are looked through.
+_DEPTH = 4
+
+
+def why_not_repeated(stream: Any) -> str:
+    """Return why the samples of an iterable dataset cannot be drawn in another process too; empty if they can."""
+    if isinstance(stream, IterDataPipe):
+        return "a data pipe of torch's is sharded by the loader itself; make it an IterableDataset that yields its samples"
+    if hasattr(type(stream), "__next__"):
+        return "the iterable dataset is its own iterator; write __iter__ as a generator function, which begins anew"
+    name = _used_up(stream, _DEPTH)
+    return f"the iterable dataset holds {name}, which a trial would use up; make it in __iter__" if name else ""
+
+
+def _used_up(value: Any, depth: int) -> str:
+    """Return the name of something that can be read only once, in what the value holds; empty if there is none."""
+    for name, part in _parts(value):
+        if isinstance(part, (socket.socket, Connection)) or (isinstance(part, Iterator) and not _is_file(part)):
+            return name
+        inner = _used_up(part, depth - 1) if depth else ""
+        if inner:
+            return f"{name}.{inner}"
+    return ""
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, (list, tuple)):
+        return [("an item", part) for part in value[:_MOST]]
+    held = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    return [(str(name), part) for name, part in itertools.islice(held.items(), _MOST) if not isinstance(part, type)]
+
+
+#: Number of a container's items that are looked at.
+_MOST = 64
+
+
+def _is_file(value: Any) -> bool:
+    """Return whether the value is a file on a disk, which a process can open again."""
+    try:
+        return isinstance(value, io.IOBase) and stat.S_ISREG(os.fstat(value.fileno()).st_mode)
+    except (OSError, ValueError):
+        return isinstance(value, (io.BytesIO, io.StringIO))
 
 
 def _each(collate: Callable[[Any], Any], samples: list[Any]) -> list[Any]:

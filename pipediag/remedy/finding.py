@@ -147,7 +147,7 @@ class Known:
 
     def note(self, key: Key, dataset: Any, found: Found) -> None:
         """Remember a finding."""
-        if not found.plan.own:
+        if not found.plan.own and not found.plan.begins:
             self._found[key] = found
             return
         if any(isinstance(shapes.fn, types.MethodType) for shapes in found.plan.own.values()):

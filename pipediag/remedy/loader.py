@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import UsageError, at_least
 from ..loop.copies import require_no_state
-from ..loop.separate_process import Collate, TrialFailed, tried
+from ..loop.separate_process import Collate, TrialFailed, tried, why_not_repeated
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded, real, recorded
 from ..replay.custom import Reference, Refused, prove, reference_of
@@ -59,7 +59,7 @@ class OffloadedLoader(LoaderOnDevice):
         self.finds = finds
         self.device = placed(device)
         self.certificate: Certificate | None = None
-        packs = finds or plan.pieces
+        packs = finds or plan.moves
         self.feed: Feed = ToDevice(loader, plan, self.device, finds) if packs else feed_of(loader, self.device)
         self._executor = Executor(self.feed, (), _DEPTH)
 
@@ -128,7 +128,7 @@ def offload(
     refused: frozenset[str] = frozenset()
     while True:
         offloaded = OffloadedLoader(loader, _plan(loader, device, approximate, refused), device)
-        if not offloaded.plan.pieces:
+        if not offloaded.plan.moves:
             return offloaded
         try:
             proof = offloaded.certificate = certificate(offloaded, samples=samples)
@@ -180,8 +180,8 @@ def _plan(
 ) -> Plan:
     """Return the plan for a loader, tried on a few of its samples. The user's own links move if that is proven."""
     plan = allowed(device, approximate, refused)
-    if isinstance(loader.dataset, IterableDataset):
-        return replace(plan, reasons=("an iterable dataset's samples cannot be drawn twice, to try what can be moved",))
+    if isinstance(loader.dataset, IterableDataset) and (why := why_not_repeated(loader.dataset)):
+        return replace(plan, reasons=(why,))
     stay: dict[Place, str] = {}
     while True:
         try:

@@ -63,7 +63,7 @@ class SpotCheck:
         self._since = 0
         self._not_before = clock.now() + after
         self._finds = finds
-        self._needed = FIRST if offloaded.plan.pieces and offloaded.certificate is None else 0
+        self._needed = FIRST if offloaded.plan.moves and offloaded.certificate is None else 0
         self.first: list[tuple[Real, Recorded]] = [] if first is None else first
 
     def begin(self) -> None:
@@ -104,7 +104,7 @@ class SpotCheck:
 
     def _found(self, plan: Plan) -> None:
         self._offloaded.follow(plan)
-        self._needed = FIRST if plan.pieces else 0
+        self._needed = FIRST if plan.moves else 0
         self._orders.held = bool(self._needed)
         self._order_first()
 

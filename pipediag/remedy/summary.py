@@ -15,7 +15,7 @@ from ..replay.decode.decoding import why_not
 from ..replay.ops.op import NotRecordable
 from ..replay.ops.triton import available
 from ..replay.plan import Piece, Plan, moved_links, slot_at
-from ..session import Apart, Kept, Proof, Remedy
+from ..session import Apart, Kept, Place, Proof, Remedy
 from ..usercode.constructions import places_of
 from ..usercode.links import links_of
 from .loader import OffloadedLoader
@@ -32,6 +32,7 @@ def told(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> R
     plan, dataset = offloaded.plan, offloaded.loader.dataset
     placed = [(piece, places_of(links_of(slot_at(dataset, piece.path).get()))) for piece in plan.pieces]
     moved = [place for piece, places in placed for place in places[piece.start :]]
+    moved += [Place(site.function, site.where) for site in plan.called]
     stays = [place.name for piece, places in placed for place in places[: piece.start]]
     certificate = offloaded.certificate
     return Remedy(
@@ -60,7 +61,7 @@ def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None
         decodes=plan.decodes,
         caches=cached is not None,
         versions=versions(),
-        pieces=() if plan.own else tuple((piece.path, piece.start, piece.links) for piece in plan.pieces),
+        pieces=() if plan.own or plan.begins else tuple((piece.path, piece.start, piece.links) for piece in plan.pieces),
         copies=plan.copies,
         refused=tuple(sorted(plan.refused)),
     )

@@ -16,6 +16,7 @@ from .custom.fingerprint import digest
 from .decode.undecoded import undecoded_pictures, undecoded_tensors
 from .ops.op import NotRecordable, Op
 from .ops.table import CUSTOM
+from .record.calls import Calls, Site
 from .record.drawing import Draw
 from .record.hooks import recording
 from .record.images import RecordingTensor, is_recording
@@ -54,6 +55,8 @@ class Plan:
 
     Attributes:
         pieces: the transforms.
+        begins: the calls of plain code at which a recording begins on a real image.
+        called: all calls of plain code that are recorded, in order.
         reasons: why other links are not recorded.
         fuse: True if the device has the fused kernels.
         decodes: True if JPEGs are decoded on the device.
@@ -65,6 +68,8 @@ class Plan:
     """
 
     pieces: tuple[Piece, ...] = ()
+    begins: frozenset[Site] = frozenset()
+    called: tuple[Site, ...] = ()
     reasons: tuple[str, ...] = ()
     fuse: bool = False
     decodes: bool = False
@@ -77,8 +82,15 @@ class Plan:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "moved": {}}
 
+    @property
+    def moves(self) -> bool:
+        """True if anything is recorded."""
+        return bool(self.pieces or self.begins)
+
     def __str__(self) -> str:
         lines = []
+        if self.begins:
+            lines.append(f"moves to the device: {', '.join(map(str, self.called))}")
         for piece in self.pieces:
             lines.append(f"moves to the device: {', '.join(piece.moves)}")
             if self.decodes:
@@ -89,19 +101,26 @@ class Plan:
         return "\n".join([*(lines or ["nothing moves"]), *undecoded, *(f"- {reason}" for reason in self.reasons)])
 
     @contextmanager
-    def recording(self, twins: Any = None) -> Iterator[None]:
-        """Record inside the context as the plan allows, with the ``twins`` of real images if given."""
+    def recording(self, twins: Any = None, calls: Calls | None = None) -> Iterator[None]:
+        """Record inside the context as the plan allows, with the ``twins`` of real images if given.
+
+        ``calls`` are the calls of plain code at which recordings begin, if not the plan's.
+        """
+        if calls is None and self.begins:
+            calls = Calls(self.begins)
         with ExitStack() as undo:
-            undo.enter_context(recording(self.refused, self.copies or twins is not None, twins))
+            undo.enter_context(recording(self.refused, self.copies or twins is not None, twins, calls))
             if self.decodes:
                 undo.enter_context(undecoded_pictures())
                 undo.enter_context(undecoded_tensors())
             yield
 
     @contextmanager
-    def installed(self, recorders: Sequence[tuple[Slot, Recorder]], twins: Any = None) -> Iterator[None]:
+    def installed(
+        self, recorders: Sequence[tuple[Slot, Recorder]], twins: Any = None, calls: Calls | None = None
+    ) -> Iterator[None]:
         """Record inside the context, with the results of :meth:`recorders` in place of the dataset's transforms."""
-        with self.recording(twins), in_slots(recorders):
+        with self.recording(twins, calls), in_slots(recorders):
             yield
 
     def recorders(self, dataset: Any, kind: type[Recorder] = Recorder) -> list[tuple[Slot, Recorder]]:
@@ -154,7 +173,7 @@ def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
     for piece in plan.pieces:
         links = links_of(slot_at(dataset, piece.path).get())
         found += list(zip(piece.moves, map(partial(digest, named_only=True), links[piece.start :]), strict=False))
-    return found
+    return found + [(str(site), site.text) for site in plan.called]
 
 
 def names(links: Sequence[Link]) -> tuple[str, ...]:

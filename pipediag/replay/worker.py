@@ -179,7 +179,7 @@ class PackingSide:
         """Do nothing: no preparation is needed."""
 
     def _sent(self, fetch: Callable[[], Any]) -> Sent:
-        if not self._plan.pieces:
+        if not self._plan.moves:
             return self._packed(fetch())
         self._begin()
         begun, settled, samples, began = randomness.state(), session.settled, _NONE, False
@@ -201,7 +201,7 @@ class PackingSide:
                 raise  # the dataset's own
             reason = f"{type(error).__name__}: {error}"
         try:
-            samples = samples if samples is _NONE else tree.map_leaves(samples, _real)
+            samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)
         except NotRecordable:  # an image's pixels were written into by another one that shares its memory
             samples = _NONE
         if samples is _NONE:
@@ -234,7 +234,8 @@ class PackingSide:
 _NONE = object()
 
 
-def _real(leaf: Any) -> Any:
+def real_leaf(leaf: Any) -> Any:
+    """Return the real image for a recording one, decoded; any other leaf itself."""
     return real(leaf) if is_recording(leaf) else decoded(leaf)
 
 

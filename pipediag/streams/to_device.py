@@ -18,6 +18,7 @@ from ..replay.pack.ring import Ring
 from ..replay.plan import Plan
 from ..replay.run.graphs import GraphCache
 from ..replay.run.replay import replay
+from ..replay.stream import RecordedStream
 from ..replay.worker import (
     AlsoExecuted,
     AlsoScouted,
@@ -76,7 +77,7 @@ class ToDevice(Feed):
             self.why = "your own code that was moved has changed since it was proven"
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self.orders.plan = None
-            self._twin = _sending(self._loader, self._plan, self.device, self._finds or bool(self._plan.pieces))
+            self._twin = _sending(self._loader, self._plan, self.device, self._finds or self._plan.moves)
             if not isinstance(self._loader.dataset, IterableDataset):
                 wrap_sampler(self._twin, lambda sampler: _Requests(sampler, self.orders))
         return iter(self._twin)
@@ -196,8 +197,18 @@ def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device, varying:
     if loader.num_workers and device.type == "cuda":
         slots = (loader.prefetch_factor or 2) + _HELD
         ring = Ring(loader.num_workers, slots, device, varying=varying)  # recorded ops vary in length
-        if isinstance(loader.dataset, IterableDataset):
+    if isinstance(loader.dataset, IterableDataset):
+        if not plan.moves:
+            assert ring is not None, "there is nothing else to do"
             return packing(loader, ring)
+        stream = RecordedStream(loader.dataset, loader.collate_fn, plan, ring)
+        return with_settings(
+            loader,
+            dataset=stream,
+            collate_fn=stream.collate,
+            worker_init_fn=InitWorker(stream, loader.worker_init_fn),
+            pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
+        )
     packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)
     return with_settings(
         loader,

@@ -261,7 +261,7 @@ class _Comparison:
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
             agree = self._whole[reference.dtype].ours.add(ours, reference, strides=True) and agree
             self._pictures.add(ours, reference)
-        for history, image in images(recorded.samples, real.samples):
+        for history, image in images(recorded.samples, [real.batch] if recorded.of_batch else real.samples):
             want = self._by_op(history)
             self._faithful = self._faithful and equal(want, tensor_of(image))
             if not agree:
@@ -304,7 +304,7 @@ class _Comparison:
 
     def _link(self, step: Step) -> str:
         """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
-        names = {piece.links[step.site] for piece in self._plan.pieces if step.site < len(piece.links)}
+        names = {piece.links[step.site] for piece in self._plan.pieces if 0 <= step.site < len(piece.links)}
         return names.pop() if len(names) == 1 else step.name
 
     def _transform(self, step: Step) -> str:

@@ -72,6 +72,7 @@ class Recorded(NamedTuple):
     random_state: tuple[Any, ...]
     why: str = ""
     by_chance: frozenset[str] = frozenset()  # names of the links that chance may skip
+    of_batch: bool = False  # the histories are those of the batch, which has more calls than its samples
 
 
 def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Real:
@@ -86,12 +87,16 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
         recorders = plan.recorders(dataset)
         with plan.installed(recorders), unhidden():
             samples = fetched(dataset, indices)
-            packed = pack(assembled(collate, samples), plan.fuse)
+            batch = assembled(collate, samples)
+            packed = pack(batch, plan.fuse)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:
-        made = histories(samples, plan)
-        return Recorded(len(indices), packed, made, randomness.state(), by_chance=skipped_by_chance(recorders))
+        # A batch that has been mixed is not what its images' calls give.
+        of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in tree.leaves(batch))
+        made = histories([batch] if of_batch else samples, plan)
+        chance = skipped_by_chance(recorders)
+        return Recorded(len(indices), packed, made, randomness.state(), by_chance=chance, of_batch=of_batch)
     randomness.restore(before)
     collate(fetched(dataset, indices))
     return Recorded(len(indices), None, None, randomness.state(), why)

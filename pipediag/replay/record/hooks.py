@@ -31,14 +31,17 @@ from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
+from .calls import Calls, begun
 from .images import (
     TENSORS,
     RecordingImage,
     RecordingMask,
     RecordingStack,
     RecordingTensor,
+    RecordingVideo,
     is_recording,
     record,
+    record_each,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
 from .tape import session
@@ -57,6 +60,10 @@ def _kernel(name: str, functional: _Function) -> _Function:
     return lambda image, *args, **kwargs: record(image, name, functional, args, kwargs)
 
 
+def _kernel_of_stack(name: str, functional: _Function) -> _Function:
+    return lambda stack, *args, **kwargs: record_each(stack, name, functional, args, kwargs)
+
+
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
     if not session.active:  # recording images that user code has kept
         return default_collate([image.pixels() if is_recording(image) else image for image in images])
@@ -71,7 +78,7 @@ def register() -> None:
     """
     registry = dispatch._KERNEL_REGISTRY
     functionals = {functional.__name__: functional for functional in registry}  # whatever user code has put into F
-    for kind in (*TENSORS, RecordingStack):
+    for kind in (*TENSORS, RecordingStack, RecordingVideo):
         default_collate_fn_map[kind] = _collate
     for name in FUNCTIONALS:
         if name not in functionals:  # not in this version of torchvision
@@ -80,12 +87,13 @@ def register() -> None:
         known, kernel = registry[functional], _kernel(name, functional)
         if name in OF_PICTURES:
             known[RecordingPicture] = recorded(OF_PICTURES[name], functional)
+        known[RecordingStack] = known[RecordingVideo] = _kernel_of_stack(name, functional)
         for cls in TENSORS:
             # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
             if any(base in known for base in _dispatched(cls)):
                 known[cls] = kernel
     for name, answer in _META.items():
-        for cls in TENSORS:
+        for cls in (*TENSORS, RecordingStack, RecordingVideo):
             registry[functionals[name]][cls] = answer
 
 
@@ -118,6 +126,8 @@ def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
 
 def _older(own: Functional, original: _Function) -> _Function:
     def call(image: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(image, RecordingStack):
+            return record_each(image, own.name, original, args, kwargs, fixed=False)
         if own.in_place is None and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
             made = record(image.as_subclass(Tensor), own.name, original, args, kwargs, fixed=False)
@@ -153,18 +163,18 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
             # Those in place take tensors only.
             encode = None if functional.in_place is not None else OF_PICTURES.get(functional.name)
             of_picture = functools.partial(recorded, encode) if encode else None
-            yield older, name, _guarded(functools.partial(_older, functional), of_picture)
-    yield older, "convert_image_dtype", _guarded(_convert_image_dtype, None)
+            yield older, name, _guarded(functools.partial(_older, functional), of_picture, begins=True)
+    yield older, "convert_image_dtype", _guarded(_convert_image_dtype, None, begins=True)
     yield older, "get_dimensions", _guarded(_always(_META["get_dimensions"]), None)
     yield older, "get_image_num_channels", _guarded(_always(_META["get_num_channels"]), None)
     yield older, "get_image_size", _guarded(_always(lambda image: list(image.tape.state.size[::-1])), None)
     for module in (older, F):
-        yield module, "to_tensor", _guarded(None, _to_tensor)
-        yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor))
+        yield module, "to_tensor", _guarded(None, _to_tensor, begins=True)
+        yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor), begins=True)
         yield module, "to_pil_image", _guarded(_always(_to_picture), None)
-    yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage))
+    yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage), begins=True)
     for name, replacement in image_ops().items():
-        yield ImageOps, name, _guarded(None, replacement)
+        yield ImageOps, name, _guarded(None, replacement, begins=True)
     for module in (_geometry, _auto_augment):
         yield module, "_get_fill", _fill_of
     yield from enhancers()
@@ -175,8 +185,11 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     yield _augment.CutMix, "transform", _mixing("cutmix", "box")
 
 
-def _guarded(of_tensor: _Make | None, of_picture: _Make | None) -> _Make:
-    """Return what replaces a function by the other functions for recording images; None: it handles them itself."""
+def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = False) -> _Make:
+    """Return what replaces a function by the other functions for recording images; None: it handles them itself.
+
+    ``begins`` says that a recording may begin at its calls on real images.
+    """
 
     def make(original: _Function) -> _Function:
         functions: dict[type, _Function] = {}
@@ -189,6 +202,8 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None) -> _Make:
         def call(*args: Any, **kwargs: Any) -> Any:
             if session.twins is not None:
                 return session.twins.through(original, call, args, kwargs)
+            if begins and args and session.calls is not None:
+                args = (begun(args[0], original.__name__, functions), *args[1:])
             instead = functions.get(type(args[0])) if args else None
             return (instead if instead is not None and session.active else original)(*args, **kwargs)
 
@@ -239,8 +254,9 @@ def _mixing(how: str, value: str) -> _Make:
     return make
 
 
-def _twin_patches() -> Iterator[_Patch]:
-    """Yield the replacements of what records by itself on recording images, but must be told of calls on real ones."""
+def _real_patches() -> Iterator[_Patch]:
+    """Yield the replacements of what records by itself on recording images, but must be told of calls on real ones: for
+    their twins, or because a recording may begin there."""
     for name in METHODS:
         yield _Patch(PIL.Image.Image, name, functools.partial(_with_twin, name))
     for functional, kernels in dispatch._KERNEL_REGISTRY.items():
@@ -249,7 +265,9 @@ def _twin_patches() -> Iterator[_Patch]:
                 yield _Kernel(kernels, cls, functional)
 
 
-_REAL = {Tensor, tv_tensors.Image, tv_tensors.Mask, PIL.Image.Image}
+_REAL = {Tensor, tv_tensors.Image, tv_tensors.Mask, tv_tensors.Video, PIL.Image.Image}
+#: Methods of pictures at whose calls no recording begins: most often they leave the pixels as they are.
+_UNCHANGING = ("copy", "convert")
 
 
 def _with_twin(name: str, original: _Function) -> _Function:
@@ -259,7 +277,10 @@ def _with_twin(name: str, original: _Function) -> _Function:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         twins = session.twins
-        return original(*args, **kwargs) if twins is None else twins.through(original, record, args, kwargs)
+        if twins is not None:
+            return twins.through(original, record, args, kwargs)
+        image = args[0] if name in _UNCHANGING else begun(args[0], name)
+        return original(*args, **kwargs) if image is args[0] else record(image, *args[1:], **kwargs)
 
     OF_TWINS[name] = call
     return call
@@ -305,7 +326,11 @@ class _Kernel(_Patch):
         @functools.wraps(kernel)
         def call(*args: Any, **kwargs: Any) -> Any:
             twins = session.twins
-            return kernel(*args, **kwargs) if twins is None else twins.through(kernel, functional, args, kwargs)
+            if twins is not None:
+                return twins.through(kernel, functional, args, kwargs)
+            image = begun(args[0], functional.__name__) if args else None
+            again = args and image is not args[0]
+            return functional(image, *args[1:], **kwargs) if again else kernel(*args, **kwargs)
 
         return call
 
@@ -332,11 +357,13 @@ class _Patches:
 
 
 _PATCHES = _Patches(_Patch(*patch) for patch in _patches())
-_TWIN_PATCHES = _Patches(_twin_patches())
+_REAL_PATCHES = _Patches(_real_patches())
 
 
 @contextmanager
-def recording(refused: frozenset[str] = frozenset(), copies: bool = False, twins: Any = None) -> Iterator[None]:
+def recording(
+    refused: frozenset[str] = frozenset(), copies: bool = False, twins: Any = None, calls: Calls | None = None
+) -> Iterator[None]:
     """Make the functions of torchvision and Pillow record calls on recording images inside the context.
 
     This holds for the calling thread. Recordings can be nested.
@@ -345,10 +372,12 @@ def recording(refused: frozenset[str] = frozenset(), copies: bool = False, twins
         refused: names of functions that are not recorded.
         copies: whether to copy each image, for a dataset that overwrites it.
         twins: if given, user code gets real images, and the calls are recorded with these images' twins.
+        calls: the calls of plain code on real images at which a recording begins, if any.
     """
     register()
-    patches = [_PATCHES] if twins is None else [_PATCHES, _TWIN_PATCHES]
-    with live("functions of torchvision and Pillow"), session.begun(refused, copies, twins), twins or nullcontext():
+    patches = [_PATCHES] if twins is None and calls is None else [_PATCHES, _REAL_PATCHES]
+    recorded_here = session.begun(refused, copies, twins, calls)
+    with live("functions of torchvision and Pillow"), recorded_here, twins or nullcontext():
         for one in patches:
             one.begin()
         try:

@@ -10,14 +10,14 @@ kept behaves as the real image.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
 import PIL.Image
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
@@ -128,6 +128,7 @@ class _Unreadable:
 
     def settled(self) -> Tensor:
         """Return the real image, which this one stands for from now on even if it is written into."""
+        self.tape.is_needed()
         image = real(self)
         self.tape.lend(image)
         state = self.tape.state._replace(strided=not image.is_contiguous())
@@ -139,21 +140,15 @@ class _Unreadable:
         if not session.active:
             return self.pixels().to(*args, **kwargs)
         dtype = kwargs.pop("dtype", args[0] if args and isinstance(args[0], torch.dtype) else None)
-        if kwargs or len(args) > 1 or dtype is None or isinstance(self, RecordingStack):
-            error = NotRecordable("an image is moved before the loader hands it over")
-            if isinstance(self, RecordingStack):
-                raise error
-            session.settles(error)
+        if kwargs or len(args) > 1 or dtype is None:
+            session.settles(NotRecordable("an image is moved before the loader hands it over"))
             return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
-        return record(self, "to_dtype", F.to_dtype, (dtype,), {})
+        return _record_any(self, "to_dtype", F.to_dtype, (dtype,), {})
 
     def __repr__(self, **kwargs: Any) -> str:
         if not session.active:
             return repr(self.pixels())
-        error = NotRecordable("an image is printed")
-        if isinstance(self, RecordingStack):
-            raise error
-        session.settles(error)
+        session.settles(NotRecordable("an image is printed"))
         return str(self.settled().__repr__(**kwargs))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -169,11 +164,9 @@ class _Unreadable:
         try:
             answer = _ANSWERS.get(func)
             if answer is None:
-                raise NotRecordable(f"{_name(func)} would need the pixels of an image")
+                raise NotRecordable(_needs_pixels(_name(func)))
             return answer(*args, **kwargs or {})
         except NotRecordable as error:
-            if any(isinstance(part, RecordingStack) for part in tree_leaves((args, kwargs))):
-                raise
             session.settles(error)
         args, kwargs = tree_map_only(_Unreadable, lambda image: image.settled(), (args, kwargs or {}))
         return func(*args, **kwargs)
@@ -222,15 +215,56 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
             stacked = getattr(mixing, how)(stacked, value)
         return stacked
 
-    @staticmethod
-    def _with(parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any) -> RecordingStack:
-        stack: RecordingStack = RecordingStack.of(Tape(None, State(shape, dtype)))
+    @classmethod
+    def _with(cls, parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any) -> Any:
+        stack = cls.of(Tape(None, State(shape, dtype)))
         stack.parts, stack.mixes = parts, mixes
         return stack
+
+    def settled(self) -> Tensor:
+        """Return the real images, which the parts stand for from now on even if they are written into."""
+        for part in _single(self):
+            part.tape.is_needed()
+        images = real(self)
+        self.parts, self.mixes = [_settled_part(part, image) for part, image in zip(self.parts, images)], ()
+        return images
+
+    def each(self, change: Callable[[Any], Any]) -> Any:
+        """Return the stack of what ``change`` gives for each part.
+
+        Raises:
+            NotRecordable: the batch has been mixed.
+        """
+        if self.mixes:
+            raise NotRecordable("a mixed batch is changed once more")
+        made = RecordingStack.made_of([change(part) for part in self.parts])
+        return made if type(self) is RecordingStack else type(self)._with(made.parts, made.tape.state.shape, made.dtype, ())
 
     def mixed(self, how: str, value: Any) -> RecordingStack:
         """Return the batch after one more mix."""
         return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
+
+
+class RecordingVideo(RecordingStack, tv_tensors.Video):  # type: ignore[misc]
+    stands_for = tv_tensors.Video
+
+
+def _single(image: Any) -> Iterator[Any]:
+    """Yield the images in a stack, or the image itself."""
+    for part in image.parts if isinstance(image, RecordingStack) else ():
+        yield from _single(part)
+    if not isinstance(image, RecordingStack):
+        yield image
+
+
+def _settled_part(part: Any, image: Tensor) -> Any:
+    """Return what stands for a part of real images, like the ``part`` of their stack."""
+    if isinstance(part, RecordingStack):
+        return RecordingStack.made_of([_settled_part(*both) for both in zip(part.parts, image, strict=True)])
+    cls = RecordingMask if image.ndim == 2 else RecordingTensor
+    made = cls.of(Tape(image, part.tape.state._replace(strided=not image.is_contiguous())))
+    made.tape.settled = True
+    return made
 
 
 #: Readable names for operations that users write as syntax.
@@ -239,8 +273,12 @@ _SPOKEN = {"__getitem__": "indexing", "__setitem__": "writing by an index"}
 
 def _name(func: Any) -> str:
     owner = getattr(getattr(func, "__self__", None), "__name__", "")  # the getter of a property
-    name = str(owner or getattr(func, "__name__", func))
-    return _SPOKEN.get(name, name)
+    return str(owner or getattr(func, "__name__", func))
+
+
+def _needs_pixels(name: str) -> str:
+    """Return why an operation is not recorded, and what to write in its place if anything does the same."""
+    return f"{_SPOKEN.get(name, name)} would need the pixels of an image"
 
 
 def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
@@ -258,7 +296,7 @@ def _written(image: Any, index: Any, value: Any) -> None:
     if isinstance(value, (int, float)):
         value = torch.full((1, 1, 1), value, dtype=dtype)
     if box is None or not isinstance(value, Tensor) or not _fits(value, shape[0], box[2:], dtype):
-        raise NotRecordable(f"{_SPOKEN['__setitem__']} would need the pixels of an image")
+        raise NotRecordable(_needs_pixels("__setitem__"))
     record(image, "erase", F.erase, (*box, value, True), {})
 
 
@@ -279,8 +317,32 @@ def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype
     return alike and (each_pixel or tuple(value.shape) in ((1, 1, 1), (channels, 1, 1)))
 
 
+def _picked(image: Any, index: Any) -> Any:
+    """Return images of a stack; of one image ``image[:, top:bottom, left:right]``, a crop."""
+    if isinstance(image, RecordingStack) and not image.mixes:
+        if isinstance(index, int):
+            part = image.parts[index]
+            return part if isinstance(part, RecordingStack) or type(part) is RecordingTensor else part.as_subclass(Tensor)
+        if isinstance(index, slice) and image.parts[index]:
+            return RecordingStack.made_of(image.parts[index])
+    box = None if isinstance(image, RecordingStack) or image.ndim != 3 else _box(index, image.shape)
+    if box is None:
+        raise NotRecordable(_needs_pixels("__getitem__"))
+    return record(image.as_subclass(Tensor), "crop", F.crop, box, {})
+
+
+def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
+    if not isinstance(image, RecordingStack) or dim != 0:
+        raise NotRecordable(_needs_pixels("unbind"))
+    return tuple(_picked(image, k) for k in range(len(image)))
+
+
 _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.stack: _stacked,
+    torch.Tensor.__getitem__: _picked,
+    torch.Tensor.__iter__: lambda image: iter(_unbound(image)),
+    torch.Tensor.unbind: _unbound,
+    torch.unbind: _unbound,
     torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
@@ -302,6 +364,17 @@ def itself(image: Any) -> Any:
 def retyped(image: Any, cls: type) -> Any:
     """Return a recording image that stands for the same pixels in a tensor of type ``cls``."""
     return _STANDING_FOR.get(cls, RecordingStack)._retyped(image)
+
+
+def stand_in_for_stack(value: Any) -> Any:
+    """Return a stack of recording images for the frames of a video or a batch ``(N, C, H, W)``; otherwise None."""
+    video = type(value) is tv_tensors.Video
+    if not (video or type(value) is Tensor) or value.ndim != 4 or value.requires_grad or not value.is_cpu:
+        return None
+    if 0 in value.shape or _is_arrays(value):
+        return None
+    stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)])
+    return RecordingVideo._with(stack.parts, stack.tape.state.shape, stack.dtype, ()) if video else stack
 
 
 def is_recording(value: Any) -> bool:
@@ -375,10 +448,36 @@ def record(
     try:
         return _recorded(image, name, fn, args, kwargs, fixed)
     except NotRecordable as error:
-        if isinstance(image, RecordingStack) or not image.tape.is_current:
+        if not image.tape.is_current:
             raise
         session.settles(error)
-    return fn(image.settled(), *args, **kwargs)
+    with session.beginning_at(None):
+        return fn(image.settled(), *args, **kwargs)
+
+
+def record_each(
+    stack: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
+) -> Any:
+    """The same for a stack of images: torchvision's functions give each what they give it alone."""
+    functional = FUNCTIONALS[name]
+    try:
+        if functional.draws or functional.several or writes(functional, args, kwargs) or session.dictation is not None:
+            raise NotRecordable(f"{name} of several images at once is not recorded, only of one image at a time")
+        return stack.each(lambda part: _record_part(part, name, fn, args, kwargs, fixed))
+    except NotRecordable as error:
+        session.settles(error)
+    with session.beginning_at(None):
+        return fn(stack.settled(), *args, **kwargs)
+
+
+def _record_part(part: Any, name: str, fn: Any, args: Any, kwargs: Any, fixed: bool) -> Any:
+    if isinstance(part, RecordingStack):
+        return part.each(lambda inner: _record_part(inner, name, fn, args, kwargs, fixed))
+    return _recorded(part, name, fn, args, kwargs, fixed)
+
+
+def _record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return (record_each if isinstance(image, RecordingStack) else record)(image, name, fn, args, kwargs)
 
 
 def _recorded(

@@ -73,6 +73,7 @@ class RecordingPicture(PIL.Image.Image):
 
     def settled(self) -> Any:
         """Return the real picture, which this one stands for from now on even if it is written into."""
+        self.tape.is_needed()
         with session.idle():
             picture = self.tape.pixels()
         self.__dict__["tape"] = Tape(picture, self.tape.state)
@@ -143,7 +144,8 @@ def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callabl
             return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), fn, args, kwargs))
         except NotRecordable as error:
             session.settles(error)
-        return fn(picture.settled(), *args, **kwargs)
+        with session.beginning_at(None):
+            return fn(picture.settled(), *args, **kwargs)
 
     return record
 

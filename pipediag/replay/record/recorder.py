@@ -62,7 +62,9 @@ class Recorder:
         one = args[0] if len(args) == 1 and not kwargs else None
         if is_recording(one) or (not isinstance(one, (Tensor, PIL.Image.Image)) and holds_recording((args, kwargs))):
             return self.transform(*args, **kwargs)  # called inside another recorded transform
-        return self.from_start(args if kwargs else run(self.links[: self.start], args), kwargs)
+        with session.beginning_at(None):
+            given = args if kwargs else run(self.links[: self.start], args)
+        return self.from_start(given, kwargs)
 
     def from_start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record the links from ``start`` on, which get these arguments."""

@@ -36,7 +36,9 @@ from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
 from .batches import assembled, fetched
+from .calls import Site, Tried
 from .images import RecordingStack, is_recording
+from .pictures import RecordingPicture
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
 from .twins import is_librarys
@@ -86,7 +88,61 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
             if plan.decodes and packed.files is None:
                 plan = replace(plan, decodes=False, undecoded=_NONE_UNDECODED)
             plan = replace(plan, pieces=trial.pieces(), reasons=trial.reasons())
+        plan = _with_calls(plan, dataset, collate, indices)
     return Found(plan, trial.own_code())
+
+
+#: Maximum number of passes to find the calls from which on nothing needs the pixels.
+_PASSES = 32
+
+
+def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Plan:
+    """Return the plan with the calls of plain code at which a recording can begin."""
+    stays: dict[Site, str] = {}
+    for _ in range(_PASSES):
+        tried = Tried(stays)
+        try:
+            with randomness.undisturbed():
+                begins, writes = _pass(plan, dataset, collate, indices, tried)
+        except Exception as error:
+            if tried.blamed:
+                continue
+            why = _why(error) if isinstance(error, NotRecordable) else f"{type(error).__name__}: {error}"
+            reasons = () if isinstance(error, NoneRecorded) else (f"the calls in your code: {why}",)
+            begins = frozenset()
+        else:
+            if tried.blamed:
+                continue
+            reasons = ()
+        reasons = (*(f"{site}: {why}" for site, why in stays.items()), *reasons)
+        if not begins:
+            return replace(plan, reasons=(*plan.reasons, *reasons))
+        known = plan.reasons if plan.pieces else ()
+        return replace(plan, begins=begins, called=tuple(tried.written), reasons=(*known, *reasons), copies=writes)
+    return plan
+
+
+def _pass(
+    plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], tried: Tried
+) -> tuple[frozenset[Site], bool]:
+    """Make a batch, and return the calls at which the recording of its images began, and whether the dataset writes
+    into images that it has given to them."""
+    watch = _Trial(None, {})
+    with plan.installed(plan.recorders(dataset), calls=tried), session.going_on(), unhidden():
+        session.seen = []
+        samples = fetched(dataset, indices)
+        batch = assembled(collate, samples)
+        images = [leaf for leaf in tree.leaves(batch) if is_recording(leaf)]
+        for picture in images:
+            if isinstance(picture, RecordingPicture):
+                session.needed_for = "the batch holds it as a picture, and only tensors are sent"
+                picture.tape.is_needed()
+        watch.look_for_writing(session.seen)
+        session.seen = None
+        begins = tried.begun(images)
+        if begins:
+            pack(batch, plan.fuse)
+    return begins, plan.copies or watch.writes_again
 
 
 def has_only_librarys(dataset: Any) -> bool:

@@ -121,6 +121,8 @@ class Tape:
         if state is not None:
             after.state = state
         after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0, 0))
+        if session.calls is not None and ops:
+            session.calls.wrote(fn)
         return after
 
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
@@ -199,6 +201,11 @@ class Tape:
         """The original of which this tape is a copy; the tape itself if it is no copy."""
         return self._first or self
 
+    def is_needed(self) -> None:
+        """Note that code needs the pixels, for the reason that was noted last."""
+        if session.calls is not None:
+            session.calls.needs([self], session.needed_for)
+
 
 def _version(image: Any) -> int:
     """Return a number that grows when a tensor is written into; 0 where there is none."""
@@ -221,23 +228,26 @@ class _Session(threading.local):
         int, tuple[PIL.Image.Image, PIL.Image.Image]
     ]  # by id: the user's pictures, and others that share their pixels
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
+    calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.calls`), if any
     twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
     of_twin = False  # True while a call is recorded that runs on a real image too
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
     stood = 0  # number of images replaced so far
     settled = 0  # number of images whose pixels were needed so far
     why = ""  # what needed the first one of the batch
+    needed_for = ""  # what needed the last one
 
     def __init__(self) -> None:
         self.given = {}
 
     @contextmanager
-    def begun(self, refused: frozenset[str], copies: bool, twins: Any = None) -> Iterator[None]:
+    def begun(self, refused: frozenset[str], copies: bool, twins: Any = None, calls: Any = None) -> Iterator[None]:
         """Record inside the context; afterwards go on with the recording around it, if any."""
         before = dict(vars(self))
         self.__dict__.update(active=twins is None, site=0, refused=refused, copies=copies, seen=None, dictation=None)
         self.given = {}
         self.twins = twins
+        self.calls = calls
         self.number = next(_NUMBERS)
         try:
             yield
@@ -254,6 +264,15 @@ class _Session(threading.local):
             yield
         finally:
             self.active = before
+
+    @contextmanager
+    def beginning_at(self, calls: Any) -> Iterator[None]:
+        """Begin to record at these calls of plain code inside the context; None for none."""
+        before, self.calls = self.calls, calls
+        try:
+            yield
+        finally:
+            self.calls = before
 
     @contextmanager
     def of_twins(self) -> Iterator[None]:
@@ -285,9 +304,10 @@ class _Session(threading.local):
         NotRecordable.raised -= 1  # nothing is hidden
         self.settled += 1
         self.why = self.why or str(error)
+        self.needed_for = str(error)
 
 
 #: What a recording leaves behind.
-_COUNTED = ("stood", "settled", "why")
+_COUNTED = ("stood", "settled", "why", "needed_for")
 _NUMBERS = itertools.count(1)
 session = _Session()

@@ -1,0 +1,160 @@
+"""Begin to record at calls of the user's own code that no transform object holds.
+
+A function of torchvision or a method of Pillow that plain code calls on a real image may be recorded from that call on:
+a recording image takes the place of the real one. A call is named by the line of the user's code that makes it, or that
+calls the transform that makes it, and by its function. :class:`Tried` finds the calls from which on nothing needs the
+pixels; :class:`Calls` begins at those and at no others.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any, NamedTuple
+
+from ...frames import is_users
+from ...usercode.places import label, short
+from .images import RecordingStack, is_recording, stand_in, stand_in_for_stack
+from .tape import Tape, session
+
+_RECORD = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_REPLAY = os.path.dirname(_RECORD[:-1]) + os.sep
+_FETCHES = _RECORD + "batches.py"
+
+
+class Site(NamedTuple):
+    """Call of a library's function by a line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def where(self) -> str:
+        return f"{short(self.file)}:{self.line}"
+
+    @property
+    def text(self) -> str:
+        """The line as it is written."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{self.function} ({self.where})"
+
+
+def line_of_users() -> tuple[str, int] | None:
+    """Return file and line of the innermost running code of the user's that makes a sample; None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            return file, frame.f_lineno
+        if _begins_a_sample(file):
+            return None
+        frame = frame.f_back
+    return None
+
+
+_is_users = functools.lru_cache(1024)(is_users)
+
+
+@functools.lru_cache(1024)
+def _begins_a_sample(file: str) -> bool:
+    """Return whether code of ours calls the user's dataset, or a library's functions for itself."""
+    return file == _FETCHES or (file.startswith(_REPLAY) and not file.startswith(_RECORD))
+
+
+def site_of(function: str) -> Site | None:
+    line = line_of_users()
+    return None if line is None else Site(*line, function)
+
+
+class Calls:
+    """The calls at which a recording begins."""
+
+    def __init__(self, sites: Iterable[Site] = ()) -> None:
+        self._sites = frozenset(sites)
+
+    def begins_at(self, site: Site) -> bool:
+        return site in self._sites
+
+    def began(self, image: Any, site: Site) -> None:
+        """Note that a recording image has taken the place of a real one."""
+
+    def wrote(self, fn: Callable[..., Any]) -> None:
+        """Note that a call of ``fn`` was recorded."""
+
+    def needs(self, tapes: Iterable[Tape], why: str) -> None:
+        """Note that code needs the pixels of images with these tapes."""
+
+
+class Tried(Calls):
+    """Begins at every call but those after which code needed the pixels.
+
+    Attributes:
+        stays: these calls, each with the reason.
+        written: all recorded calls, in their order.
+        blamed: whether this pass has added to ``stays``.
+    """
+
+    def __init__(self, stays: dict[Site, str]) -> None:
+        super().__init__()
+        self.stays = stays
+        self.written: dict[Site, None] = {}
+        self.blamed = False
+        self._origins: dict[int, tuple[Tape, Site]] = {}
+
+    def begins_at(self, site: Site) -> bool:
+        return site not in self.stays
+
+    def began(self, image: Any, site: Site) -> None:
+        for tape in tapes_of(image):
+            self._origins[id(tape)] = tape, site
+
+    def wrote(self, fn: Callable[..., Any]) -> None:
+        site = site_of(label(fn))
+        if site is not None:
+            self.written[site] = None
+
+    def needs(self, tapes: Iterable[Tape], why: str) -> None:
+        line = line_of_users()
+        where = "" if line is None else f" ({short(line[0])}:{line[1]})"
+        for tape in tapes:
+            _, site = self._origins.get(id(tape.first), (None, None))
+            if site is not None and site not in self.stays:
+                self.stays[site] = f"{why}{where}"
+                self.blamed = True
+
+    def begun(self, images: Iterable[Any]) -> frozenset[Site]:
+        """Return the calls at which the recording of these images began."""
+        origins = (self._origins.get(id(tape.first)) for image in images for tape in tapes_of(image))
+        return frozenset(origin[1] for origin in origins if origin is not None)
+
+
+def tapes_of(image: Any) -> list[Tape]:
+    """Return the tapes of a recording image, or of all images in a stack."""
+    return [tape for part in image.parts for tape in tapes_of(part)] if isinstance(image, RecordingStack) else [image.tape]
+
+
+def begun(image: Any, function: str, kinds: Any = None) -> Any:
+    """Return a recording image in place of a real one if the recording begins at this call of ``function``; otherwise
+    the image itself. ``kinds`` holds the types of recording images that the function takes, if not all."""
+    calls = session.calls
+    if calls is None or not session.active or is_recording(image):
+        return image
+    site = site_of(function)
+    if site is None or not calls.begins_at(site):
+        return image
+    made = stand_in(image)
+    if made is None:
+        made = stand_in_for_stack(image)
+    if made is None or (kinds is not None and type(made) not in kinds):
+        return image
+    calls.began(made, site)
+    return made
+
+
