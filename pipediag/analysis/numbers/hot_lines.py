@@ -65,7 +65,8 @@ def mostly(line: HotLine) -> list[str]:
 
 def is_python(line: HotLine) -> bool:
     """Return whether a line runs Python code of its own: it calls nothing, or only what Python has built in."""
-    own = line.name.endswith("]") or line.name in _BUILT_IN or line.text.startswith(line.name.removesuffix("..."))
+    written = line.text.startswith(line.name.removesuffix("...")) or line.name == line.function
+    own = line.name.endswith("]") or line.name in _BUILT_IN or written
     return own and not mostly(line)
 
 

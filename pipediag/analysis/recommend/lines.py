@@ -35,6 +35,11 @@ _SPECTRA = (
 )
 #: Largest number of lines of a stage for which something is recommended.
 _NAMED = 3
+#: Packages that fetch data over a network.
+_REMOTE = (
+    *("requests", "urllib.request", "urllib3", "http.client", "httpx", "aiohttp", "socket", "ssl", "boto3"),
+    *("botocore", "s3fs", "gcsfs", "huggingface_hub", "google.cloud", "azure", "paramiko"),
+)
 #: What helps where a library's functions take the time of which nothing else is known.
 _FEWER = (
     "call it less often, or on less data (float32, smaller arrays, the whole batch at once); numba for a loop around it"
@@ -90,7 +95,26 @@ WAYS = (
         _STORED,
     ),
     Way(
-        ("json.", "yaml.", "xml.", "ast.", "simplejson."),
+        ("sqlite3.", "sqlalchemy.", "psycopg", "pymysql.", "pymongo.", "redis.", "lmdb."),
+        "many samples in one query; one connection for each worker, kept open",
+    ),
+    Way(
+        tuple(f"{package}." for package in _REMOTE),
+        "a local copy of the data; several requests at once, by threads or more workers, over a connection that stays "
+        "open",
+        "a copy must be kept up to date",
+    ),
+    Way(
+        ("subprocess.", "os.system", "os.popen"),
+        "a library that does it in the worker, or the program run once for all samples, with its results stored",
+        _STORED,
+    ),
+    Way(
+        ("time.sleep", "select.", "_thread."),
+        "it waits and hardly uses the CPU: several at once, by threads or more workers",
+    ),
+    Way(
+        ("json.", "yaml.", "xml.", "ast.", "simplejson.", "_strptime.", "dateutil."),
         "parse once and store arrays (.npy); a faster parser (orjson, lxml) if that is not possible",
         _STORED,
     ),
