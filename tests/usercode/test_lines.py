@@ -76,7 +76,7 @@ class Sample:
         return str(abs(1)), self @ str(1)
 
     def an_operator_of_much(self) -> Any:
-        return str(self @ str("as long as a name can be on a line of the screen"))
+        return str(self @ "as long as a name can be on a line of the screen")
 
     def neither(self) -> Any:
         raise Stops
