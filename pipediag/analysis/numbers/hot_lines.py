@@ -18,7 +18,7 @@ _MOSTLY = 0.5
 #: How lines are named that come together beside others of the same function or stage.
 OTHERS = "other lines of"
 #: Modules whose functions wait for what others do: they do not say what a line does.
-_WAITING = frozenset({"threading", "selectors", "queue"})
+_WAITING = ("threading.", "selectors.", "queue.", "concurrent.futures.")
 _BUILT_IN = frozenset(dir(builtins))
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
@@ -56,11 +56,16 @@ def does(line: HotLine, known: Callable[[str], bool]) -> float:
 
 def mostly(line: HotLine) -> list[str]:
     """Return the libraries' functions that do what a line does, the outer ones first, without those that only wait."""
-    return [
-        name
-        for name, share in line.calls.items()
-        if share >= _MOSTLY * line.share and name.partition(".")[0] not in _WAITING
-    ]
+    return [name for name, share in line.calls.items() if share >= _MOSTLY * line.share and not _only_waits(name)]
+
+
+def waits(line: HotLine) -> bool:
+    """Return whether a line waits for what other threads or processes do."""
+    return not mostly(line) and does(line, _only_waits) >= _MOSTLY * line.share > 0
+
+
+def _only_waits(function: str) -> bool:
+    return function.startswith(_WAITING)
 
 
 def is_python(line: HotLine) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...session import HotLine, Place
 from ..diagnosis import Recommendation
-from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage
+from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage, waits
 from ..numbers.sides import Work, saving
 from ..thresholds import WORTH
 from ..whatif import Change
@@ -189,11 +189,19 @@ WAYS = (
 )
 
 
+#: What helps where a line waits for other threads or processes that cannot be seen.
+_OTHERS_MAKE = Way(
+    ("multiprocessing.",), "more threads or processes that make them, each of them with less work, or a longer queue"
+)
+
+
 def way_for(line: HotLine, on_cpu: bool) -> Way | None:
     """Return what is known to help for what a line mostly does, or None; ``on_cpu`` if the training runs there."""
     names = mostly(line)
     if any(map(decodes, names)):
         return DECODING
+    if waits(line) or any(name.startswith(_OTHERS_MAKE.functions) for name in names):
+        return _OTHERS_MAKE
     ways = (way for way in WAYS if not (on_cpu and way.moves))
     return next((way for way in ways if any(name.startswith(way.functions) for name in names)), None)
 
@@ -229,6 +237,8 @@ def what_helps(line: HotLine, on_cpu: bool) -> tuple[str, str, str]:
     """Return title, instruction and risk of making a line cheaper; ``on_cpu`` if the training runs there."""
     python, way = is_python(line), way_for(line, on_cpu)
     title = f"Make {(python and line.function) or line.name} cheaper"
+    if way is _OTHERS_MAKE:
+        title = f"Have ready sooner what {line.name} waits for"
     if way is not None:
         return title, way.how, way.risk or SAME_RESULTS
     return title, f"{LOOPS}; or once, and the result stored, if nothing is random" if python else _FEWER, SAME_RESULTS
