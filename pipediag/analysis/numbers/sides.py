@@ -30,8 +30,8 @@ OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_
 SAVED = Interval(1.0, 0.55, 1.1)
 
 
-#: Share of a worker's time for a batch that is certainly no error of its samples' time.
-_MOST = 0.5
+#: Share of a worker's time for a batch that waiting for a core does not explain beside its samples' time.
+_MOST = 0.98
 
 
 @dataclass(frozen=True)
@@ -186,13 +186,14 @@ def collating_apart(ladder: LadderView) -> float | None:
 
 
 def collating_left(ladder: LadderView, batch: float) -> float | None:
-    """Return what its samples leave of a worker's time for a batch, or None if it may be nothing.
+    """Return all of a worker's time for a batch if its samples take hardly any of it, or None if they do.
 
-    It replaces the collate time of a worker that did not live to report it. The samples timed may have been faster than
-    others, so only most of a batch counts.
+    It replaces the collate time of a worker that did not live to report it, if a collate function of the user's ran.
     """
     inside, loader = ladder.session.inside, ladder.session.loader
     if inside is None or not inside.timed or loader is None or not loader.batch_size:
+        return None
+    if not any(line.stage == "collate" for line in inside.lines):
         return None
     left = batch - loader.batch_size * inside.whole.wall_ms
     return left if left > _MOST * batch else None

@@ -175,7 +175,11 @@ WAYS = (
         "files stored at that size; a cheaper filter (BILINEAR), or Pillow's reducing_gap=2.0",
         "other pixels",
     ),
-    Way(("cv2.", "PIL."), "on a smaller picture: after the crop, or resized first", "other pixels"),
+    Way(
+        ("cv2.", "PIL.", "torchvision.transforms."),
+        "on a smaller picture: after the crop, or resized first",
+        "other pixels",
+    ),
     Way(
         ("re.", "nltk.", "spacy.", "transformers.tokenization", "tokenizers.", "sentencepiece.", "tiktoken."),
         "make token ids once and store them (datasets.map); a compiled tokenizer, with the whole batch in one call",
