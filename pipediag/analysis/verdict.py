@@ -240,15 +240,15 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
     windows = [window for pair in paired for window in pair]
     if stolen(windows, session.cores):
         yield "this virtual machine's host took CPU time away"
+    if (share := ladder.waits_beside) > GATE:
+        yield f"the loop waits {percent(share)} of a step for another loader, too"
     shares = [1 - fast / slow for slow, fast in ladder.steps_of_pairs("baseline", ceiling)]
     if shares and max(shares) - min(shares) > _APART:
-        yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(shares))}"
+        yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         used = others(session, ladder.windows_used("baseline"))
         who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
         yield f"{who}, and not evenly"
-    if (share := ladder.waits_beside) > GATE:
-        yield f"the loop waits {percent(share)} of a step for another loader, too"
     if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
         yield "the kernel does not count how long threads wait for a core"
 

@@ -24,7 +24,7 @@ from .numbers.estimate import WORKERS
 from .numbers.hot_lines import of_stage
 from .numbers.intervals import Interval, exactly, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
-from .numbers.sides import OF_THE_WORKERS, Sides, collating_apart, divided, sides
+from .numbers.sides import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 from .whatif import Change, WhatIf, what_if
 
@@ -150,7 +150,9 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     inside, seen = ladder.session.inside, ladder.evidence("baseline")
     if inside is None or not inside.timed or "worker_ms" not in seen:
         return []
-    batch, collating = seen["worker_ms"], seen.get("collate_ms", collating_apart(ladder))
+    batch = seen["worker_ms"]
+    collating = seen.get("collate_ms", collating_apart(ladder))
+    collating = collating_left(ladder, batch) if collating is None else collating
     work = divided(batch, batch, collating or 0.0, inside)
     storage = min(work.samples * inside.load.wall_ms / inside.whole.wall_ms, _cold(ladder) * batch)
     transforms = sum(work.links)

@@ -95,7 +95,7 @@ class WhatIf:
 
     Attributes:
         base, compute: the baseline step, and the step without input cost (:attr:`.LadderView.best`).
-        ceiling: speedup of the latter over the former, paired round by round.
+        ceiling: speedup of the latter over the former.
         loop, supply: the two sides of the pipeline at present.
         transfer, handoff: cost of copying and of handing over to the loop; None if not measured.
         lost: the loop's additional slowdown by running workers, as far as the baseline shows it.
@@ -342,7 +342,7 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     return WhatIf(
         base=base,
         compute=ladder.best.value,
-        ceiling=ladder.ratio("baseline", ladder.ceiling),
+        ceiling=_ceiling(ladder),
         loop=loop,
         supply=_supply(ladder, waiting, waits, workers, work),
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
@@ -360,6 +360,12 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         else max(0.0, seen.get("cores_busy", 0.0) - seen.get("cores_used", math.inf)),
         batch=loader.batch_size if loader else None,
     )
+
+
+def _ceiling(ladder: LadderView) -> Interval:
+    """Return the speedup without any input cost: paired round by round, unless the waiting alone shows more."""
+    paired, most = ladder.ratio("baseline", ladder.ceiling), ladder.best.inverse(ladder.ms("baseline").value)
+    return most if most.value > max(1.0, paired.value) else paired
 
 
 def _waits(ladder: LadderView, found: Sides, loop: float, lost: float) -> bool:

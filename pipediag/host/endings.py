@@ -108,6 +108,9 @@ def nothing_measured(history: list[Outcome], budget: float, loader: int | None) 
         budget: seconds that the user gave for measuring.
         loader: number of the loader that the user named, if any.
     """
+    first = history[0]
+    if len(history) > 1 and not first.batches and first.story.optimizer_steps and history[-1].hung:
+        return _no_batch(first)  # the later run looked for a loop of its own, and found none in time
     if problem := trouble(history):
         return (
             f"your script {problem}. Its 1st run was too short to be measured, so it must run again: "

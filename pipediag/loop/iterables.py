@@ -29,9 +29,13 @@ class Batches(IterableDataset):  # type: ignore[misc]
         self.code: Any = type(iterable)
         self.name = self.code.__name__
         if isinstance(iterable, GeneratorType):
-            self.code, name = iterable.gi_code, iterable.__qualname__.rpartition("<locals>.")[2]
+            self.code, function = iterable.gi_code, iterable.__qualname__.removesuffix(".<locals>.<genexpr>")
+            name = function.rpartition("<locals>.")[2]
             owner, _, method = name.rpartition(".")
-            self.name = owner if owner and method == "__iter__" else f"{name}()"
+            expression = function != iterable.__qualname__ or name == "<genexpr>"
+            self.name = "a generator" if expression else f"{name}()"
+            if owner and method == "__iter__":
+                self.name = owner
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.iterable:

@@ -21,6 +21,8 @@ _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 _CALLED = re.compile(r"[A-Za-z_][\w.\0\1]*(?=\0)")
 #: The end of the name of a comprehension or a lambda inside a function, and the beginning of that of a local function.
 _IN_FUNCTION = re.compile(r"((\.<locals>)?\.?<(?!locals)\w+>)+$|^.*<locals>\.(?!<)")
+#: Functions that take no time: a line is not named by them.
+_TRIFLES = ("len", "isinstance", "range", "int", "float", "ord", "chr")
 #: Maximum number of characters of a name.
 _LONG = 40
 
@@ -45,19 +47,17 @@ def line_at(code: CodeType, instruction: int) -> Line:
         lines[0] = lines[0].encode()[begin:].decode(errors="ignore")
         expression = "".join(map(str.strip, lines))
     name = called(expression) if end is None or expression.endswith(")") else ""
-    if expression.startswith(("for ", "while ")):
-        name = ""  # the loop itself, not what it calls to begin with
+    if expression.startswith(("for ", "while ")) or name in _TRIFLES:
+        name = ""  # the line itself, not what it calls to begin with
     if name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
         name = ""  # a variable, such as that of a loop over functions
-    if end is not None and expression.endswith("]"):
+    if end is not None and (expression.endswith("]") or _is_operation(code, instruction)):
         name = expression
-    calls = name or text
-    if len(calls) > _LONG:
-        calls = f"{calls[: _LONG - 3].rstrip()}..."
     # The function that code belongs to: a lambda or a comprehension has no name of its own.
     function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name))
     function = function or ("a lambda" if code.co_name == "<lambda>" else code.co_name)
-    return Line(f"{short(code.co_filename)}:{first}", text, calls, function)
+    name = _cut(name, in_brackets=True) or (function if text.startswith("def ") else "")
+    return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text), function)
 
 
 def function_of(code: CodeType) -> str:
@@ -98,6 +98,21 @@ def called(expression: str) -> str:
         before, text = text, _IN_BRACKETS.sub(lambda found: "\0" if found[0][0] == "(" else "\1", text)
     found = _CALLED.search(text)
     return found[0].replace("\0", "(...)").replace("\1", "[...]") if found else ""
+
+
+def _is_operation(code: CodeType, instruction: int) -> bool:
+    """Return whether an instruction computes with an operator, such as a product of matrices."""
+    return dis.opname[code.co_code[instruction]].startswith(("BINARY_", "INPLACE_", "COMPARE_", "UNARY_"))
+
+
+def _cut(name: str, in_brackets: bool = False) -> str:
+    """Leave out the end of what is too long, but what is ``in_brackets`` first."""
+    before = ""
+    while in_brackets and len(name) > _LONG and name != before:
+        before = name
+        name = _IN_BRACKETS.sub(lambda found: "\2" if found[0][0] == "(" else "\3", name)
+    name = name.replace("\2", "(...)").replace("\3", "[...]")
+    return name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int, int | None, int | None]:

@@ -281,6 +281,22 @@ class TestCalls:
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr._process": 0.9}, "librosa.load"),
             ("F.resize", {"torchvision.functional.resize": 0.9, "PIL.Image.Image.resize": 0.9}, "F.resize"),
             ("x = a + b", {}, "x = a + b"),
+            (
+                "x = tf(image)",
+                {
+                    "torchvision.transforms.transforms.Compose.__call__": 0.9,
+                    "torch.nn.modules.module.Module._call_impl": 0.9,
+                    "torchvision.transforms.transforms.GaussianBlur.forward": 0.8,
+                    "torch.conv2d": 0.8,
+                },
+                "GaussianBlur",
+            ),
+            ("self.tf", {"torchvision.transforms.v2._misc.GaussianBlur.transform": 0.8}, "self.tf > GaussianBlur"),
+            (
+                "x = tf(y)",
+                {"torchvision.transforms.transforms.Compose.__call__": 0.8, "PIL.Image.resize": 0.3},
+                "x = tf(y)",
+            ),
         ],
     )
     def test_named(self, text: str, calls: dict[str, float], name: str) -> None:

@@ -303,6 +303,19 @@ class TestCheaper:
         session.inside.lines = [replace(line, calls={}, text="for y in x:", name="for y in x:")]
         assert "whole arrays in place of Python loops" in advice(session)["rewrite"].how
 
+    def test_a_line_that_waits(self) -> None:
+        session, line = self.session(0.1, 7.0), HotLine("aug.py:24", "x = f(y)", 0.6, "f", "B", "transform")
+        for function, how in {
+            "queue.Queue.get": "more threads or processes that make them",
+            "multiprocessing.queues.Queue.get": "more threads or processes that make them",
+            "time.sleep": "it waits and hardly uses the CPU",
+            "urllib.request.urlopen": "a local copy of the data",
+            "urllib.parse.urlparse": "call it less often",
+            "_strptime._strptime": "parse once",
+        }.items():
+            session.inside.lines = [replace(line, calls={function: 0.6})]
+            assert how in advice(session)["rewrite"].how
+
     def test_not_where_it_is_cheap(self) -> None:
         assert "rewrite" not in advice(self.session(0.02, 0.05))
 

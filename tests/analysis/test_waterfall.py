@@ -18,7 +18,7 @@ from pipediag.analysis.numbers.sides import OF_THE_WORKERS, sides
 from pipediag.analysis.waterfall import by_stage
 from pipediag.analysis.whatif import Change, what_if
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Cost, Part, Place, Rung, Session, Window
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Cost, HotLine, Part, Place, Rung, Session, Window
 
 from ..made import blocks, climbing, cut, inside, make, views, waits, without
 
@@ -148,6 +148,16 @@ class TestWorkersTime:
         assert [p.culprit for p in found if p.stage == "transform"] == [
             Place("B", "aug.py:20"), Place("A", "aug.py:10")
         ]  # fmt: skip
+
+    def test_a_batch_that_its_samples_do_not_explain_is_collating(self) -> None:
+        """A worker did not live to report it: the samples take 14 ms each, and the collate function is the user's."""
+        own = HotLine("data.py:9", "stack(x)", 1.0, "stack", "collate", "collate")
+        for batch, lines, collates in ((40.0, [own], False), (9000.0, [own], True), (9000.0, [], False)):
+            found = inside(1.0, 3.0, load=10.0)
+            found.lines = lines
+            session = make(self.LADDER, noise=0.0, evidence=waits(45.0, worker_ms=14.0 * batch), inside=found)
+            pieces = diagnose_session(session).waterfall
+            assert (sum(p.ms.value for p in pieces if p.stage == "collate") > 40) == collates
 
     def test_all_calls_of_a_transform_at_one_place_are_one_piece(self) -> None:
         """Each of ten views is too small to be certain, but not all of them together."""

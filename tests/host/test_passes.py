@@ -367,6 +367,11 @@ class TestNothing:
         said = nothing_measured([outcome], 7.0, loader)
         assert all(part in said for part in words), said
 
+    def test_a_later_run_that_found_no_loop(self) -> None:
+        first, story = ended(batches=False, story=Story(optimizer_steps=300)), Story()
+        said = nothing_measured([first, ended(batches=False, story=story, hung=60.0)], 7.0, None)
+        assert "trained for 300 steps and iterated no torch DataLoader" in said
+
     def test_a_refused_run_after_one_that_was_too_short(self) -> None:
         failed = ended(exit_code=1, batches=False, story=Story(error="FileExistsError: there"))
         said = nothing_measured([ended(), failed], 7.0, None)

@@ -189,3 +189,16 @@ def test_a_loop_gets_as_many_batches_as_without_an_analysis(
         loops.place = "train.py:1:13"
         exec(marked("for batch in batches(10):\n    got.append(batch)", "train.py"), names)
     assert len(names["got"]) == max(10, 10 - dropped + left)
+
+
+class Pages:
+    def __iter__(self) -> Iterator[int]:
+        return (n for n in range(2))
+
+    def rows(self) -> Iterator[int]:
+        yield 1
+
+
+def test_the_name_of_what_makes_the_batches() -> None:
+    named = [iterables.Batches(one).name for one in (iter(Pages()), Pages().rows(), (n for n in "ab"), Pages(), [1])]
+    assert named == ["Pages", "Pages.rows()", "a generator", "Pages", "list"]

@@ -69,6 +69,15 @@ class Sample:
     def a_variable(self) -> Any:
         return [f() for f in (self.stop,)]
 
+    def __matmul__(self, other: Any) -> Any:
+        raise Stops
+
+    def an_operator(self) -> Any:
+        return str(abs(1)), self @ str(1)
+
+    def an_operator_of_much(self) -> Any:
+        return str(self @ "as long as a name can be on a line of the screen")
+
     def neither(self) -> Any:
         raise Stops
 
@@ -82,7 +91,7 @@ def running(run: Any) -> Line:
         while traceback is not None:
             found.append((traceback.tb_frame.f_code, traceback.tb_lasti))
             traceback = traceback.tb_next
-        code, instruction = [one for one in found if one[0].co_name not in ("stop", "__getitem__")][-1]
+        code, instruction = [one for one in found if one[0].co_name not in ("stop", "__getitem__", "__matmul__")][-1]
         return line_at(code, instruction)
     raise AssertionError("it does not stop")
 
@@ -94,6 +103,8 @@ def running(run: Any) -> Line:
         ("calls", "self.stop"),
         ("takes_an_item", "self[0]"),
         ("over_two_lines", "self.stop"),
+        ("an_operator", "self @ str(1)"),
+        ("an_operator_of_much", "self @ str(...)"),
         ("neither", "raise Stops"),
         ("a_variable", "return [f() for f in (self.stop,)]"),
     ],

@@ -15,10 +15,18 @@ _NAMED, _MOST = 0.1, 8
 _LISTED, _LINES = 0.05, 5
 #: A function does what a line does if it runs for at least this share of the line's time.
 _MOSTLY = 0.5
+#: The method with which a library's transform works, and classes that run other transforms.
+_TRANSFORM = re.compile(
+    r"[\w.]*(?:transform|augment|albumentation)\w*\.(?:\w+\.)*(\w+)\.(?:__call__|forward|transform|apply)$"
+)
+_RUNS_OTHERS = re.compile(
+    r".*(Compose|Sequential)$|(Random|Sometimes|One|Some)(Apply|Choice|Order|Of)$"
+    r"|(_?RandomApply|Basic|Dual|ImageOnly|Map|Randomizable)?Transform$"
+)
 #: How lines are named that come together beside others of the same function or stage.
 OTHERS = "other lines of"
 #: Modules whose functions wait for what others do: they do not say what a line does.
-_WAITING = frozenset({"threading", "selectors", "queue"})
+_WAITING = ("threading.", "selectors.", "queue.", "concurrent.futures.")
 _BUILT_IN = frozenset(dir(builtins))
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
@@ -56,16 +64,22 @@ def does(line: HotLine, known: Callable[[str], bool]) -> float:
 
 def mostly(line: HotLine) -> list[str]:
     """Return the libraries' functions that do what a line does, the outer ones first, without those that only wait."""
-    return [
-        name
-        for name, share in line.calls.items()
-        if share >= _MOSTLY * line.share and name.partition(".")[0] not in _WAITING
-    ]
+    return [name for name, share in line.calls.items() if share >= _MOSTLY * line.share and not _only_waits(name)]
+
+
+def waits(line: HotLine) -> bool:
+    """Return whether a line waits for what other threads or processes do."""
+    return not mostly(line) and does(line, _only_waits) >= _MOSTLY * line.share > 0
+
+
+def _only_waits(function: str) -> bool:
+    return function.startswith(_WAITING)
 
 
 def is_python(line: HotLine) -> bool:
     """Return whether a line runs Python code of its own: it calls nothing, or only what Python has built in."""
-    own = line.name.endswith("]") or line.name in _BUILT_IN or line.text.startswith(line.name.removesuffix("..."))
+    written = line.text.startswith(line.name.removesuffix("...")) or line.name == line.function
+    own = line.name.endswith("]") or line.name in _BUILT_IN or written
     return own and not mostly(line)
 
 
@@ -77,16 +91,19 @@ def familiar(line: HotLine) -> str:
 def named(line: HotLine) -> str:
     """Return what a line calls, and what that calls in turn if it passes the work on to another library.
 
-    A line that only takes an item, or calls a special method, is named by what does the work.
+    A line that only takes an item, or calls a special method, is named by what does the work; a library's transform, by
+    its class.
     """
-    names = mostly(line)
+    names, plain = mostly(line), line.name != line.text and not line.name.endswith("]")
+    transforms = [found[1] for name in names if (found := _TRANSFORM.match(name)) and not _RUNS_OTHERS.match(found[1])]
+    if transforms:
+        return f"{line.name} > {transforms[-1]}" if plain and transforms[-1] not in line.name else transforms[-1]
     last = names[-1].partition(".")[0] if names else ""
     public = [name for name in names if name.startswith(f"{last}.") and not _PRIVATE.match(name.rpartition(".")[2])]
     said = line.name.rpartition(".")[2]
     if not public or last == names[0].partition(".")[0] or public[0].rpartition(".")[2] == said:
         return line.name
-    plain = not line.name.endswith("]") and line.name != line.text and not _PRIVATE.match(said)
-    return f"{line.name} > {short(public[0])}" if plain else short(public[0])
+    return f"{line.name} > {short(public[0])}" if plain and not _PRIVATE.match(said) else short(public[0])
 
 
 def short(function: str) -> str:

@@ -30,6 +30,10 @@ OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_
 SAVED = Interval(1.0, 0.55, 1.1)
 
 
+#: Share of a worker's time for a batch that waiting for a core does not explain beside its samples' time.
+_MOST = 0.98
+
+
 @dataclass(frozen=True)
 class Sides:
     """The two sides of the baseline step, in milliseconds.
@@ -155,7 +159,7 @@ def work_of(ladder: LadderView) -> Work | None:
     if "collate_ms" in seen:
         collate = seen["collate_ms"] * max(0.0, 1 - seen.get("worker_queued", 0.0))
     else:
-        collate = collating_apart(ladder) or 0.0
+        collate = collating_apart(ladder) or collating_left(ladder, run) or 0.0
     return divided(run, cpu, collate, inside)
 
 
@@ -179,6 +183,20 @@ def collating_apart(ladder: LadderView) -> float | None:
     if "worker_ms" not in seen:
         return None
     return max(0.0, seen["worker_ms"] * (1 - seen.get("worker_queued", 0.0)) - seen.get("copy_ms", 0.0))
+
+
+def collating_left(ladder: LadderView, batch: float) -> float | None:
+    """Return all of a worker's time for a batch if its samples take hardly any of it, or None if they do.
+
+    It replaces the collate time of a worker that did not live to report it, if a collate function of the user's ran.
+    """
+    inside, loader = ladder.session.inside, ladder.session.loader
+    if inside is None or not inside.timed or loader is None or not loader.batch_size:
+        return None
+    if not any(line.stage == "collate" for line in inside.lines):
+        return None
+    left = batch - loader.batch_size * inside.whole.wall_ms
+    return left if left > _MOST * batch else None
 
 
 def saving(ms: float, sure: float | None = None) -> Interval:

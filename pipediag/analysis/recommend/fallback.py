@@ -154,8 +154,10 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
     title = f"Make {name or 'the transforms'} cheaper"
     if several:
         title = f"Make the transforms cheaper{name and f', {name} first'}"
-    how = "; ".join(dict.fromkeys(known))
-    how = how or f"{_hottest(session, 'transform')}fewer or smaller operations on each sample"
+    hot = next((line for line in hottest(session.inside, "transform") if line.share >= CO_BOTTLENECK), None)
+    if not known and hot is not None:
+        return title, *what_helps(hot, session.device_type == "cpu")[1:]
+    how = "; ".join(dict.fromkeys(known)) or "fewer or smaller operations on each sample"
     return title, how, "other transforms give other samples"
 
 

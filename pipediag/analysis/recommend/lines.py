@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...session import HotLine, Place
 from ..diagnosis import Recommendation
-from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage
+from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage, waits
 from ..numbers.sides import Work, saving
 from ..thresholds import WORTH
 from ..whatif import Change
@@ -35,6 +35,11 @@ _SPECTRA = (
 )
 #: Largest number of lines of a stage for which something is recommended.
 _NAMED = 3
+#: Packages that fetch data over a network.
+_REMOTE = (
+    *("requests", "urllib.request", "urllib3", "http.client", "httpx", "aiohttp", "socket", "ssl", "boto3"),
+    *("botocore", "s3fs", "gcsfs", "huggingface_hub", "google.cloud", "azure", "paramiko"),
+)
 #: What helps where a library's functions take the time of which nothing else is known.
 _FEWER = (
     "call it less often, or on less data (float32, smaller arrays, the whole batch at once); numba for a loop around it"
@@ -90,7 +95,26 @@ WAYS = (
         _STORED,
     ),
     Way(
-        ("json.", "yaml.", "xml.", "ast.", "simplejson."),
+        ("sqlite3.", "sqlalchemy.", "psycopg", "pymysql.", "pymongo.", "redis.", "lmdb."),
+        "many samples in one query; one connection for each worker, kept open",
+    ),
+    Way(
+        tuple(f"{package}." for package in _REMOTE),
+        "a local copy of the data; several requests at once, by threads or more workers, over a connection that stays "
+        "open",
+        "a copy must be kept up to date",
+    ),
+    Way(
+        ("subprocess.", "os.system", "os.popen"),
+        "a library that does it in the worker, or the program run once for all samples, with its results stored",
+        _STORED,
+    ),
+    Way(
+        ("time.sleep", "select.", "_thread."),
+        "it waits and hardly uses the CPU: several at once, by threads or more workers",
+    ),
+    Way(
+        ("json.", "yaml.", "xml.", "ast.", "simplejson.", "_strptime.", "dateutil."),
         "parse once and store arrays (.npy); a faster parser (orjson, lxml) if that is not possible",
         _STORED,
     ),
@@ -151,7 +175,11 @@ WAYS = (
         "files stored at that size; a cheaper filter (BILINEAR), or Pillow's reducing_gap=2.0",
         "other pixels",
     ),
-    Way(("cv2.", "PIL."), "on a smaller picture: after the crop, or resized first", "other pixels"),
+    Way(
+        ("cv2.", "PIL.", "torchvision.transforms."),
+        "on a smaller picture: after the crop, or resized first",
+        "other pixels",
+    ),
     Way(
         ("re.", "nltk.", "spacy.", "transformers.tokenization", "tokenizers.", "sentencepiece.", "tiktoken."),
         "make token ids once and store them (datasets.map); a compiled tokenizer, with the whole batch in one call",
@@ -165,11 +193,19 @@ WAYS = (
 )
 
 
+#: What helps where a line waits for other threads or processes that cannot be seen.
+_OTHERS_MAKE = Way(
+    ("multiprocessing.",), "more threads or processes that make them, each of them with less work, or a longer queue"
+)
+
+
 def way_for(line: HotLine, on_cpu: bool) -> Way | None:
     """Return what is known to help for what a line mostly does, or None; ``on_cpu`` if the training runs there."""
     names = mostly(line)
     if any(map(decodes, names)):
         return DECODING
+    if waits(line) or any(name.startswith(_OTHERS_MAKE.functions) for name in names):
+        return _OTHERS_MAKE
     ways = (way for way in WAYS if not (on_cpu and way.moves))
     return next((way for way in ways if any(name.startswith(way.functions) for name in names)), None)
 
@@ -205,6 +241,8 @@ def what_helps(line: HotLine, on_cpu: bool) -> tuple[str, str, str]:
     """Return title, instruction and risk of making a line cheaper; ``on_cpu`` if the training runs there."""
     python, way = is_python(line), way_for(line, on_cpu)
     title = f"Make {(python and line.function) or line.name} cheaper"
+    if way is _OTHERS_MAKE:
+        title = f"Have ready sooner what {line.name} waits for"
     if way is not None:
         return title, way.how, way.risk or SAME_RESULTS
     return title, f"{LOOPS}; or once, and the result stored, if nothing is random" if python else _FEWER, SAME_RESULTS

@@ -8,6 +8,7 @@ of libraries that run below the line are counted with it: they say what it does,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import sys
@@ -16,12 +17,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from ...frames import in_package, is_ours, is_torchs, is_users
 from ...session import HotLine
 from ...usercode.lines import Line, compiled_function, function_of, line_at
+from .waited_for import working_for
 
 #: Number of looks after which no batch is looked at any more: a share of a half is then known to 5 points.
 LOOKS = 400
@@ -42,11 +44,13 @@ _IDLE = 0.5
 _LINES, _CALLS, _CALLED = 40, 8, 0.1
 #: Number of frames, from the innermost on, among which the function that makes samples must be.
 _DEPTH = 200
-#: How files of modules in the interpreter begin: what they do, as for isinstance(), is their caller's.
-_FROZEN = "<frozen "
+#: How files of modules in the interpreter begin, and of the methods that it writes for dataclasses: what they do, as
+#: for isinstance(), is their caller's.
+_FROZEN = ("<frozen ", "<string>")
 
 #: A stack from the innermost frame outwards: code and instruction of each.
 _Stack = Sequence[tuple[CodeType, int]]
+_Frames = list[FrameType]
 
 
 @dataclass
@@ -180,25 +184,35 @@ class HotLines:
 
     def look(self, thread: int, seconds: float) -> None:
         """Look at a thread once, for the seconds since the last look: C code may have held the lock all the while."""
-        frame, stack = sys._current_frames().get(thread), list[int]()
-        while frame is not None and frame.f_code.co_filename.startswith(_FROZEN):
-            frame = frame.f_back
+        frames = sys._current_frames()
+        frame = first = _running(frames.pop(thread, None))
         if frame is None or self._is_ours(frame.f_code):
             return
-        innermost, scope = id(frame.f_code), frame.f_globals
-        while frame is not None and len(stack) < 2 * _DEPTH:
+        stack: _Frames = []
+        while frame is not None and len(stack) < _DEPTH:
             code: Any = frame.f_code
             if not isinstance(code, CodeType):  # CPython 3.11 may give anything for a frame that ends meanwhile
                 return
             if id(code) in self._makers or id(code) in self._collating:
-                key = id(code) in self._collating, tuple(stack)
-                self._seconds[key] = self._seconds.get(key, 0.0) + seconds
-                self._scopes[innermost] = scope
+                # What it waits for is made by threads of the user's: the time is theirs.
+                stacks = [[*_frames(one)] for one in working_for(first, frames)] if first is not None else []
+                for one in stacks or [stack]:
+                    self._add(id(code) in self._collating, one, seconds / max(1, len(stacks)))
                 self.looks += 1
                 return
-            if not self._is_ours(code):
-                stack += id(code), frame.f_lasti
+            if self._is_ours(code) and stack and stack[-1].f_code.co_filename == contextlib.__file__:
+                return  # a context of pipediag's begins or ends
+            stack.append(frame)
             frame = frame.f_back
+
+    def _add(self, collates: bool, stack: _Frames, seconds: float) -> None:
+        key = list[int]()
+        for frame in stack:
+            if not self._is_ours(frame.f_code):
+                key += id(frame.f_code), frame.f_lasti
+        self._seconds[collates, tuple(key)] = self._seconds.get((collates, tuple(key)), 0.0) + seconds
+        if stack:
+            self._scopes[id(stack[0].f_code)] = stack[0].f_globals
 
     def _is_ours(self, code: CodeType) -> bool:
         if id(code) not in self._codes:
@@ -215,13 +229,18 @@ class HotLines:
         self._reported = self.looks
         found, known = dict[tuple[str, str], _Timed](), frozenset(map(id, transforms))
         totals = {True: 0.0, False: 0.0}
+        stacks = {key: [(self._codes[key[n]], key[n + 1]) for n in range(0, len(key), 2)] for _, key in self._seconds}
+        counts = {key: _innermost(stack) for key, stack in stacks.items() if stack}
+        spent: dict[tuple[CodeType, int], float] = {}
+        for (_, key), value in self._seconds.items():
+            if key in counts:
+                place = stacks[key][counts[key]]
+                spent[place] = spent.get(place, 0.0) + value
+        seen = [(collates, key) for collates, key in self._seconds if key in counts]
         # The instruction that takes most of a line comes first and names what the line calls.
-        for (collates, key), value in sorted(self._seconds.items(), key=lambda item: item[1], reverse=True):
-            if not key:
-                continue
+        for collates, key in sorted(seen, key=lambda one: spent[stacks[one[1]][counts[one[1]]]], reverse=True):
+            stack, at, value = stacks[key], counts[key], self._seconds[collates, key]
             totals[collates] += value
-            stack = [(self._codes[key[n]], key[n + 1]) for n in range(0, len(key), 2)]
-            at = _innermost(stack)
             library, line = not _is_users(stack[at][0].co_filename), self._line(*stack[at])
             if collates and library:
                 continue
@@ -251,6 +270,19 @@ class HotLines:
         if (id(code), instruction) not in self._lines:
             self._lines[id(code), instruction] = line_at(code, instruction)
         return self._lines[id(code), instruction]
+
+
+def _running(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame that is not of a module in the interpreter."""
+    while frame is not None and frame.f_code.co_filename.startswith(_FROZEN):
+        frame = frame.f_back
+    return frame
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _innermost(stack: _Stack) -> int:

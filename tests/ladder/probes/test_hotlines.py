@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import linecache
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +114,19 @@ class TestLines:
         assert line.where == f"{HERE}:{line_of(text)}"
         assert line.name == "GATE.wait"
 
+    @pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no columns")
+    def test_a_line_is_named_by_the_call_that_takes_most(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whether the time below a call is in one place or in several."""
+        source = "def f(own, gate):\n    return own.a(gate), own.b(gate)\n"
+        user = function(source, "data.py")
+        monkeypatch.setitem(linecache.cache, "data.py", (1, None, source.splitlines(keepends=True), "data.py"))
+        waits = [function(f"def f(gate):\n{space * ' '}gate.wait()", "/site-packages/y.py") for space in (1, 2)]
+        later = function("def f(gate):\n  1\n  2\n  return gate.wait()", "/site-packages/z.py")
+        calls = [(waits[0], bool, 4.0), (bool, waits[1], 3.0), (bool, later, 3.0)]
+        samples = [(partial(user, SimpleNamespace(a=a, b=b), GATE), seconds) for a, b, seconds in calls]
+        (line,) = looked_at(*samples).figures([])
+        assert (line.name, line.share) == ("own.b", 1.0)
+
     def test_shares_are_those_of_the_seconds(self) -> None:
         """A look that came late counts for all the time since the last."""
         lines = looked_at((plain, 1.0), (lambda: next(yields()), 2.0), (calls_plain, 5.0)).figures([])
@@ -127,11 +144,12 @@ class TestLines:
         assert line.where.startswith("threading.py:")
 
     @pytest.mark.parametrize("caller", ["data.py", hotlines.__file__])
-    def test_what_the_interpreters_modules_do_is_their_callers(self, caller: str) -> None:
-        """``isinstance`` runs code of ``<frozen abc>``: below a line of the user's, or of pipediag's."""
+    @pytest.mark.parametrize("file", ["<frozen abc>", "<string>"])
+    def test_what_the_interpreters_modules_do_is_their_callers(self, caller: str, file: str) -> None:
+        """``isinstance`` runs code of ``<frozen abc>``, a dataclass code of ``<string>``."""
         lock, lines = threading.Lock(), HotLines([makes.__code__])
         lock.acquire()
-        check = function("def f(lock):\n    lock.acquire()", "<frozen abc>")
+        check = function("def f(lock):\n    lock.acquire()", file)
         calls = function("def f(check, lock):\n    check(lock)", caller)
         thread = threading.Thread(target=lambda: makes(lambda: calls(check, lock)))
         thread.start()
@@ -156,6 +174,11 @@ class TestLines:
         monkeypatch.setattr(hotlines, "_LINES", 1)
         lines = looked_at((plain, 3.0), (lambda: next(yields()), 1.0)).figures([])
         assert [(line.where == "", line.share) for line in lines] == [(False, 0.75), (True, 0.25)]
+
+    def test_contexts_of_pipediag_do_not_count(self) -> None:
+        enters = function("def f(gate):\n    gate.wait()", contextlib.__file__)
+        ours = function("def f(enters, gate):\n    enters(gate)", hotlines.__file__)
+        assert looked_at((partial(ours, enters, GATE), 1.0)).looks == 0
 
     def test_other_code_than_the_datasets_does_not_count(self) -> None:
         lines = HotLines([makes.__code__])
