@@ -3,7 +3,8 @@
 A sample may take a branch that no sample took when the plan was made, and that cannot be recorded. Code that needs
 pixels then gets them, from the calls recorded so far, and goes on: the user's code runs once for a sample. The batch is
 made with pixels and sent as :class:`Unrecorded`. Only where an image cannot be given its pixels, or code fails that
-had a recording image, is the batch made again, from the same random state.
+had a recording image, which may be the cause (:mod:`.record.own_errors`), is the batch made again, from the same random
+state.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import assembled, fetched, stacking
 from .record.images import is_recording, real
+from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
 from .record.tape import session
@@ -196,9 +198,9 @@ class PackingSide:
                         return self._packed.recorded(samples, self._plan.fuse)
                 reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
-            untouched = began and samples is _NONE and session.stood == self._stood
-            if untouched and not isinstance(error, NotRecordable):
-                raise  # the dataset's own
+            untouched = samples is _NONE and session.stood == self._stood
+            if began and not isinstance(error, NotRecordable) and (untouched or is_users_own(error)):
+                raise  # the dataset's own, or the collate function's
             reason = f"{type(error).__name__}: {error}"
         try:
             samples = samples if samples is _NONE else tree.map_leaves(samples, _real)

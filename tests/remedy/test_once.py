@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +23,7 @@ from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.replay.run.replay import replay
-from pipediag.replay.worker import PackingSide, Sent, Unrecorded
+from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide, Sent, Unrecorded
 from pipediag.usercode import randomness
 
 from .sameness import image, picture, pixels
@@ -173,3 +176,102 @@ def test_an_error_of_the_dataset_is_raised_at_once(index: int) -> None:
     with pytest.raises(LookupError):
         side.samples(range(4, 8))
     assert data.calls == 100 + 1 + index - 4
+
+
+def corrupt(x: Tensor) -> Tensor:
+    raise ValueError("corrupt")
+
+
+def dark(x: Tensor) -> Tensor:
+    if x.float().mean() < 999:
+        raise AssertionError("dark")
+    return x
+
+
+def unlabelled(x: Tensor) -> Tensor:
+    return {}[x.shape]  # type: ignore[no-any-return]
+
+
+def absent(x: Tensor) -> Tensor:
+    try:
+        PIL.Image.open(b"/absent")
+    except OSError as error:
+        raise RuntimeError("absent") from error
+    return x
+
+
+def not_json(x: Tensor) -> Tensor:
+    json.loads("{")
+    return x
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("change", [corrupt, dark, unlabelled, absent, not_json])
+def test_an_error_that_user_code_raises_with_a_recorded_image_is_raised_at_once(
+    change: Callable[[Any], Any], together: bool
+) -> None:
+    data = Late(pixels, change, False)
+    side = sides(data)
+    if together:
+        data.__getitems__ = lambda indices: [data[k] for k in indices]  # type: ignore[attr-defined]
+    with pytest.raises(Exception) as expected:
+        plainly(data, range(4, 8))
+    state, before = randomness.state(), data.calls
+    with pytest.raises(expected.type, match=re.escape(str(expected.value))):
+        recorded(side, range(4, 8))
+    assert data.calls == before + 2 and randomness.moved(state, randomness.state()) is None
+
+
+def test_an_error_of_the_collate_function_is_raised_at_once() -> None:
+    calls = []
+
+    def collate(samples: Any) -> Any:
+        calls.append(len(samples))
+        raise ValueError("ragged")
+
+    data = Late(pixels, scaled, False)
+    side = PackingSide(data, collate, sides(data)._plan)
+    with pytest.raises(ValueError, match="ragged"):
+        side.samples(range(4))
+    assert calls == [4]
+
+
+def of_exact_type(x: Tensor) -> Tensor:
+    if type(x) is not Tensor:
+        raise TypeError(type(x))
+    return x
+
+
+def hidden(x: Tensor) -> Tensor:
+    try:
+        return of_exact_type(x)
+    except TypeError as error:
+        raise ValueError("no tensor") from error
+
+
+@pytest.mark.parametrize("change", [of_exact_type, hidden])
+def test_an_error_that_a_recording_image_causes_is_not_seen(change: Callable[[Any], Any]) -> None:
+    data = Late(pixels, change, False)
+    theirs, state = plainly(data, range(4, 8))
+    ours, after = recorded(sides(data), range(4, 8))
+    assert torch.equal(ours[0], theirs[0]) and randomness.moved(state, after) is None
+
+
+class Single:
+    """An object that cannot be copied."""
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("a copy is made")
+
+
+def test_nothing_of_the_users_is_copied_as_evidence() -> None:
+    data = Late(pixels, scaled, False)
+    side = sides(data)
+
+    def collate(samples: Any) -> Any:
+        return default_collate(samples), [Single() for _ in samples]
+
+    made = PackingSide(data, collate, side._plan).samples(AlsoExecuted(range(4), 2))
+    assert isinstance(made, Executed)
+    real, told = pickle.loads(made.evidence)
+    assert told.packed is not None and len(told.samples) == len(real.samples) == 2

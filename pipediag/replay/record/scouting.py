@@ -108,7 +108,8 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
         samples = fetch()
         trial.look_for_writing(session.seen)
         session.seen = None
-        batch = tree.map_leaves(collate(samples), decoded)
+        batch = collate(samples)
+        batch = tree.map_leaves(batch, decoded) if start.decodes else batch
     try:
         plan = trial.plan(start)
         del samples, trial
