@@ -6,6 +6,7 @@ import json
 import pickle
 import random
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from PIL import ImageDraw
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
+from torch.utils.data._utils import fetch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
@@ -23,7 +25,7 @@ from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.replay.run.replay import replay
-from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide, Sent, Unrecorded
+from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide, Plainly, Sent, Unrecorded
 from pipediag.usercode import randomness
 
 from .sameness import image, picture, pixels
@@ -275,3 +277,23 @@ def test_nothing_of_the_users_is_copied_as_evidence() -> None:
     assert isinstance(made, Executed)
     real, told = pickle.loads(made.evidence)
     assert told.packed is not None and len(told.samples) == len(real.samples) == 2
+
+
+def test_warnings_name_the_file_that_calls_the_dataset_as_without_the_remedy() -> None:
+    class Warns(Late):
+        def __getitem__(self, index: int) -> Any:
+            warnings.warn("odd", stacklevel=2)
+            return super().__getitem__(index)
+
+    def collate(samples: Any) -> Any:
+        warnings.warn("few", stacklevel=2)
+        return default_collate(samples)
+
+    data = Warns(pixels, scaled, False)
+    with warnings.catch_warnings(action="ignore"):
+        side = PackingSide(data, collate, sides(data)._plan)
+    for request in (range(4), AlsoExecuted(range(4), 2), Plainly(range(4)), range(4, 8)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            side.samples(request)
+        assert len(seen) == 5 and {one.filename for one in seen} == {fetch.__file__}

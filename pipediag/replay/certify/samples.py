@@ -23,7 +23,7 @@ from ..ops.op import Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Place, Plan
-from ..record.batches import RealRows, assembled, fetched
+from ..record.batches import RealRows, assembled, batch_of, fetched
 from ..record.images import RecordingStack, is_recording
 from ..record.recorder import Recorder, unhidden
 from ..record.tape import Call, Tape
@@ -179,7 +179,7 @@ def executed(
         samples = fetch(twins.keep)
         recorded, real = _both(samples[:compared] if batched else [samples], twins)
         with RealRows(twins) as rows:
-            batch = collate(samples)
+            batch = batch_of(samples, collate)
     state, number = randomness.state(), len(samples) if batched else 1
     drawn = state if twins.deviating is None else twins.deviating
     try:

@@ -35,7 +35,7 @@ from ..decode.undecoded import decoded, is_undecoded
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
-from .batches import assembled, fetched
+from .batches import assembled, batch_of, fetched
 from .images import RecordingStack, is_recording
 from .recorder import Recorder, holds_recording, unhidden
 from .tape import Tape, session
@@ -108,7 +108,7 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
         samples = fetch()
         trial.look_for_writing(session.seen)
         session.seen = None
-        batch = collate(samples)
+        batch = batch_of(samples, collate)
         batch = tree.map_leaves(batch, decoded) if start.decodes else batch
     try:
         plan = trial.plan(start)
