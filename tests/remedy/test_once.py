@@ -290,7 +290,8 @@ def test_warnings_name_the_file_that_calls_the_dataset_as_without_the_remedy() -
         return default_collate(samples)
 
     data = Warns(pixels, scaled, False)
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         side = PackingSide(data, collate, sides(data)._plan)
     for request in (range(4), AlsoExecuted(range(4), 2), Plainly(range(4)), range(4, 8)):
         with warnings.catch_warnings(record=True) as seen:
