@@ -3,7 +3,8 @@
 A sample may take a branch that no sample took when the plan was made, and that cannot be recorded. Code that needs
 pixels then gets them, from the calls recorded so far, and goes on: the user's code runs once for a sample. The batch is
 made with pixels and sent as :class:`Unrecorded`. Only where an image cannot be given its pixels, or code fails that
-had a recording image, is the batch made again, from the same random state.
+had a recording image, which may be the cause (:mod:`.record.own_errors`), is the batch made again, from the same random
+state.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness, tree
@@ -24,8 +27,9 @@ from .pack.packed_batch import Packed
 from .pack.packing import pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
-from .record.batches import assembled, fetched, stacking
+from .record.batches import assembled, batch_of, fetched, sample_of, stacking
 from .record.images import is_recording, real
+from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
 from .record.tape import session
@@ -120,7 +124,7 @@ class PackedCollate:
         self._ring = ring
 
     def __call__(self, samples: Any) -> Packed:
-        return pack_plain(self._collate(samples), self._ring)
+        return pack_plain(batch_of(samples, self._collate), self._ring)
 
     def recorded(self, samples: Any, fuse: bool) -> Packed:
         """Pack a batch that contains recording images.
@@ -139,7 +143,7 @@ class PackingSide:
         self._collate = collate
         self._ring = ring
         self._packed = PackedCollate(collate, ring)
-        self._real = collate if ring is None else self._packed
+        self._real = partial(batch_of, collate=collate) if ring is None else self._packed
         self._plan = plan
         self._stood = 0  # images replaced before the latest sample
         self._recorders: list[tuple[Slot, Recorder]] | None = None
@@ -161,10 +165,10 @@ class PackingSide:
         indices = request.indices if extra else request
 
         def fetch(**calls: Callable[..., None]) -> Any:
-            return fetched(self.dataset, indices, **calls) if batched else self.dataset[indices]
+            return fetched(self.dataset, indices, **calls) if batched else sample_of(self.dataset, indices)
 
         if isinstance(request, Plainly):
-            return AsIs(self._collate(fetch()))
+            return AsIs(_MapDatasetFetcher(self.dataset, batched, self._collate, False).fetch(indices))
         if isinstance(request, AlsoExecuted):
             return self._executed(fetch, request.compared, batched)
         if isinstance(request, AlsoScouted):
@@ -196,9 +200,9 @@ class PackingSide:
                         return self._packed.recorded(samples, self._plan.fuse)
                 reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
-            untouched = began and samples is _NONE and session.stood == self._stood
-            if untouched and not isinstance(error, NotRecordable):
-                raise  # the dataset's own
+            untouched = samples is _NONE and session.stood == self._stood
+            if began and not isinstance(error, NotRecordable) and (untouched or is_users_own(error)):
+                raise  # the dataset's own, or the collate function's
             reason = f"{type(error).__name__}: {error}"
         try:
             samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import random
+import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +17,7 @@ import torch
 from PIL import ImageDraw
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
+from torch.utils.data._utils import fetch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
@@ -20,7 +25,7 @@ from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.replay.run.replay import replay
-from pipediag.replay.worker import PackingSide, Sent, Unrecorded
+from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide, Plainly, Sent, Unrecorded
 from pipediag.usercode import randomness
 
 from .sameness import image, picture, pixels
@@ -173,3 +178,123 @@ def test_an_error_of_the_dataset_is_raised_at_once(index: int) -> None:
     with pytest.raises(LookupError):
         side.samples(range(4, 8))
     assert data.calls == 100 + 1 + index - 4
+
+
+def corrupt(x: Tensor) -> Tensor:
+    raise ValueError("corrupt")
+
+
+def dark(x: Tensor) -> Tensor:
+    if x.float().mean() < 999:
+        raise AssertionError("dark")
+    return x
+
+
+def unlabelled(x: Tensor) -> Tensor:
+    return {}[x.shape]  # type: ignore[no-any-return]
+
+
+def absent(x: Tensor) -> Tensor:
+    try:
+        PIL.Image.open(b"/absent")
+    except OSError as error:
+        raise RuntimeError("absent") from error
+    return x
+
+
+def not_json(x: Tensor) -> Tensor:
+    json.loads("{")
+    return x
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("change", [corrupt, dark, unlabelled, absent, not_json])
+def test_an_error_that_user_code_raises_with_a_recorded_image_is_raised_at_once(
+    change: Callable[[Any], Any], together: bool
+) -> None:
+    data = Late(pixels, change, False)
+    side = sides(data)
+    if together:
+        data.__getitems__ = lambda indices: [data[k] for k in indices]  # type: ignore[attr-defined]
+    with pytest.raises(Exception) as expected:
+        plainly(data, range(4, 8))
+    state, before = randomness.state(), data.calls
+    with pytest.raises(expected.type, match=re.escape(str(expected.value))):
+        recorded(side, range(4, 8))
+    assert data.calls == before + 2 and randomness.moved(state, randomness.state()) is None
+
+
+def test_an_error_of_the_collate_function_is_raised_at_once() -> None:
+    calls = []
+
+    def collate(samples: Any) -> Any:
+        calls.append(len(samples))
+        raise ValueError("ragged")
+
+    data = Late(pixels, scaled, False)
+    side = PackingSide(data, collate, sides(data)._plan)
+    with pytest.raises(ValueError, match="ragged"):
+        side.samples(range(4))
+    assert calls == [4]
+
+
+def of_exact_type(x: Tensor) -> Tensor:
+    if type(x) is not Tensor:
+        raise TypeError(type(x))
+    return x
+
+
+def hidden(x: Tensor) -> Tensor:
+    try:
+        return of_exact_type(x)
+    except TypeError as error:
+        raise ValueError("no tensor") from error
+
+
+@pytest.mark.parametrize("change", [of_exact_type, hidden])
+def test_an_error_that_a_recording_image_causes_is_not_seen(change: Callable[[Any], Any]) -> None:
+    data = Late(pixels, change, False)
+    theirs, state = plainly(data, range(4, 8))
+    ours, after = recorded(sides(data), range(4, 8))
+    assert torch.equal(ours[0], theirs[0]) and randomness.moved(state, after) is None
+
+
+class Single:
+    """An object that cannot be copied."""
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("a copy is made")
+
+
+def test_nothing_of_the_users_is_copied_as_evidence() -> None:
+    data = Late(pixels, scaled, False)
+    side = sides(data)
+
+    def collate(samples: Any) -> Any:
+        return default_collate(samples), [Single() for _ in samples]
+
+    made = PackingSide(data, collate, side._plan).samples(AlsoExecuted(range(4), 2))
+    assert isinstance(made, Executed)
+    real, told = pickle.loads(made.evidence)
+    assert told.packed is not None and len(told.samples) == len(real.samples) == 2
+
+
+def test_warnings_name_the_file_that_calls_the_dataset_as_without_the_remedy() -> None:
+    class Warns(Late):
+        def __getitem__(self, index: int) -> Any:
+            warnings.warn("odd", stacklevel=2)
+            return super().__getitem__(index)
+
+    def collate(samples: Any) -> Any:
+        warnings.warn("few", stacklevel=2)
+        return default_collate(samples)
+
+    data = Warns(pixels, scaled, False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        side = PackingSide(data, collate, sides(data)._plan)
+    for request in (range(4), AlsoExecuted(range(4), 2), Plainly(range(4)), range(4, 8)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            side.samples(request)
+        assert len(seen) == 5 and {one.filename for one in seen} == {fetch.__file__}

@@ -23,7 +23,7 @@ from ..ops.op import Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Place, Plan
-from ..record.batches import RealRows, assembled, fetched
+from ..record.batches import RealRows, assembled, batch_of, fetched
 from ..record.images import RecordingStack, is_recording
 from ..record.recorder import Recorder, unhidden
 from ..record.tape import Call, Tape
@@ -177,19 +177,20 @@ def executed(
     """Make a batch of the samples that ``fetch`` returns. It calls the function that it gets after each sample.
 
     ``recorders`` are the plan's, of kind :class:`.twins.Following`. ``compared`` is the number of samples whose calls
-    are compared one by one.
+    are compared one by one. The evidence holds images and tensors only: a copy of a user's object would be one more.
     """
     twins = Twins()
     with plan.installed(recorders, twins):
         samples = fetch(twins.keep)
         recorded, real = _both(samples[:compared] if batched else [samples], twins)
         with RealRows(twins) as rows:
-            batch = collate(samples)
+            batch = batch_of(samples, collate)
     state, number = randomness.state(), len(samples) if batched else 1
     drawn = state if twins.deviating is None else twins.deviating
     try:
         with plan.recording():
-            packed = pack(tree.map_leaves(batch, rows.twin_of), plan.fuse)
+            leaves = map(rows.twin_of, tree.leaves(batch))
+            packed = pack([leaf for leaf in leaves if isinstance(leaf, Tensor) or is_recording(leaf)], plan.fuse)
             small = packed.memory.nbytes <= _MOST_BYTES
             if not small:
                 packed = pack(recorded, plan.fuse)
@@ -198,19 +199,14 @@ def executed(
     except Exception as error:
         why = twins.why or f"{type(error).__name__}: {error}"
         evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
-    return Made(tree.map_leaves(batch, decoded), evidence)
+    return Made(tree.map_leaves(batch, decoded) if plan.decodes else batch, evidence)
 
 
-def _both(samples: list[Any], twins: Twins) -> tuple[list[Any], list[Any]]:
-    """Return the samples with twins in place of images, and copies of these images; nothing if that fails."""
+def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:
+    """Return the twins of the images in the samples, and copies of these images; nothing if that fails."""
     try:
-        recorded = [tree.map_leaves(sample, twins.of) for sample in samples]
-        return recorded, [tree.map_leaves(sample, lambda leaf: _pixels(leaf, twins)) for sample in samples]
+        pairs = [(twin, leaf) for leaf in tree.leaves(samples) if is_recording(twin := twins.of(leaf))]
+        return [twin for twin, _ in pairs], [tensor_of(image).clone() for _, image in pairs]
     except Exception as error:
         twins.lost(f"{type(error).__name__}: {error}")
         return [], []
-
-
-def _pixels(leaf: Any, twins: Twins) -> Any:
-    """Return a copy of an image with a twin; None for anything else."""
-    return tensor_of(leaf).clone() if is_recording(twins.of(leaf)) else None

@@ -1,4 +1,4 @@
-"""Fetch and collate as torch's loader does, also with recording images.
+"""Fetch and collate by torch's own fetcher, also with recording images.
 
 Of ``default_collate``, torch's code builds the structure, with :class:`Parts` in place of stacked tensors if no other
 code would see them: the stacking waits until the batch's place in memory is known. All else is left to torch, including
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ...usercode import tree
 from ...usercode.attributes import has_attribute
@@ -39,14 +40,30 @@ def fetched(
 
     ``begin`` is called before each that is fetched alone, and ``end`` with all samples so far after each.
     """
+    if hasattr(type(dataset), "__getitems__"):
+        return _MapDatasetFetcher(dataset, True, _unchanged, False).fetch(indices)
     many = getattr(dataset, "__getitems__", None)
-    if many is not None:
+    if many:
         return many(indices)
     samples: list[Any] = []
     for index in indices:
         begin()
-        samples.append(dataset[index])
+        samples.append(sample_of(dataset, index))
         end(samples)
+    return samples
+
+
+def sample_of(dataset: Any, index: Any) -> Any:
+    """Return one sample. Torch's own code calls the dataset, since warnings and tracebacks name the caller's file."""
+    return _MapDatasetFetcher(dataset, False, _unchanged, False).fetch(index)
+
+
+def batch_of(samples: Any, collate: Callable[[Any], Any]) -> Any:
+    """Return what ``collate`` makes of the samples. Torch's own code calls it too."""
+    return _MapDatasetFetcher([samples], False, collate, False).fetch(0)
+
+
+def _unchanged(samples: Any) -> Any:
     return samples
 
 
@@ -141,7 +158,7 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
     if collate is default_collate or collate is collated:  # the user's may define equality
         return collate(samples)
     with _Rows() as rows:
-        batch = collate(samples)
+        batch = batch_of(samples, collate)
     if not rows.tensors:
         return batch
     tensors = [weakref.ref(tensor) for tensor, _ in rows.tensors.values()]

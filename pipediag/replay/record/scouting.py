@@ -35,7 +35,7 @@ from ..decode.undecoded import decoded, is_undecoded
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
-from .batches import assembled, fetched
+from .batches import assembled, batch_of, fetched
 from .calls import Site, Tried
 from .images import RecordingStack, is_recording
 from .pictures import RecordingPicture
@@ -164,7 +164,8 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
         samples = fetch()
         trial.look_for_writing(session.seen)
         session.seen = None
-        batch = tree.map_leaves(collate(samples), decoded)
+        batch = batch_of(samples, collate)
+        batch = tree.map_leaves(batch, decoded) if start.decodes else batch
     try:
         plan = trial.plan(start)
         del samples, trial
