@@ -25,8 +25,8 @@ from pipediag.host.passes import Request
 from pipediag.measure.machine import environment
 from pipediag.session import Session
 
-settings.register_profile("pipediag", derandomize=True, deadline=None)
-settings.load_profile("pipediag")
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=200)
 
 Main = Callable[..., tuple[int, str, str]]
 Analyzed = Callable[[Session], list[Request]]
@@ -42,6 +42,11 @@ def processes(config: pytest.Config) -> int:
     if (len(chosen) == 1 and chosen.pop().endswith(".py")) or config.option.markexpr == "gpu" or config.option.usepdb:
         return 0
     return max(1, min(int(environment()["cores"]), MOST_PROCESSES))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw few examples where slow tests are left out. Test modules are imported later."""
+    settings.load_profile("quick" if config.option.markexpr == "not slow" else "thorough")
 
 
 @pytest.hookimpl(tryfirst=True)
