@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import signal
 import sys
 import threading
@@ -23,8 +25,8 @@ from pipediag.host.passes import Request
 from pipediag.measure.machine import environment
 from pipediag.session import Session
 
-settings.register_profile("pipediag", derandomize=True, deadline=None)
-settings.load_profile("pipediag")
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=200)
 
 Main = Callable[..., tuple[int, str, str]]
 Analyzed = Callable[[Session], list[Request]]
@@ -42,6 +44,11 @@ def processes(config: pytest.Config) -> int:
     return max(1, min(int(environment()["cores"]), MOST_PROCESSES))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw few examples where slow tests are left out. Test modules are imported later."""
+    settings.load_profile("quick" if config.option.markexpr == "not slow" else "thorough")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Spread the tests over processes, file by file, if pytest-xdist is installed and ``-n`` is not given."""
@@ -54,9 +61,46 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.dist, option.loadscopereorder = "loadfile", False
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests of whole scripts first: short ones then fill the gaps at the end."""
+    """Put tests of whole scripts first: short ones then fill the gaps at the end.
+
+    Of a test with several parameters, cases that bring no new value of any of them run with the slow tests.
+    """
     items.sort(key=lambda item: "integration" not in item.path.parts)
+    tests: dict[str, list[tuple[set[Any], pytest.Item]]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and not any(item.iter_markers("gpu")) and not any(item.iter_markers("slow")):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append((values(item, item.callspec.params), item))
+    for cases in tests.values():
+        for item in repeating(cases):
+            item.add_marker(pytest.mark.slow)
+
+
+def values(item: pytest.Item, params: dict[str, Any]) -> set[Any]:
+    """Return what a case has of each ``parametrize``, and of each fixture with parameters."""
+    told = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    names = [[one.strip() for one in names.split(",")] if isinstance(names, str) else [*names] for names in told]
+    names += [[one] for one in params.keys() - {one for group in names for one in group}]
+    return {(*group, *(id(params[one]) for one in group)) for group in names}
+
+
+def repeating(cases: list[tuple[set[Any], pytest.Item]]) -> list[pytest.Item]:
+    """Return the cases that are left if, again and again, the one with the most new values is taken.
+
+    Shuffled, as equal lists of values would meet value by value otherwise: each dtype with itself.
+    """
+    left, seen = random.Random(0).sample(cases, len(cases)), set[Any]()
+    while left and not (best := max(left, key=lambda one: len(one[0] - seen)))[0] <= seen:
+        seen |= best[0]
+        left.remove(best)
+    return [item for _, item in left]
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of every later garbage collection, which a test may wait a second for otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 def installed() -> list[Any]:

@@ -16,11 +16,11 @@ GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason
 CUDA = pytest.param("cuda", marks=GPU)
 
 
-def on_imagined_device(script: Path, timeout: float) -> dict[str, Any]:
+def on_imagined_device(script: Path, *arguments: str, timeout: float) -> dict[str, Any]:
     """Run a script that changes torch for good, in its own process; return the last line that it prints, from JSON."""
     root = str(Path(__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), *arguments],
         env={**os.environ, "PYTHONPATH": root, "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,

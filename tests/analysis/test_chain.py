@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis.numbers.chain import (
@@ -230,7 +230,6 @@ class TestOfLoading:
         assert loading(*lines) == []
 
     @given(st.lists(st.tuples(st.floats(0.001, 1.0), st.sampled_from("fgh")), min_size=1, max_size=12))
-    @settings(max_examples=50)
     def test_no_nameless_part_is_larger_than_a_line(self, drawn: list[tuple[float, str]]) -> None:
         total = sum(share for share, _ in drawn)
         lines = [line(n, share / total, function) for n, (share, function) in enumerate(drawn)]

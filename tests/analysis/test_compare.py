@@ -189,15 +189,23 @@ def drawn(before: Truth, after: Truth, draws: int = 200, **more: Any) -> list[Co
 class TestTwoAnalyses:
     """Sessions with planted noise, of one script and of a changed one."""
 
-    @pytest.mark.parametrize("busy", [0.0, 1 / 3])
-    @pytest.mark.parametrize("name", SCRIPTS)
+    @pytest.mark.parametrize(
+        ("name", "busy"),
+        [
+            pytest.param(name, busy, marks=[] if (name, busy) == ("input", 1 / 3) else pytest.mark.slow)
+            for name in SCRIPTS
+            for busy in (0.0, 1 / 3)
+        ],
+    )
     def test_of_one_script_certainly_differ_in_nothing(self, name: str, busy: float) -> None:
         found = drawn(SCRIPTS[name], SCRIPTS[name], busy=busy)
         wrong = [one for one in found if one.changed or one.answer in ("faster", "slower")]
         assert len(wrong) <= 0.03 * len(found), [(one.answer, [c.stage for c in one.changed]) for one in wrong]
 
-    @pytest.mark.parametrize("name", SCRIPTS)
-    @pytest.mark.parametrize("factor", [3.0, 1 / 3])
+    @pytest.mark.parametrize("factor", [3.0, pytest.param(1 / 3, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize(
+        "name", ["input", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model", "cpu"))]
+    )
     def test_a_changed_transform_is_found_and_nothing_else(self, name: str, factor: float) -> None:
         few = replace(SCRIPTS[name], links=(2.0, 3.0, 1.0))
         many = replace(few, links=(2.0, 9.0, 1.0))
@@ -205,6 +213,7 @@ class TestTwoAnalyses:
         named = [[one.name for one in comparison.changed] for comparison in found]
         assert named.count(["B"]) >= 0.97 * len(found), [one for one in named if one != ["B"]]
 
+    @pytest.mark.slow
     def test_a_changed_model_is_found_and_nothing_else(self) -> None:
         found = drawn(Truth(compute=100.0), Truth(compute=150.0), 100, busy=0.0)
         assert sum([one.stage for one in c.changed] == ["compute"] for c in found) >= 0.97 * len(found)

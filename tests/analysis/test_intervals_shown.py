@@ -34,7 +34,7 @@ def unbroken(text: str) -> None:
         assert float(low) <= float(high), (low, high, text)
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=25, phases=[Phase.generate])
 @given(sessions(), sessions())
 def test_of_any_session(one: Session, other: Session) -> None:
     found = diagnose_session(one)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
@@ -1294,7 +1294,6 @@ class TestOrder:
         session = make(climbing(raw=1.0), noise=0.0, evidence={"baseline": BUSY}, inside=within)
         assert set(advice(session)) == {"model"}
 
-    @settings(max_examples=60)
     @given(
         st.dictionaries(st.sampled_from((*RUNGS, "supply")), st.floats(0.5, 300), min_size=3),
         st.integers(1, 4),
@@ -1318,7 +1317,6 @@ class TestOrder:
 class TestSomethingToDo:
     """A certain cost never stays without advice, and nothing is advised whose gain may be none."""
 
-    @settings(max_examples=150, deadline=None)
     @given(
         costs=st.dictionaries(st.sampled_from(RUNGS[1:]), st.floats(0.0, 120.0), max_size=5),
         links=st.lists(st.floats(0.01, 9.0), max_size=4),
@@ -1650,7 +1648,6 @@ def session_of(
     return session
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(SIDES),
     st.sampled_from(KINDS),

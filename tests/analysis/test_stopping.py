@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
@@ -307,7 +307,6 @@ class TestCuts:
         assert "transform:2" in next_round(session)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=9))
 def test_cutting_comes_to_an_end(costs: list[float]) -> None:
     """After all rounds asked for, every range with a large part of a worker's time is a single link."""

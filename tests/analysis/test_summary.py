@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
@@ -222,7 +222,6 @@ class TestWhere:
         st.floats(1.0, 500.0),
         st.sampled_from([0.0, 0.02, 0.2]),
     )
-    @settings(max_examples=60, deadline=None)
     def test_no_nameless_part_is_larger_than_a_line(
         self, costs: list[float], load: float, waited: float, noise: float
     ) -> None:

@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
@@ -43,7 +43,6 @@ def test_whole_ladder() -> None:
     assert found["transform"].covers == ["transform"]
 
 
-@settings(max_examples=60)
 @given(LADDERS, st.integers(1, 4), st.floats(0, 0.3), st.integers())
 def test_sums_to_the_baseline(ladder: dict[str, float], rounds: int, noise: float, seed: int) -> None:
     session = make(ladder | {"baseline": 200.0}, rounds=rounds, noise=noise, seed=seed)
@@ -99,7 +98,6 @@ def sessions(draw: st.DrawFn) -> Session:
     )
 
 
-@settings(max_examples=80)
 @given(sessions())
 def test_any_session_sums_up(session: Session) -> None:
     diagnosis = diagnose_session(session)
@@ -574,7 +572,6 @@ def test_the_training_processs_own_saves_what_it_takes() -> None:
     assert rate(early, "transfer") == pytest.approx(1000 / 51.0)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.floats(2.0, 67.0), st.floats(50.0, 900.0), st.floats(0.2, 1.0), st.sampled_from([1, 2, 16]), st.booleans())
 def test_the_table_says_what_advice_predicts(
     wait: float, worker_ms: float, worker_cpu: float, cores: int, alone: bool

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
@@ -346,7 +346,6 @@ class TestSpeedup:
     def test_a_step_that_may_vanish(self) -> None:
         assert math.isinf(model().speedup(120.0, Interval(60.0, 0.0, 80.0), capped=False).high)
 
-    @settings(max_examples=60)
     @given(
         st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 500), min_size=2),
         st.floats(0, 2000),

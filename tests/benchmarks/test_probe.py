@@ -55,7 +55,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("loader", ["DataLoader", "Endless"])
+@pytest.mark.parametrize("loader", [pytest.param("DataLoader", marks=pytest.mark.slow), "Endless"])
 def test_a_loop_goes_through_many_epochs_of_cached_batches(tmp_path: Path, loader: str) -> None:
     script, out = tmp_path / "train.py", tmp_path / "out.json"
     script.write_text(SCRIPT.replace("LOADER", loader))

@@ -105,7 +105,7 @@ def _options() -> Iterator[Fault]:
             varied = () if kind.startswith("vary") else vary
             script = () if kind == "no-value" else (TRAINS,)
             argv = pipediag(command, *varied, *arguments, *script)
-            quick = command == "analyze"  # the others share its options
+            quick = command == "analyze" and kind in ("text", "no-folder", "gate-nan")  # the others share its options
             yield Fault(f"option {kind}", command, "start", argv, 2, says, alone=True, quick=quick)
     for command, positional in {**READING, "analyze": (TRAINS,)}.items():
         for kind, content, says in (
@@ -115,7 +115,7 @@ def _options() -> Iterator[Fault]:
         ):
             yield Fault(
                 kind, command, "start", pipediag(command, *positional), 2, says, lays=_defaults(content),
-                alone=True, quick=command == "report",
+                alone=True, quick=(kind, command) == ("defaults unknown", "report"),
             )  # fmt: skip
     for command in ("report", "compare", "analyze", "run", "audit", "sweep"):
         yield Fault(
@@ -168,19 +168,23 @@ def _exits(folder: Path) -> str:
 # Files
 
 
+#: A file that says nothing, one that never ends, one of another kind, and one of another time.
+_QUICK_FILES = ("truncated", "endless", "wrong-types", "newer-schema", "other-script")
+
+
 def _files() -> Iterator[Fault]:
     for kind, (lays, says) in BAD_SESSIONS.items():
         for command, arguments in READING.items():
             yield Fault(
                 f"file {kind}", command, "reading", pipediag(command, *arguments), 2, says, lays=lays,
-                alone=True, quick=command == "report",
+                alone=True, quick=command == "report" and kind in _QUICK_FILES,
             )  # fmt: skip
     for kind, (lays, says) in BAD_PLANS.items():
         argv = pipediag("run", "--plan", GIVEN, TRAINS, "--vision", "--steps=60")
         loads = kind in ("other-loader",)
         yield Fault(
             f"file {kind}", "run", "training" if loads else "reading", argv, 2, says, lays=lays,
-            alone=not loads, quick=not loads,
+            alone=not loads, quick=not loads and kind in _QUICK_FILES,
         )  # fmt: skip
     for command, arguments in READING.items():
         yield Fault(
@@ -213,7 +217,9 @@ def _unwritable(command: str, argv: tuple[str, ...]) -> Iterator[Fault]:
         Fault("streams closed", command, "writing", argv, 0, "", within=NO_STREAMS),
         Fault("broken pipe", command, "writing", argv, 0, "", within=BROKEN_PIPE),
     ]  # fmt: skip
-    yield from (replace(row, lays=text(session), quick=command == "report") for row in rows)
+    for row in rows:
+        quick = command == "report" and row.kind in ("disk full", "device full", "streams closed", "broken pipe")
+        yield replace(row, lays=text(session), quick=quick)
 
 
 def _written() -> Iterator[Fault]:

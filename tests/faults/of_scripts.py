@@ -128,7 +128,7 @@ def _signals() -> Iterator[Fault]:
             for moment, event in events.items():
                 yield Fault(
                     number, command, moment, argv, code, "", lays=text(session), within=when(number, *event),
-                    quick=number == "SIGINT" and moment == "reading",
+                    quick=(number, command, moment) == ("SIGINT", "report", "reading"),
                 )  # fmt: skip
     for number, code in (("SIGINT", 130), ("SIGTERM", -15), ("SIGKILL", -9)):
         begins = when(number, "open", "results/.pipediag-")
@@ -303,6 +303,5 @@ def _no_scripts() -> Iterator[Fault]:
                 code, keeps = 1, PARTS
             if command == "run" and kind == "empty script":
                 code = 0
-            quick = kind in ("no such script", "script is a folder", "no such module", "syntax error")
-            quick = quick and command in ("analyze", "run")
+            quick = (kind, command) in (("no such script", "analyze"), ("syntax error", "run"))
             yield Fault(kind, command, "import", argv, code, says, keeps, lays, within, quick=quick)

@@ -38,6 +38,7 @@ def _read(terminal: int) -> bytes:
     return os.read(terminal, 4096) if select.select([terminal], [], [], 0.1)[0] else b""
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_killed_analysis_is_swept_by_the_next(leaks: Leaks) -> None:
     (leaks.cwd / "results").mkdir()
     leaks.start(*trained("analyze", "--fault=SIGKILL", "--at=import")).communicate(timeout=PATIENCE)

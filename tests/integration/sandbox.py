@@ -204,6 +204,11 @@ def wait_for_none(look: Callable[[], list[_T]]) -> list[_T]:
     return left
 
 
+def slow(*cases: Any) -> list[Any]:
+    """Return parameters of a test that run with the slow tests; a tuple stands for several."""
+    return [pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow) for one in cases]
+
+
 def some_slow(names: Iterable[str], slow: Collection[str]) -> list[Any]:
     """Parameters of a test, of which those in ``slow`` run with the slow tests."""
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]

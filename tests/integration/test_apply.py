@@ -18,7 +18,7 @@ import pytest
 
 from pipediag.analysis.trials.remedy import FEWEST
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, line_of, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, line_of, slow, some_slow
 from .test_run import SHORT, natively, run
 
 pytest.importorskip("torchvision")
@@ -39,7 +39,7 @@ CASES: dict[str, list[str]] = {
     "neutral": ["--chain", "quick", "--step-ms", "12"],
 }
 PAYING = ["workers", "in-process", "short-epochs", "persistent", "leaves-early"]
-SLOW = ["short-epochs", "leaves-early", "persistent", "in-process"]
+SLOW = sorted(CASES.keys() - {"workers"})
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,7 @@ def test_a_plan_is_written_where_it_pays(results: Results) -> None:
     assert done.json["session"]["remedy"]["plan_file"] == "plan.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["neutral", "numpy", "host-memory"])
 def test_no_plan_and_no_change_where_it_does_not(results: Results, case: str) -> None:
     done = results[case].result()
@@ -127,6 +128,7 @@ def test_no_plan_and_no_change_where_it_does_not(results: Results, case: str) ->
     assert "import pipediag" not in done.stdout and "pipediag run" not in done.stdout
 
 
+@pytest.mark.slow
 def test_what_does_not_pay_is_reverted(results: Results) -> None:
     told = remedy(results["neutral"].result())
     assert told["reverted"] and [place["name"] for place in told["moved"]] == MOVED[:2]
@@ -134,6 +136,7 @@ def test_what_does_not_pay_is_reverted(results: Results) -> None:
     assert "reverted: " in results["neutral"].result().stdout
 
 
+@pytest.mark.slow
 def test_where_nothing_moves_the_reasons_are_told(results: Results) -> None:
     done = results["numpy"].result()
     told = remedy(done)
@@ -142,6 +145,7 @@ def test_where_nothing_moves_the_reasons_are_told(results: Results) -> None:
     assert "nothing was moved: ThroughNumpy" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_loop_that_needs_the_workers_memory_goes_without(results: Results) -> None:
     done = results["host-memory"].result()
     told = remedy(done)
@@ -199,12 +203,13 @@ class TestPlan:
         assert ran.code == 0 and ran.stdout == native.stdout
         assert len(ran.said) == 1 and "dim" in ran.said[0] and "not measured" not in ran.said[0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("order", "gradients"),
         [
-            pytest.param("other, loader, other, loader", "loader is not other", marks=pytest.mark.slow),
-            pytest.param("loader, other, loader", "loader is not other", marks=pytest.mark.slow),
-            pytest.param("loader, other, loader", "True", marks=pytest.mark.slow),
+            ("other, loader, other, loader", "loader is not other"),
+            ("loader, other, loader", "loader is not other"),
+            ("loader, other, loader", "True"),
         ],
         ids=["first", "later", "with-gradients"],
     )
@@ -238,24 +243,12 @@ class TestPlan:
         ("before", "after", "why"),
         [
             ("return image * 0.5", "return image * 0.5 + 0.0", "dim is not what it was"),
-            pytest.param(
-                "v2.RandomHorizontalFlip()",
-                "v2.RandomHorizontalFlip(0.6)",
-                "RandomHorizontalFlip is not what it was",
-                marks=pytest.mark.slow,
-            ),
-            pytest.param(
-                *("*LINKS[args.chain]]", "]", "of this loader moves RandomHorizontalFlip, ToDtype;"),
-                marks=pytest.mark.slow,
-            ),
-            pytest.param(
-                *("batch_size=16", "batch_size=8", "the plan was made for another loader"), marks=pytest.mark.slow
-            ),
-            pytest.param(
-                *("class Images", "class Pictures", "the plan was made for another loader"), marks=pytest.mark.slow
-            ),
-            pytest.param(
-                *("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"), marks=pytest.mark.slow
+            *slow(
+                ("RandomHorizontalFlip()", "RandomHorizontalFlip(0.6)", "RandomHorizontalFlip is not what it was"),
+                ("*LINKS[args.chain]]", "]", "of this loader moves RandomHorizontalFlip, ToDtype;"),
+                ("batch_size=16", "batch_size=8", "the plan was made for another loader"),
+                ("class Images", "class Pictures", "the plan was made for another loader"),
+                ("\nfor _epoch", "\n\nfor _epoch", "the plan was made for another loader"),
             ),
         ],
         ids=["code", "parameter", "chain", "batch-size", "dataset", "place"],

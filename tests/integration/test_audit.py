@@ -23,6 +23,7 @@ def planted() -> str:
     return str(SCRIPTS / "planted.py")
 
 
+@pytest.mark.slow
 def test_a_planted_sleep_fails(sandbox: Sandbox, planted: str) -> None:
     summary = sandbox.folder / "audit.md"
     options = ["--budget", "20", "--fail-over", "50", "-o", str(summary)]

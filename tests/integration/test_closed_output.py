@@ -12,14 +12,9 @@ from .sandbox import PIPEDIAG, SCRIPTS, Sandbox
 QUICK = ("--no-knobs", "--rungs", "device,baseline", "--budget", "3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("redirected", "code"),
-    [
-        pytest.param("| head -1", 0, marks=pytest.mark.slow),
-        pytest.param(">&- 2>&-", 0, marks=pytest.mark.slow),
-        pytest.param("2>&1 | head -1", 0, marks=pytest.mark.slow),
-        (">/dev/full", 1),
-    ],
+    ("redirected", "code"), [("| head -1", 0), (">&- 2>&-", 0), ("2>&1 | head -1", 0), (">/dev/full", 1)]
 )
 def test_the_analysis_goes_on(sandbox: Sandbox, redirected: str, code: int) -> None:
     output = ["-o", str(sandbox.report), str(SCRIPTS / "prints.py")]

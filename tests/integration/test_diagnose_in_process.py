@@ -49,7 +49,9 @@ class Step:
         self.optimizer.step()
 
 
-@pytest.fixture(params=[0, 2, "persistent"], ids=["in-process", "workers", "persistent"])
+@pytest.fixture(
+    params=[0, 2, pytest.param("persistent", marks=pytest.mark.slow)], ids=["in-process", "workers", "persistent"]
+)
 def loader(request: pytest.FixtureRequest) -> Iterator[DataLoader[Any]]:
     """A loader that has to be as it was, afterwards, and to work."""
     workers = 2 if request.param == "persistent" else request.param
@@ -70,7 +72,7 @@ def loader(request: pytest.FixtureRequest) -> Iterator[DataLoader[Any]]:
 
 def test_measures_and_leaves_no_trace(loader: DataLoader[Any]) -> None:
     step = Step()
-    diagnosis = pipediag.diagnose(loader, step, budget=5)
+    diagnosis = pipediag.diagnose(loader, step, budget=3)
     assert diagnosis.ladder.ms("device").value < diagnosis.ladder.ms("baseline").value / 2
     assert diagnosis.session.ended in ("settled", "budget")
     assert diagnosis.session.script.argv == []
@@ -85,7 +87,7 @@ def test_an_error_of_the_step_comes_out_as_it_is(loader: DataLoader[Any]) -> Non
 
 def test_without_an_optimizer() -> None:
     loader = DataLoader(Slow(), batch_size=4)
-    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=12, device="cpu")
+    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=5, device="cpu")
     assert diagnosis.verdict.bottleneck == "load"
     assert diagnosis.session.device["type"] == "cpu"
 
@@ -98,6 +100,7 @@ def test_an_error_of_the_dataset_comes_out() -> None:
         pipediag.diagnose(loader, Step(), budget=30)
 
 
+@pytest.mark.slow
 def test_twice_in_a_row(loader: DataLoader[Any]) -> None:
     first, second = (pipediag.diagnose(loader, Step(), budget=4) for _ in range(2))
     assert first.session is not second.session

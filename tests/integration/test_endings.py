@@ -26,6 +26,7 @@ def test_break_in_an_endless_dataset_takes_several_passes(analyze: Analyze) -> N
     assert done.ms("device") < 10 < 18 < done.ms("baseline")
 
 
+@pytest.mark.slow
 def test_except_exception_does_not_swallow_the_stop(analyze: Analyze) -> None:
     done = analyze("swallows_exceptions.py", budget=3, rungs="device,baseline")
     assert done.ended in ("settled", "budget")
@@ -42,8 +43,9 @@ def test_bare_except_that_iterates_anew_is_ended_promptly(analyze: Analyze) -> N
     assert done.bottleneck == "load"
 
 
-@pytest.mark.parametrize("optimizer", ["torch's", pytest.param("own", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("steps", [10, pytest.param(6000, marks=pytest.mark.slow)], ids=["ends", "goes-on"])
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["torch's", "own"])
+@pytest.mark.parametrize("steps", [10, 6000], ids=["ends", "goes-on"])
 def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, steps: int, optimizer: str) -> None:
     """It takes five minutes; nobody waits for that. A second run looks for a loop that draws its batches."""
     script = str(SCRIPTS / "batches_by_hand.py")
@@ -54,9 +56,8 @@ def test_a_script_that_makes_its_batches_by_hand_is_told_so(sandbox: Sandbox, st
     assert done.seconds < 2 * (5 + 40)  # it runs twice
 
 
-@pytest.mark.parametrize(
-    "steps", [pytest.param(5, marks=pytest.mark.slow), 45], ids=["before-any-window", "after-windows"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [5, 45], ids=["before-any-window", "after-windows"])
 def test_the_exit_code_of_sys_exit_is_kept(analyze: Analyze, steps: int) -> None:
     done = analyze("ends_by.py", "exit", "--steps", str(steps), rungs="device,baseline", budget=3, code=3)
     assert "sys.exit" not in done.stderr and not done.others
@@ -75,7 +76,8 @@ def test_a_crash_shows_the_traceback_that_python_shows(analyze: Analyze, sandbox
     assert native.stdout == "" and done.json["verdict"]["level"] == "observed", "what was seen until then is told"
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_crash_of_the_dataset_shows_the_users_code_only(analyze: Analyze, workers: int) -> None:
     done = analyze("ends_by.py", "dataset", "--workers", str(workers), code=1, crashes=True)
     assert done.stderr.rstrip().splitlines()[-1] == "LookupError: sample 20 is damaged"
@@ -143,6 +145,7 @@ def test_a_script_that_never_ends_is_ended(analyze: Analyze) -> None:
     assert "PARTIAL" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_script_leaves_its_windows(analyze: Analyze) -> None:
     done = analyze("killed.py", code=137, budget=6, rungs="device,baseline")
     assert done.json["session"]["windows"] and done.json["partial"] is True
@@ -167,6 +170,7 @@ def test_ctrl_c_gives_a_partial_report(sandbox: Sandbox) -> None:
     assert "Traceback" not in said and "KeyboardInterrupt" not in said, said
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_anything_is_measured(sandbox: Sandbox) -> None:
     process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "60", str(SCRIPTS / "interrupted.py"), "--asleep")
     said = _read_until(process, "asleep")
@@ -177,6 +181,7 @@ def test_ctrl_c_before_anything_is_measured(sandbox: Sandbox) -> None:
     assert "pipediag/" not in said + err, "frames of pipediag in a traceback"
 
 
+@pytest.mark.slow
 def test_an_analysis_that_is_terminated_takes_its_children_along(sandbox: Sandbox) -> None:
     """As ``timeout`` does it, and continuous integration: the signal goes to pipediag alone. The sandbox then looks."""
     process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "60", str(SCRIPTS / "interrupted.py"))

@@ -55,6 +55,7 @@ def test_no_such_module(analyze: Analyze) -> None:
     assert "no.such.module" in done.said[-1] and not done.others
 
 
+@pytest.mark.slow
 def test_the_scripts_neighbours_win_over_modules_of_ours(analyze: Analyze) -> None:
     """The script's folder is first on the path: its ``utils``, its ``errors``, and a torchvision that is not there."""
     done = analyze("neighbours/train.py", rungs="device,raw,baseline", budget=3)
@@ -62,6 +63,7 @@ def test_the_scripts_neighbours_win_over_modules_of_ours(analyze: Analyze) -> No
     assert done.measured == {"device", "raw", "baseline"}
 
 
+@pytest.mark.slow
 def test_main_is_a_real_module_and_its_options_are_its_own(analyze: Analyze, sandbox: Sandbox) -> None:
     theirs = ["-o", "x", "--epochs", "3", "--budget", "0.5", "--", "--help", "-m"]
     done = analyze("main_module.py", *theirs, rungs=QUICK, budget=2)

@@ -98,11 +98,12 @@ def test_a_rank_that_another_shell_starts_is_said_not_to_be_measured(sandbox: Sa
     assert f"trains in processes that it starts itself ({command}) and that pipediag cannot measure" in ran.said[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "sentence"),
     [
         ("raise", "rank 1: LookupError: sample 7 is damaged"),
-        pytest.param("kill", "rank 1: it ended without a word", marks=pytest.mark.slow),
+        ("kill", "rank 1: it ended without a word"),
     ],
 )
 def test_a_rank_that_fails_ends_the_job(sandbox: Sandbox, ends: str, sentence: str) -> None:
@@ -123,13 +124,14 @@ def test_a_rank_that_fails_under_other_launchers(sandbox: Sandbox, script: tuple
     assert "rank 1: " in json.loads(sandbox.report.read_text())["script"]["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "whom", "code"),
     [
         (signal.SIGINT, "all", 130),
-        pytest.param(signal.SIGINT, "pipediag", 130, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, "pipediag", 143, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, "launcher", 1, marks=pytest.mark.slow),
+        (signal.SIGINT, "pipediag", 130),
+        (signal.SIGTERM, "pipediag", 143),
+        (signal.SIGTERM, "launcher", 1),
     ],
 )
 def test_a_signal_ends_every_rank(sandbox: Sandbox, number: signal.Signals, whom: str, code: int) -> None:

@@ -37,7 +37,8 @@ def run(sandbox: Sandbox, *options: str, arguments: list[str] = THREE_EPOCHS) ->
     return sandbox.run(*PIPEDIAG, "run", *options, str(SCRIPTS / SCRIPT), *arguments)
 
 
-@pytest.mark.parametrize("workers", ["2", pytest.param("0", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["2", "0"])
 def test_a_plan_keeps_what_pays(sandbox: Sandbox, workers: str) -> None:
     options = ("--apply", "--apply-budget", "16", "--plan", "plan.json")
     done = sandbox.analyze(SCRIPT, "--workers", workers, budget=5, options=options)

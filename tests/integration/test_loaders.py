@@ -39,10 +39,8 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "contract-in-process": (["worker_contract.py", "--workers", "0"], {"budget": 5}),
 }
-SLOW = [
-    "contract-distributed", "exact-steps", "few-exact-steps", "forkserver", "short-first-epoch", "two-second",
-    "while-next",
-]  # fmt: skip
+QUICK_CASES = ["two", "number-seven", "infinite", "contract"]
+SLOW = sorted(CASES.keys() - {*QUICK_CASES})
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +52,7 @@ def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Re
     }
 
 
+@pytest.mark.slow
 def test_the_training_loader_is_chosen_among_validation(results: Results) -> None:
     done = results["validation"].result()
     loader = done.json["loader"]
@@ -97,6 +96,7 @@ def test_next_in_a_loop_without_end(results: Results) -> None:
     assert done.passes == 1 and done.bottleneck == "load"
 
 
+@pytest.mark.slow
 def test_a_thread_that_draws_ahead_of_the_loop(results: Results) -> None:
     """It always waits for the workers, 40 ms a batch, while the loop is busy for 30 ms of them."""
     done = results["prefetch-thread"].result()
@@ -122,6 +122,7 @@ def test_workers_by_other_start_methods(results: Results, method: str) -> None:
     assert "resource_tracker" not in done.stderr and not done.others
 
 
+@pytest.mark.slow
 def test_inference_without_an_optimizer(results: Results) -> None:
     done = results["inference"].result()
     assert done.measured == {"device", "baseline"}
@@ -154,6 +155,7 @@ def test_what_dataloader_promises_holds(results: Results, case: str) -> None:
     assert done.passes == 1 and not done.others
 
 
+@pytest.mark.slow
 def test_the_same_without_workers(results: Results) -> None:
     """All rungs and controls; what makes no sense without workers is said not to exist."""
     done = results["contract-in-process"].result()

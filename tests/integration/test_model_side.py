@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, slow, some_slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -25,7 +25,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "ends": (["--batches", "12", "--epochs", "1"], "device,baseline"),
 }
 RECORDED = ["separate", "inside", "short-epochs", "trained"]
-SLOW = ["inside", "short-epochs", "trained", "own-profiler"]
+SLOW = sorted(CASES.keys() - {"separate"})
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,9 @@ def test_steps_are_recorded(results: Results, case: str) -> None:
     assert results[case].result().json["script"]["wrote"] == []  # the trace is ours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case, told", [
-    pytest.param("own-profiler", "uses torch's profiler itself", marks=pytest.mark.slow),
+    ("own-profiler", "uses torch's profiler itself"),
     ("no-device-rung", "it was not measured"),
     ("ends", "the script ended before"),
 ])  # fmt: skip
@@ -70,8 +71,7 @@ def test_why_nothing_is_recorded(results: Results, case: str, told: str) -> None
 
 @pytest.mark.parametrize("case, modules, around", [
     ("separate", ["encoder"], ""),
-    pytest.param("inside", ["model.0"], "model", marks=pytest.mark.slow),
-    pytest.param("short-epochs", ["encoder"], "", marks=pytest.mark.slow),
+    *slow(("inside", ["model.0"], "model"), ("short-epochs", ["encoder"], "")),
 ])  # fmt: skip
 def test_the_frozen_part_is_found(results: Results, case: str, modules: list[str], around: str) -> None:
     found, done = evidence(results, case, "prefix"), results[case].result()
@@ -84,7 +84,8 @@ def test_the_frozen_part_is_found(results: Results, case: str, modules: list[str
     assert "training runs on the CPU" in told
 
 
-@pytest.mark.parametrize("case", some_slow(["trained", "own-profiler", "no-device-rung", "ends"], SLOW))
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["trained", "own-profiler", "no-device-rung", "ends"])
 def test_none_is_looked_for(results: Results, case: str) -> None:
     assert evidence(results, case, "prefix") is None
 

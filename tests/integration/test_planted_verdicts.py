@@ -9,7 +9,7 @@ import pytest
 
 from pipediag.analysis.words import shown
 
-from .sandbox import PIPEDIAG, Analysis, Sandbox, line_of
+from .sandbox import PIPEDIAG, Analysis, Sandbox, line_of, slow
 
 Analyze = Callable[..., Analysis]
 GATE = ("--fail-over", "10")
@@ -20,8 +20,7 @@ LADDER = "device,sample,raw,warm,baseline"
     ("plant", "culprit", "line"),
     [
         ("transform", "augment", "def augment"),
-        ("load", "time.sleep", "time.sleep(seconds)"),
-        pytest.param("collate", "pad_and_stack", "def pad_and_stack", marks=pytest.mark.slow),
+        *slow(("load", "time.sleep", "time.sleep(seconds)"), ("collate", "pad_and_stack", "def pad_and_stack")),
     ],
 )
 def test_the_planted_stage_is_named(analyze: Analyze, plant: str, culprit: str, line: str) -> None:
@@ -40,6 +39,7 @@ def test_the_planted_stage_is_named(analyze: Analyze, plant: str, culprit: str, 
     assert done.json["script"]["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_a_slow_step_is_not_starved(analyze: Analyze, sandbox: Sandbox) -> None:
     # A busy machine of two cores hands a batch over some milliseconds late: little beside a quarter of a second.
     slow = ("--plant", "none", "--step", "0.25", "--workers", "1")

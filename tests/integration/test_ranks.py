@@ -7,7 +7,7 @@ import pytest
 from pipediag.analysis.ranks.stragglers import straggler_of
 from pipediag.session import Session
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, slow
 
 JOB = ("torchrun", "--standalone", "--nproc-per-node", "2")
 
@@ -37,13 +37,7 @@ class TestKinds:
         "kind",
         [
             "short",
-            pytest.param("breaks", marks=pytest.mark.slow),
-            pytest.param("stream", marks=pytest.mark.slow),
-            pytest.param("validates", marks=pytest.mark.slow),
-            pytest.param("peeks", marks=pytest.mark.slow),
-            pytest.param("accumulates", marks=pytest.mark.slow),
-            pytest.param("without-workers", marks=pytest.mark.slow),
-            pytest.param("persistent", marks=pytest.mark.slow),
+            *slow("breaks", "stream", "validates", "peeks", "accumulates", "without-workers", "persistent"),
         ],
     )
     def test_all_ranks_stop_at_the_same_step(self, sandbox: Sandbox, kind: str) -> None:
@@ -58,6 +52,7 @@ class TestKinds:
 
 
 class TestLate:
+    @pytest.mark.slow
     def test_the_rank_with_slow_samples_holds_the_job(self, sandbox: Sandbox) -> None:
         found = analyze(sandbox, "late", budget=12.0)
         check(found)

@@ -29,17 +29,7 @@ ITERABLE = {
     "workers": ["--workers", "2", "--slower", "4"],
     "workers-length-persistent": ["--workers", "2", "--slower", "4", "--length", "--persistent"],
 }
-SLOW = [
-    "keywords",
-    "getitems",
-    "collate-object",
-    "length",
-    "wrapped",
-    "changed",
-    "plain",
-    "workers-length-persistent",
-    "whole-batches",
-]
+SLOW = sorted({*FORMS, *INSEPARABLE, *ITERABLE} - {"compose", "inline", "workers"})
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +82,7 @@ def test_iterable_datasets(results: Results, kind: str) -> None:
     assert done.ms("sample") < done.ms("baseline")
 
 
+@pytest.mark.slow
 def test_two_views_in_workers(analyze: Analyze) -> None:
     """Four times as slow: a batch takes 32 ms to load and 80 ms to transform, and there are two workers.
 

@@ -41,21 +41,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "there-at-once": (["--batches", "8", "--step-ms", "500", "--workers", "1"], {**QUICK, "budget": 14}),
 }
-SLOW = [
-    "epochs-of-four-persistent",
-    "epochs-of-four-rebuilt",
-    "leaves-after-five",
-    "stream-of-twelve",
-    "validates-inside",
-    "validation-slow-to-start",
-    "without-workers",
-    "without-workers-ten-steps",
-    "accumulates",
-    "ten-steps-well-fed",
-    "slow-steps",
-    "slow-steps-ten",
-    "without-workers-well-fed",
-]
+SLOW = sorted(CASES.keys() - {"epochs-of-four", "slow-to-start", "there-at-once"})
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +129,8 @@ def test_windows_go_on_over_epochs(results: Results) -> None:
         assert 40 < done.ms("baseline") < 120, "some 60 ms, two workers side by side, and no start-up"
 
 
-@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_collate_function_that_writes_into_its_samples(analyze: Callable[..., Analysis], workers: str) -> None:
     """The script checks every label it gets, under every rung."""
     done = analyze("collate_writes.py", "--workers", workers, budget=12)

@@ -10,7 +10,8 @@ import pytest
 from .sandbox import Analysis
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 0])
 def test_hue_is_most_of_it(analyze: Callable[..., Analysis], workers: int) -> None:
     done = analyze("stock_transforms.py", "--workers", str(workers), rungs="device,raw,baseline", budget=20)
     tried = {one["key"]: one for one in done.json["session"]["alternatives"]}

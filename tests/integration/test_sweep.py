@@ -61,6 +61,7 @@ def test_ctrl_c_keeps_what_was_measured(sandbox: Sandbox) -> None:
     assert len(json.loads(sandbox.report.read_text())["runs"]) == 2
 
 
+@pytest.mark.slow
 def test_a_script_that_raises_says_what(sandbox: Sandbox) -> None:
     script = str(SCRIPTS / "ends_by.py")
     ran = sandbox.run(*PIPEDIAG, "sweep", "-v", "--vary=--steps=2", *QUICK, "-o", str(sandbox.report), script, "raise")

@@ -43,6 +43,7 @@ def of(session: Session, rung: str, observed: bool = False) -> list[Stretch]:
     return [one for one in session.stretches if one.rung == rung and (one.round == UNTOUCHED) == observed]
 
 
+@pytest.mark.slow
 def test_a_script(sandbox: Sandbox) -> None:
     """Each worker sleeps 100 ms for a batch, and the loop 20 ms for a step."""
     ran = sandbox.analyze("sleepy.py", "--workers", "2", rungs="device,sample,baseline,supply", budget=5)

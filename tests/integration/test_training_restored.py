@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 import pipediag
 from pipediag.session import RUNG_MEANING
 
+from .sandbox import slow
+
 BUDGET = 3
 
 
@@ -81,6 +83,7 @@ def test_the_next_losses_are_as_if_nothing_had_been_measured(loader: DataLoader[
     assert not [one for one in diagnosis.warnings if one.code == "training-not-restored"]
 
 
+@pytest.mark.slow
 def test_what_was_learnt_can_be_kept(loader: DataLoader[Any], expected: list[float]) -> None:
     training = Training()
     diagnosis = pipediag.diagnose(loader, training.step, budget=1, keep_training=True)
@@ -137,7 +140,7 @@ def test_ctrl_c_returns_what_was_measured(loader: DataLoader[Any], expected: lis
     assert goes_on(loader, training) == expected
 
 
-@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.05, marks=pytest.mark.slow), 0.5])
+@pytest.mark.parametrize("seconds", [0.0, *slow(0.05, 0.5)])
 def test_a_signal_at_any_moment(loader: DataLoader[Any], expected: list[float], seconds: float) -> None:
     training = Training()
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))

@@ -43,7 +43,7 @@ def carried(source: socket.socket, length: int) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=5), st.integers(1, 50))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_frames_arrive_whole_however_they_are_cut(contents: list[bytes], part: int) -> None:
     with network() as (end_0, end_1, wire_0, wire_1):
         for content in contents:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.ladder.ranks import lockstep as module
@@ -280,7 +280,6 @@ class TestReports:
             lambda value: value if isinstance(value, str) else json.dumps(value)
         ),
     )
-    @settings(max_examples=50)
     def test_strange_messages_are_ignored(self, key: str, value: str) -> None:
         """Whatever it says, a rank goes on, trains at most a minute longer a step, and takes no rung that is none."""
         store = Store()
@@ -459,7 +458,6 @@ def jobs(draw: st.DrawFn) -> Simulated:
 
 class TestJobs:
     @given(jobs())
-    @settings(max_examples=60)
     def test_every_rank_does_the_same_in_each_step(self, job: Simulated) -> None:
         ran = job.run()
         for rank in job.order[1:]:
@@ -469,7 +467,6 @@ class TestJobs:
             assert seconds < 2 * STEP * len(job.took[rank]) + PATIENCE, "no rank lost patience"
 
     @given(jobs(), st.lists(st.integers(-4, 8), min_size=3, max_size=3))
-    @settings(max_examples=40)
     def test_epochs_of_several_lengths(self, job: Simulated, longer: list[int]) -> None:
         """Steps that rank 0 also has are under the same rung; for the others a rank waits some seconds in total."""
         job.known = True

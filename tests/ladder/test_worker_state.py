@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
@@ -123,7 +123,6 @@ class TestCuts:
         assert list(own.cuts) == [2]
 
     @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(0, 120))
-    @settings(max_examples=40)
     def test_never_more_than_fits_except_for_one_sample(self, order: list[int], room: int) -> None:
         own = with_cuts(samples=10)
         for links in order:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -60,6 +60,13 @@ class Case:
 
 
 CASES: list[Any] = []
+#: One case of each kind of pipeline and loader; the others are slow tests.
+QUICK = {
+    "simclr", "rand_augment_and_erasing", "segmentation", "detection", "key_points", "imagenet_from_pictures",
+    "pictures_that_stay_in_the_sample", "older_ones_on_tensors", "five_crops", "mix_up", "images_of_any_size",
+    "grey_images", "functions_of_v2", "subsets_and_concatenations", "vision_dataset_with_two_transforms",
+    "target_transform", "no batching", "two epochs of the same workers", "shuffled by its own generator",
+}  # fmt: skip
 
 
 def case(
@@ -67,7 +74,7 @@ def case(
     stays: tuple[str, ...] | None = None,
     level: float | None = None,
     epochs: int = 1,
-    marks: Any = (),
+    marks: Sequence[pytest.MarkDecorator] = (),
     name: str = "",
     **settings: Any,
 ) -> Callable[[Callable[[], Dataset[Any]]], Callable[[], Dataset[Any]]]:
@@ -76,7 +83,9 @@ def case(
     def add(dataset: Callable[[], Dataset[Any]]) -> Callable[[], Dataset[Any]]:
         staying = [""] * len(moves) if stays is None else list(stays)
         made = Case(dataset, list(moves), staying, level, settings, epochs)
-        CASES.append(pytest.param(made, id=name or dataset.__name__, marks=marks))
+        called = name or dataset.__name__
+        slow = [] if called in QUICK else [pytest.mark.slow]
+        CASES.append(pytest.param(made, id=called, marks=[*slow, *marks]))
         return dataset
 
     return add
@@ -320,7 +329,7 @@ def sizes_of_their_own() -> Dataset[Any]:
 @case(
     "RandomHorizontalFlip RandomRotation RandomResizedCrop ToDtype",
     level=1 / 255,
-    marks=pytest.mark.skipif(not hasattr(tv_tensors, "KeyPoints"), reason="this torchvision has no key points"),
+    marks=[pytest.mark.skipif(not hasattr(tv_tensors, "KeyPoints"), reason="this torchvision has no key points")],
 )
 def key_points() -> Dataset[Any]:
     class Points(Images):
@@ -447,7 +456,7 @@ def older_ones_on_floats() -> Dataset[Any]:
 @case(
     "RandAugment TrivialAugmentWide AutoAugment ConvertImageDtype",
     level=8 / 255,
-    marks=pytest.mark.xfail(strict=True, reason="the older sharpness and saturation blend bytes in another order"),
+    marks=[pytest.mark.xfail(strict=True, reason="the older sharpness and saturation blend bytes in another order")],
 )
 def older_policies_on_tensors() -> Dataset[Any]:
     policies = [v1.RandAugment(), v1.TrivialAugmentWide(), v1.AutoAugment()]

@@ -302,6 +302,7 @@ class Finalized:
 def test_garbage_is_collected_by_this_process(tmp_path: Path, frozen: bool) -> None:
     """Collecting a tensor on the device would crash any other process."""
     file = tmp_path / "collected"
+    gc.unfreeze()
     gc.collect()
     gc.disable()
     try:
@@ -315,6 +316,7 @@ def test_garbage_is_collected_by_this_process(tmp_path: Path, frozen: bool) -> N
     finally:
         gc.unfreeze()
         gc.enable()
+        gc.freeze()  # as it was
     assert file.read_text() == f"{os.getpid()}\n"
 
 

@@ -13,9 +13,9 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def property_settings(examples: int) -> settings:
-    """Return settings for property tests of kernels: no deadline, and a fixture that gives the device."""
+    """Return settings for property tests of kernels, with a fixture that gives the device."""
     ignored = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(deadline=None, max_examples=examples, suppress_health_check=ignored)
+    return settings(max_examples=min(examples, settings().max_examples), suppress_health_check=ignored)
 
 
 def parameters(data: st.DataObject, x: Tensor, values: st.SearchStrategy[float]) -> Tensor:

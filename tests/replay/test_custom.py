@@ -392,7 +392,7 @@ def test_result_has_its_own_memory(device: torch.device) -> None:
     assert torch.equal(moved.apply(batch)[5].cpu(), MEAN)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     channels=st.sampled_from([1, 3, 4]),
     height=st.integers(1, 9),
@@ -405,7 +405,7 @@ def test_any_shape(channels: int, height: int, width: int, n: int, name: str) ->
     assert agrees(prove(BATCHED[name], images, CPU), BATCHED[name], images[:1], CPU).how == "batch"
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(height=st.integers(1, 9), width=st.integers(2, 9), channels=st.sampled_from([1, 3]), n=st.integers(2, 6))
 def test_statistics_of_the_image_never_mix(channels: int, height: int, width: int, n: int) -> None:
     outcome = prove(lambda x: x / x.max(), made(channels, height, width, n=n), CPU)

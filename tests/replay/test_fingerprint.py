@@ -138,6 +138,7 @@ print(digest([Mask(), v2.RandomResizedCrop(8), lambda image: image + 1]))
 """
 
 
+@pytest.mark.slow
 def test_other_processes_agree_if_the_code_is_the_same(tmp_path: Path) -> None:
     ran = []
     for name, factor in (("one", 2), ("alike", 2), ("other", 3)):

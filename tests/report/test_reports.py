@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -511,7 +511,6 @@ def live(written: str) -> set[str]:
 
 
 @given(HOSTILE)
-@settings(max_examples=60, deadline=None)
 def test_nothing_of_it_is_live(text: str) -> None:
     for document in documents(text):
         assert not live(markdown.write(document)), markdown.write(document)

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
@@ -88,7 +88,6 @@ _summary = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(_summary, st.sampled_from([40, 80]))
 def test_whatever_the_names_are_none_is_cut_off(summary: Summary, width: int) -> None:
     """With room for everything, each character is there: names fold."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.semantics.choosing import invent, shrunk, size
@@ -15,7 +15,6 @@ numbers = st.integers(0, 10_000)
 
 
 @given(seed=numbers, number=numbers)
-@settings(max_examples=100)
 def test_a_script_compiles_and_is_the_same_again(seed: int, number: int) -> None:
     parts = invent(seed, number)
     assert settled(parts) == parts

@@ -19,14 +19,12 @@ pytest.importorskip("torchvision")
 REPO = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).with_name("kept")
 NAMES = sorted(path.stem for path in KEPT.glob("*.py"))
-#: One kept script or two for each way in which a training was changed; the others are slow tests.
+#: One kept script for each way in which a training was changed; the others are slow tests.
 QUICK = {
-    "attribute_inside", "calls_counted", "corrupt_skipped", "gifs_among_pngs", "helper_edited", "late_noise",
-    "lifetimes", "namespace_seed", "note_on_transform", "patched_resize", "samples_seen", "shared_value", "stream",
-    "two_samplers", "unbatched_strides", "unseen_by_workers", "view_written", "without_torchvision",
+    "attribute_inside", "calls_counted", "helper_edited", "late_noise", "lifetimes", "samples_seen", "view_written",
 }  # fmt: skip
-#: How many scripts are invented.
-SCRIPTS = 60
+#: How many scripts are invented for the quick tests, and for the slow ones.
+FEW, MANY = 6, 60
 #: Seconds for one call of the suite, on a machine with other work.
 PATIENCE = 900
 Results = dict[str, dict[str, Any]]
@@ -46,14 +44,18 @@ def marks_of(name: str) -> list[pytest.MarkDecorator]:
     return known if name in QUICK else [*known, pytest.mark.slow]
 
 
+def _invents(item: pytest.Item) -> bool:
+    return getattr(item, "originalname", "") == "test_invented"
+
+
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Run what the chosen tests ask for in one call, so that no core waits for another one's last script."""
     chosen = [item for item in request.session.items if getattr(item, "originalname", "") == "test_kept"]
     names = [item.callspec.params["name"] for item in chosen]  # type: ignore[attr-defined]
     kept = ["--kept", str(KEPT), "--names", *names] if names else []
-    invents = any(item.name == "test_invented" for item in request.session.items)
-    invented = ["--scripts", str(SCRIPTS if invents else 0), "--ways", "either", "--again", "0.1"]
+    counts = [item.callspec.params["count"] for item in request.session.items if _invents(item)]  # type: ignore[attr-defined]
+    invented = ["--scripts", str(max(counts, default=0)), "--ways", "either", "--again", "0.1"]
     return results_of(tmp_path_factory.mktemp("semantics"), *kept, *invented)
 
 
@@ -73,10 +75,11 @@ def test_a_kept_script_says_what_it_guards(name: str) -> None:
 
 
 @pytest.mark.xfail(condition=bool(INVENTED), reason=INVENTED, strict=False)
-def test_invented(results: Results) -> None:
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_invented(results: Results, count: int) -> None:
     """A tenth of them run plainly twice too, and print the same."""
-    found = {name: one for name, one in results.items() if name.isdigit()}
-    assert len(found) == SCRIPTS
+    found = {name: one for name, one in results.items() if name.isdigit() and int(name) < count}
+    assert len(found) == count
     assert {name: one["difference"] for name, one in found.items() if one["difference"]} == {}
     acted = [one["acted"] for one in found.values()]
     library = [one for one in acted if "library" in one]

@@ -41,7 +41,7 @@ def test_the_whole_session_is_read_again(path: Path, before: Diagnosis) -> None:
     use(file_of(before.to_dict(), path), before)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.integers(1, 3))
 def test_a_damaged_session_is_reported_or_refused(
     path: Path, before: Diagnosis, draw: random.Random, times: int
@@ -53,7 +53,6 @@ def test_a_damaged_session_is_reported_or_refused(
         assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
 
 
-@settings(max_examples=300)
 @given(st.randoms(use_true_random=False), st.integers(1, 3))
 def test_a_damaged_plan_is_checked_or_refused(path: Path, draw: random.Random, times: int) -> None:
     from pipediag.remedy import saved
@@ -136,45 +135,54 @@ TEXTS: dict[str, Callable[[], str | bytes]] = {
 #: Those that are reported.
 WITHIN_BOUNDS = ("as-many-windows-as-may-be", "as-many-ranks-as-may-be")
 
+#: Those that are large, read in a process each; one of each kind is quick.
+LARGE = [name for name in TEXTS if name.startswith(("too-", "as-many-", "nested-10", "a-number-", "a-job-"))]
+QUICK = ("too-many-values", "as-many-windows-as-may-be")
+
 _IN_BOUNDS = """
-import sys, time
+import json, sys, time
 from pathlib import Path
 from pipediag.commands import report
 from pipediag.commands.results import Results
 from pipediag.errors import PipediagError
 import pipediag.report
-began = time.process_time()
-try:
-    report.report(sys.argv[1], Results())
-    code = 0
-except PipediagError as error:
-    print(error, file=sys.stderr)
-    code = error.exit_code
-seconds, status = time.process_time() - began, Path("/proc/self/status")
-memory = status.read_text().partition("VmHWM:")[2].split()[0] if status.exists() else 0
-print(seconds, memory, file=sys.stderr)
-sys.exit(code)
+for path in sys.argv[1:]:
+    began, code, said = time.process_time(), 0, ""
+    try:
+        report.report(path, Results())
+    except PipediagError as error:
+        code, said = error.exit_code, str(error)
+    seconds, status = time.process_time() - began, Path("/proc/self/status")
+    memory = status.read_text().partition("VmHWM:")[2].split()[0] if status.exists() else 0
+    print(json.dumps([code, said, seconds, int(memory) / 1024]), file=sys.stderr)
 """
 
 
-def read_apart(path: Path | str) -> tuple[int, str, float, float]:
-    """Report a session in a process of its own; exit code, standard error, CPU seconds, megabytes at most (Linux)."""
-    command = [sys.executable, "-c", _IN_BOUNDS, str(path)]
+def check_bounds(folder: Path, *names: str) -> None:
+    """Report sessions in a process of its own: exit code, error, CPU seconds, megabytes at most (Linux)."""
+    files = [folder / f"{name}.json" for name in names]
+    for file, name in zip(files, names, strict=True):
+        content = TEXTS[name]()
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    command = [sys.executable, "-c", _IN_BOUNDS, *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    *said, figures = done.stderr.splitlines() or [""]
-    assert "Traceback" not in done.stderr, done.stderr
-    seconds, kilobytes = map(float, figures.split())
-    return done.returncode, "\n".join(said), seconds, kilobytes / 1024
+    assert done.returncode == 0, done.stderr
+    for file, name, line in zip(files, names, done.stderr.splitlines(), strict=True):
+        code, said, seconds, megabytes = json.loads(line)
+        assert code == (0 if name in WITHIN_BOUNDS else EXIT_USAGE), name
+        assert len(said.splitlines()) == bool(code) and said.startswith(str(file) * bool(code)), said
+        assert seconds < SECONDS and megabytes < MEGABYTES, name
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_a_bad_file_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
-    file, content = tmp_path / "x.json", TEXTS[name]()
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    code, said, seconds, megabytes = read_apart(file)
-    assert code == (0 if name in WITHIN_BOUNDS else EXIT_USAGE)
-    assert len(said.splitlines()) == bool(code) and said.startswith(str(file) * bool(code))
-    assert seconds < SECONDS and megabytes < MEGABYTES
+def test_bad_files_are_refused_in_a_line(tmp_path: Path) -> None:
+    check_bounds(tmp_path, *(name for name in TEXTS if name not in LARGE))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in LARGE]
+)
+def test_a_large_file_takes_little_time_and_memory(tmp_path: Path, name: str) -> None:
+    check_bounds(tmp_path, name)
 
 
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:

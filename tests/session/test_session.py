@@ -396,7 +396,7 @@ def with_rung(folder: Path, before: str) -> Any:
     return json.loads(run.stdout)
 
 
-@pytest.mark.parametrize("before", ["worker", "raw", "warm"])
+@pytest.mark.parametrize("before", ["worker", *(pytest.param(one, marks=pytest.mark.slow) for one in ("raw", "warm"))])
 def test_a_new_rung_is_one_entry(before: str, tmp_path: Path) -> None:
     found = with_rung(tmp_path, before)
     assert found["order"].index("new") == found["order"].index(before) - 1

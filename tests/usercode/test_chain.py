@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
@@ -915,7 +915,6 @@ def depth(spec: Any) -> int:
 CHAINS = SPECS.filter(lambda spec: depth(spec) == 1 or (depth(spec) <= 4 and "in place" not in str(spec)))
 
 
-@settings(max_examples=50)
 @given(CHAINS, st.booleans())
 def test_any_chain(spec: Any, shares: bool) -> None:
     """``shares``: links of one kind are one and the same object."""
@@ -926,7 +925,6 @@ def test_any_chain(spec: Any, shares: bool) -> None:
     cuts_replay_to_the_whole(chain)
 
 
-@settings(max_examples=50)
 @given(CHAINS)
 def test_what_is_kept_stays_as_it_is(spec: Any) -> None:
     """However often it is replayed, with whatever draws."""

@@ -10,7 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ImageOps
 from torch import Tensor
@@ -324,7 +324,6 @@ class TestEngine:
     pytestmark = GPU
     device = torch.device("cuda")
 
-    @settings(deadline=None, max_examples=200)
     @given(
         st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=12),
         st.sampled_from([kind for kind, known in KINDS.items() if known]),

@@ -15,7 +15,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ImageOps
 from torchvision.io import ImageReadMode
@@ -90,7 +90,6 @@ def test_other_files_do_not(data: bytes) -> None:
     assert not decodable(data)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_files_stay_undecoded_only_if_the_cpu_decodes_them(choose: st.DataObject) -> None:
     data = bytearray(jpeg(subsampling=choose.draw(st.integers(0, 2)), comment=b"one"))

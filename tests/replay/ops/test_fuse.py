@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -256,7 +256,6 @@ def check_alike(ours: Tensor, theirs: Tensor) -> None:
     assert float((apart > floor).double().mean()) <= 0.01
 
 
-@settings(deadline=None, max_examples=600)
 @given(cases())
 def test_a_fused_track_means_the_same(case: Case) -> None:
     """It keeps links in order, adds no ops, and has no two programs in a row that could be one."""
@@ -586,7 +585,6 @@ def table(channels: int, seed: int) -> list[Op]:
     return pillow_colour.point(state((channels, 12, 10)), levels.tolist())
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.data(), st.sampled_from([1, 3]))
 def test_a_fused_picture_is_the_same(data: st.DataObject, channels: int) -> None:
     now = state((channels, 12, 10))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.replay.ops.op import Kind, Op, Shape
@@ -285,7 +285,6 @@ def _taken(groups: list[list[Symbol]], take: Take) -> list[Symbol]:
     return [group[row] for row in take.rows]
 
 
-@settings(deadline=None, max_examples=150)
 @given(cases())
 def test_every_image_takes_its_own_ops_once_and_in_order(case: Case) -> None:
     """Launches are in the order of their links, and merging twice gives the same program and changes nothing."""
@@ -303,7 +302,6 @@ def test_every_image_takes_its_own_ops_once_and_in_order(case: Case) -> None:
         assert [image.done for image in images] == [tuple(op.numbers for op in case.tracks[i][0]) for i in leaf]
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.booleans(), min_size=1, max_size=9), st.integers(0, 3))
 def test_a_chain_with_one_optional_op_takes_one_launch_a_link(takes: list[bool], before: int) -> None:
     """After a common first op, an op that some images skip takes one launch, and splits no other."""

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
@@ -693,7 +693,6 @@ WHAT = ["claim", "arrive", "release", "drop", "abandon"]
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 9), SIZES))
 
 
-@settings(deadline=None, max_examples=200)
 @given(steps=STEPS)
 def test_no_held_batch_is_overwritten(steps: list[tuple[str, int, int]]) -> None:
     """In any order in which a worker fills slots and the training process returns them."""

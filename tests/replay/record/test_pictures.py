@@ -32,9 +32,7 @@ from ...remedy.sameness import picture
 
 Call = Callable[[Any], Any]
 
-property_test = settings(
-    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+property_test = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 SIDES = st.integers(1, 40) | st.integers(41, 120)
 SIZES = st.tuples(SIDES, SIDES)
 RESAMPLING = st.sampled_from([PIL.Image.Resampling[name] for name in ("NEAREST", "BILINEAR", "BICUBIC")])

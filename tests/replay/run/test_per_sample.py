@@ -118,7 +118,7 @@ def test_channels_last(name: str, dtype: torch.dtype, device: torch.device) -> N
     check_same(PerSample(transform)(last), theirs, 4.0 if name == "jitter" and dtype == torch.uint8 else None)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 2**31), st.integers(1, 5), st.integers(9, 20), st.sampled_from([torch.uint8, torch.float32]))
 def test_any_seed_and_size(seed: int, samples: int, side: int, dtype: torch.dtype) -> None:
     links = [
