@@ -195,6 +195,7 @@ class TestPlan:
         assert [name for name, _ in held["moved"]] == ["RandomHorizontalFlip", "ToDtype", "dim"]
         assert held["speedup"]["low"] > 1.5 and {"pipediag", "torch", "torchvision"} <= held["versions"].keys()
 
+    @pytest.mark.slow
     def test_is_carried_out(self, sandbox: Sandbox, plan: Path) -> None:
         """With other arguments than it was made with, except the one that a moved transform reads."""
         arguments = SHORT[: SHORT.index("--ms")]

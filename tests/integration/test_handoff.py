@@ -13,9 +13,10 @@ import pytest
 
 from pipediag.analysis.trials.remedy import HAND_OFF
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
 
 pytest.importorskip("torchvision")
+pytestmark = pytest.mark.slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -29,7 +30,6 @@ CASES: dict[str, list[str]] = {
     "host-memory": ["--wants", "host-memory"],
     "refused": ["--refuse", "its batches hold no tensors"],
 }
-SLOW = sorted(CASES.keys() - {"nothing-moves"})
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], plans: Path, slow_too: bool) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]], plans: Path) -> Results:
     return {
         name: side_by_side(
             SCRIPT,
@@ -49,7 +49,6 @@ def results(side_by_side: Callable[..., Future[Analysis]], plans: Path, slow_too
             crashes=name == "host-memory",
         )
         for name, arguments in CASES.items()
-        if slow_too or name not in SLOW
     }
 
 
@@ -59,7 +58,7 @@ def handoff(done: Analysis) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("case", some_slow(["nothing-moves", "reverted", "stream", "ends-early"], SLOW))
+@pytest.mark.parametrize("case", ["nothing-moves", "reverted", "stream", "ends-early"])
 def test_what_pays_is_kept(results: Results, plans: Path, case: str) -> None:
     done = results[case].result()
     told, before = handoff(done), done.json["remedy"]
@@ -73,7 +72,6 @@ def test_what_pays_is_kept(results: Results, plans: Path, case: str) -> None:
     assert not done.others and (done.passes > 1) == (case == "ends-early")
 
 
-@pytest.mark.slow
 def test_its_rounds_have_baselines_of_their_own(results: Results) -> None:
     windows = results["reverted"].result().json["session"]["windows"]
     rounds = {rung: {w["round"] for w in windows if w["rung"] == rung} for rung in ("baseline", "remedied", "hand-off")}
@@ -81,7 +79,6 @@ def test_its_rounds_have_baselines_of_their_own(results: Results) -> None:
     assert max(rounds["remedied"]) < min(rounds["hand-off"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "why"),
     [
@@ -100,7 +97,7 @@ def test_what_does_not_apply_is_told(results: Results, plans: Path, case: str, w
     assert "import pipediag" not in done.stdout and "pipediag run" not in done.stdout
 
 
-@pytest.mark.parametrize("case", ["nothing-moves", pytest.param("stream", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["nothing-moves", "stream"])
 def test_run_carries_the_plan_out(results: Results, plans: Path, sandbox: Sandbox, case: str) -> None:
     results[case].result()
     streams = ["--stream"] * (case == "stream")

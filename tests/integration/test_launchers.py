@@ -49,6 +49,7 @@ def is_measured(sandbox: Sandbox, where: str = f"{TRAIN}:{line_of('ranks/train.p
     assert report["session"]["observed"] or report["session"]["windows"]
 
 
+@pytest.mark.slow
 def test_torchrun(sandbox: Sandbox) -> None:
     """Both ranks train as natively, their files are known, and the progress is that of one."""
     # Enough for one run of the script, which takes 0.9 s, and too little for another: that begins with a second left.

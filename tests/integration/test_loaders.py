@@ -39,7 +39,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "contract-in-process": (["worker_contract.py", "--workers", "0"], {"budget": 5}),
 }
-QUICK_CASES = ["two", "number-seven", "infinite", "contract"]
+QUICK_CASES = ["two", "number-seven", "contract"]
 SLOW = sorted(CASES.keys() - {*QUICK_CASES})
 
 
@@ -81,6 +81,7 @@ def test_a_loader_number_that_does_not_exist(results: Results) -> None:
     assert done.report is None
 
 
+@pytest.mark.slow
 def test_infinite_loader_with_persistent_workers(results: Results) -> None:
     done = results["infinite"].result()
     loader = done.json["loader"]

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, slow, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
+
+pytestmark = pytest.mark.slow
 
 Results = dict[str, Future[Analysis]]
 
@@ -25,16 +27,14 @@ CASES: dict[str, tuple[list[str], str]] = {
     "ends": (["--batches", "12", "--epochs", "1"], "device,baseline"),
 }
 RECORDED = ["separate", "inside", "short-epochs", "trained"]
-SLOW = sorted(CASES.keys() - {"separate"})
 
 
 @pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
+def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
     options = ("--profile", "trace.json", "-o", "out.md")
     return {
         name: side_by_side(SCRIPT, *arguments, budget=2, rungs=rungs, options=options)
         for name, (arguments, rungs) in CASES.items()
-        if slow_too or name not in SLOW
     }
 
 
@@ -42,7 +42,7 @@ def evidence(results: Results, case: str, name: str) -> Any:
     return results[case].result().json["evidence"][name]
 
 
-@pytest.mark.parametrize("case", some_slow(RECORDED, SLOW))
+@pytest.mark.parametrize("case", RECORDED)
 def test_steps_are_recorded(results: Results, case: str) -> None:
     found = evidence(results, case, "profile")
     assert (found["why_not"], found["steps"]) == ("", 5), results[case].result().stderr
@@ -57,7 +57,6 @@ def test_steps_are_recorded(results: Results, case: str) -> None:
     assert results[case].result().json["script"]["wrote"] == []  # the trace is ours
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case, told", [
     ("own-profiler", "uses torch's profiler itself"),
     ("no-device-rung", "it was not measured"),
@@ -71,7 +70,8 @@ def test_why_nothing_is_recorded(results: Results, case: str, told: str) -> None
 
 @pytest.mark.parametrize("case, modules, around", [
     ("separate", ["encoder"], ""),
-    *slow(("inside", ["model.0"], "model"), ("short-epochs", ["encoder"], "")),
+    ("inside", ["model.0"], "model"),
+    ("short-epochs", ["encoder"], ""),
 ])  # fmt: skip
 def test_the_frozen_part_is_found(results: Results, case: str, modules: list[str], around: str) -> None:
     found, done = evidence(results, case, "prefix"), results[case].result()
@@ -84,7 +84,6 @@ def test_the_frozen_part_is_found(results: Results, case: str, modules: list[str
     assert "training runs on the CPU" in told
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["trained", "own-profiler", "no-device-rung", "ends"])
 def test_none_is_looked_for(results: Results, case: str) -> None:
     assert evidence(results, case, "prefix") is None
@@ -100,7 +99,6 @@ def test_a_file_that_cannot_be_written_is_told_before_the_script_runs(sandbox: S
     assert not mark.exists()
 
 
-@pytest.mark.slow
 def test_the_file_is_where_the_command_was_given(sandbox: Sandbox) -> None:
     """Not where the script runs."""
     elsewhere = sandbox.folder / "elsewhere"

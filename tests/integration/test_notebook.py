@@ -73,7 +73,8 @@ def kernel_finds_this_pipediag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         monkeypatch.setenv(folder, str(tmp_path / folder.lower()))
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_cell_shows_the_diagnosis(workers: int, tmp_path: Path) -> None:
     setup = SETUP.replace("WORKERS", str(workers))
     _, shown, printed, failed = executed(tmp_path, setup, DIAGNOSE, UNTOUCHED, FAILS)

@@ -15,6 +15,8 @@ import pytest
 
 from .sandbox import Analysis, Sandbox
 
+pytestmark = pytest.mark.slow
+
 BEGINNING = """\
 import time
 
@@ -147,7 +149,6 @@ def written(sandbox: Sandbox) -> Callable[..., Path]:
     return write
 
 
-@pytest.mark.slow
 def test_classes_of_a_long_module(analyze: Callable[..., Analysis], written: Callable[..., Path]) -> None:
     assert LONG_MODULE.count("\n") > 15_000
     cwd = written(long_module=LONG_MODULE, small_module=SMALL_MODULE, training=TRAINING, train=SCRIPT)

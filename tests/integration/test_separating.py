@@ -29,7 +29,7 @@ ITERABLE = {
     "workers": ["--workers", "2", "--slower", "4"],
     "workers-length-persistent": ["--workers", "2", "--slower", "4", "--length", "--persistent"],
 }
-SLOW = sorted({*FORMS, *INSEPARABLE, *ITERABLE} - {"compose", "inline", "workers"})
+SLOW = sorted({*FORMS, *INSEPARABLE, *ITERABLE} - {"compose"})
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,8 @@ def test_transforms_are_found(results: Results, form: str) -> None:
     assert done.ms("baseline") > 28
 
 
-@pytest.mark.parametrize("form", some_slow(INSEPARABLE, SLOW))
+@pytest.mark.slow
+@pytest.mark.parametrize("form", INSEPARABLE)
 def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, form: str) -> None:
     done = results[form].result()
     raw = done.rung("raw")
@@ -70,7 +71,8 @@ def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, fo
     assert {"device", "warm", "baseline"} <= done.measured
 
 
-@pytest.mark.parametrize("kind", some_slow(ITERABLE, SLOW))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ITERABLE)
 def test_iterable_datasets(results: Results, kind: str) -> None:
     done = results[kind].result()
     for name in ("raw", "warm"):

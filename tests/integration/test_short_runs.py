@@ -41,7 +41,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "there-at-once": (["--batches", "8", "--step-ms", "500", "--workers", "1"], {**QUICK, "budget": 14}),
 }
-SLOW = sorted(CASES.keys() - {"epochs-of-four", "slow-to-start", "there-at-once"})
+SLOW = sorted(CASES.keys() - {"epochs-of-four", "there-at-once"})
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,7 @@ def test_a_loop_that_is_well_fed(results: Results, case: str) -> None:
     assert done.bottleneck == "none", done.stdout
 
 
+@pytest.mark.slow
 def test_workers_that_are_slow_to_start(results: Results) -> None:
     done = told(results, "slow-to-start")
     assert done.bottleneck == "startup", done.stdout

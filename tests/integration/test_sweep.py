@@ -13,6 +13,7 @@ QUICK = ("--rungs", "device,baseline", "--budget", "2")
 PLANTED = str(SCRIPTS / "planted.py")
 
 
+@pytest.mark.slow
 def test_one_row_for_each_value(sandbox: Sandbox) -> None:
     report, table = str(sandbox.report), sandbox.folder / "sweep.md"
     outputs = ["-o", report, "-o", str(table)]
