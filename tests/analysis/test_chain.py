@@ -313,6 +313,12 @@ class TestCalls:
     def test_what_only_waits_is_no_name(self, text: str, calls: list[str], name: str) -> None:
         assert named(HotLine("data.py:1", f"x = {text}(y)", 0.9, text, calls=dict.fromkeys(calls, 0.9))) == name
 
+    def test_a_librarys_own_line_by_its_function(self) -> None:
+        text = "return tuple(tensor[index] for tensor in self.tensors)"
+        one = HotLine("torch/utils/data/dataset.py:206", text, 0.9, f"{text[:37]}...", "TensorDataset.__getitem__")
+        assert named(replace(one, library=True)) == "TensorDataset.__getitem__"
+        assert named(one) == one.name
+
     def test_on_the_screens_lines(self) -> None:
         one = HotLine(
             "data.py:1", "", 0.9, "self.data[i]", "D.get", "load", calls={"a.b.get": 0.9, "soundfile.read": 0.8}

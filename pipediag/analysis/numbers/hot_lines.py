@@ -92,8 +92,10 @@ def named(line: HotLine) -> str:
     """Return what a line calls, and what that calls in turn if it passes the work on to another library.
 
     A line that only takes an item, or calls a special method, is named by what does the work; a library's transform, by
-    its class.
+    its class; a library's own line, by its function.
     """
+    if line.library and line.function and is_python(line):
+        return line.function
     names, plain = mostly(line), line.name != line.text and not line.name.endswith("]")
     transforms = [found[1] for name in names if (found := _TRANSFORM.match(name)) and not _RUNS_OTHERS.match(found[1])]
     if transforms:
