@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from ...session import HotLine, Inside
@@ -55,6 +55,20 @@ def hottest(inside: Inside | None, stage: str = "") -> list[HotLine]:
     stages = ("", stage) if stage else ("", "load", "transform")
     wanted = [line for line in lines if (line.where or line.text) and line.stage in stages]
     return [line for line in wanted if line.share >= _LISTED][:_LINES]
+
+
+def within(inside: Inside | None, transform: str, others: Collection[str], share: float) -> HotLine | None:
+    """Return the line at which a transform spends most of its time if that is in other code than its own, or None.
+
+    ``share`` is the transform's of a sample's time, ``others`` are the names of the other transforms: their lines are
+    not this one's.
+    """
+    lines = [line for line in inside.lines if line.stage == "transform" and line.where] if inside is not None else []
+    lines = [line for line in lines if not line.library and line.function.partition(".")[0] not in others]
+    most = max(lines, key=lambda line: line.share, default=None)
+    if most is None or most.function.partition(".")[0] == transform or not most.share >= _MOSTLY * share > 0:
+        return None
+    return replace(most, name=named(most))
 
 
 def does(line: HotLine, known: Callable[[str], bool]) -> float:
