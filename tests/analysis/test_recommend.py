@@ -307,7 +307,7 @@ class TestCheaper:
     def test_code_that_a_transform_calls(self) -> None:
         """The line to change is there, not where the transform is defined."""
         session = self.session(0.1, 7.0)
-        session.inside.lines = [HotLine("ops.py:7", "np.sort(x)", 0.6, "np.sort", "smooth", "transform")]
+        session.inside.lines = [HotLine("ops.py:7", "y = np.sort(x)", 0.6, "np.sort", "smooth", "transform")]
         assert advice(session)["rewrite"].how.startswith("ops.py:7: call it less often")
 
     def test_rows_of_tensors(self) -> None:

@@ -28,6 +28,8 @@ OTHERS = "other lines of"
 #: Modules whose functions wait for what others do: they do not say what a line does.
 _WAITING = ("threading.", "selectors.", "queue.", "concurrent.futures.")
 _BUILT_IN = frozenset(dir(builtins))
+#: Methods of lists, dictionaries and strings that no library's arrays have.
+_OF_LISTS = frozenset({"append", "extend", "get", "setdefault", "items", "join", "startswith", "endswith", "lower"})
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
 
@@ -93,7 +95,8 @@ def _only_waits(function: str) -> bool:
 def is_python(line: HotLine) -> bool:
     """Return whether a line runs Python code of its own: it calls nothing, or only what Python has built in."""
     written = line.text.startswith(line.name.removesuffix("...")) or line.name == line.function
-    own = line.name.endswith("]") or line.name in _BUILT_IN or written
+    built_in = line.name in _BUILT_IN or line.name.rpartition(".")[2] in _OF_LISTS
+    own = line.name.endswith("]") or built_in or written
     return own and not mostly(line)
 
 
