@@ -18,7 +18,7 @@ from pipediag.analysis.numbers.chain import (
     parts_of_sample,
     why_unsplit,
 )
-from pipediag.analysis.numbers.hot_lines import averaged, does, hottest, named, of_stage, short
+from pipediag.analysis.numbers.hot_lines import averaged, does, hottest, is_python, named, of_stage, short
 from pipediag.session import NOT_YET, Cost, HotLine, Inside, Link, Part, Place, Session
 
 from ..made import inside
@@ -312,6 +312,18 @@ class TestCalls:
     )
     def test_what_only_waits_is_no_name(self, text: str, calls: list[str], name: str) -> None:
         assert named(HotLine("data.py:1", f"x = {text}(y)", 0.9, text, calls=dict.fromkeys(calls, 0.9))) == name
+
+    def test_a_librarys_own_line_by_its_function(self) -> None:
+        text = "return tuple(tensor[index] for tensor in self.tensors)"
+        one = HotLine("torch/utils/data/dataset.py:206", text, 0.9, f"{text[:37]}...", "TensorDataset.__getitem__")
+        assert named(replace(one, library=True)) == "TensorDataset.__getitem__"
+        assert named(one) == one.name
+
+    @pytest.mark.parametrize(
+        "name, python", [("table.get", True), ("sum", True), ("rows[i]", True), ("np.sort", False), ("a @ b", False)]
+    )
+    def test_lines_that_only_run_python(self, name: str, python: bool) -> None:
+        assert is_python(HotLine("data.py:1", f"x = {name}(y)", 0.9, name, "f")) == python
 
     def test_on_the_screens_lines(self) -> None:
         one = HotLine(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.recommend import LOSS, stock
+from pipediag.analysis.recommend.lines import what_helps
 from pipediag.analysis.recommend.view import ALL
 from pipediag.analysis.summary import summarise
 from pipediag.analysis.thresholds import GATE, WORTH
@@ -302,6 +303,16 @@ class TestCheaper:
         assert "OpenCV's function of the same kind" in advice(session)["rewrite"].how
         session.inside.lines = [replace(line, calls={}, text="for y in x:", name="for y in x:")]
         assert "whole arrays in place of Python loops" in advice(session)["rewrite"].how
+
+    def test_code_that_a_transform_calls(self) -> None:
+        """The line to change is there, not where the transform is defined."""
+        session = self.session(0.1, 7.0)
+        session.inside.lines = [HotLine("ops.py:7", "y = np.sort(x)", 0.6, "np.sort", "smooth", "transform")]
+        assert advice(session)["rewrite"].how.startswith("ops.py:7: call it less often")
+
+    def test_rows_of_tensors(self) -> None:
+        line = HotLine("torch/utils/data/dataset.py:206", "", 0.6, function="TensorDataset.__getitem__", library=True)
+        assert "batch_size=None, sampler=BatchSampler" in what_helps(line, on_cpu=True)[1]
 
     def test_a_line_that_waits(self) -> None:
         session, line = self.session(0.1, 7.0), HotLine("aug.py:24", "x = f(y)", 0.6, "f", "B", "transform")

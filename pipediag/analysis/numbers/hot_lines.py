@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from ...session import HotLine, Inside
@@ -28,6 +28,8 @@ OTHERS = "other lines of"
 #: Modules whose functions wait for what others do: they do not say what a line does.
 _WAITING = ("threading.", "selectors.", "queue.", "concurrent.futures.")
 _BUILT_IN = frozenset(dir(builtins))
+#: Methods of lists, dictionaries and strings that no library's arrays have.
+_OF_LISTS = frozenset({"append", "extend", "get", "setdefault", "items", "join", "startswith", "endswith", "lower"})
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
 
@@ -57,6 +59,20 @@ def hottest(inside: Inside | None, stage: str = "") -> list[HotLine]:
     return [line for line in wanted if line.share >= _LISTED][:_LINES]
 
 
+def within(inside: Inside | None, transform: str, others: Collection[str], share: float) -> HotLine | None:
+    """Return the line at which a transform spends most of its time if that is in other code than its own, or None.
+
+    ``share`` is the transform's of a sample's time, ``others`` are the names of the other transforms: their lines are
+    not this one's.
+    """
+    lines = [line for line in inside.lines if line.stage == "transform" and line.where] if inside is not None else []
+    lines = [line for line in lines if not line.library and line.function.partition(".")[0] not in others]
+    most = max(lines, key=lambda line: line.share, default=None)
+    if most is None or most.function.partition(".")[0] == transform or not most.share >= _MOSTLY * share > 0:
+        return None
+    return replace(most, name=named(most))
+
+
 def does(line: HotLine, known: Callable[[str], bool]) -> float:
     """Return the share of the time in which a function that is ``known`` by its name ran below a line."""
     return max((share for name, share in line.calls.items() if known(name)), default=0.0)
@@ -79,7 +95,8 @@ def _only_waits(function: str) -> bool:
 def is_python(line: HotLine) -> bool:
     """Return whether a line runs Python code of its own: it calls nothing, or only what Python has built in."""
     written = line.text.startswith(line.name.removesuffix("...")) or line.name == line.function
-    own = line.name.endswith("]") or line.name in _BUILT_IN or written
+    built_in = line.name in _BUILT_IN or line.name.rpartition(".")[2] in _OF_LISTS
+    own = line.name.endswith("]") or built_in or written
     return own and not mostly(line)
 
 
@@ -92,8 +109,10 @@ def named(line: HotLine) -> str:
     """Return what a line calls, and what that calls in turn if it passes the work on to another library.
 
     A line that only takes an item, or calls a special method, is named by what does the work; a library's transform, by
-    its class.
+    its class; a library's own line, by its function.
     """
+    if line.library and line.function and is_python(line):
+        return line.function
     names, plain = mostly(line), line.name != line.text and not line.name.endswith("]")
     transforms = [found[1] for name in names if (found := _TRANSFORM.match(name)) and not _RUNS_OTHERS.match(found[1])]
     if transforms:

@@ -180,14 +180,12 @@ def _contention(session: Session) -> tuple[str, str, str]:
         )
     return (
         "Give the workers less work",
-        f"{_hottest(session, '')}cheaper operations on each sample, or samples prepared beforehand",
+        f"cheaper operations on each sample, or samples prepared beforehand{_hottest(session)}",
         "other operations may give other samples",
     )
 
 
-def _hottest(session: Session, stage: str) -> str:
-    """Return the line that takes most of a sample's time, as the beginning of an instruction; empty if none does."""
-    line = next((one for one in hottest(session.inside, stage) if one.share >= CO_BOTTLENECK), None)
-    if line is None:
-        return ""
-    return f"{line.where} takes {percent(line.share)} of a sample's time{line.text and f', `{line.text}`'}; "
+def _hottest(session: Session) -> str:
+    """Return the line that takes most of a sample's time, as the end of an instruction; empty if none does."""
+    line = next((one for one in hottest(session.inside) if one.share >= CO_BOTTLENECK), None)
+    return f", first at {line.where} ({percent(line.share)} of a sample's time)" if line is not None else ""

@@ -199,11 +199,21 @@ _OTHERS_MAKE = Way(
 )
 
 
+#: What helps where torch takes single rows of tensors.
+_ROWS = Way(
+    (),
+    "the rows of a batch at once: DataLoader(dataset, batch_size=None, sampler=BatchSampler(RandomSampler(dataset), "
+    "batch_size, drop_last=False))",
+)
+
+
 def way_for(line: HotLine, on_cpu: bool) -> Way | None:
     """Return what is known to help for what a line mostly does, or None; ``on_cpu`` if the training runs there."""
     names = mostly(line)
     if any(map(decodes, names)):
         return DECODING
+    if line.library and line.function == "TensorDataset.__getitem__":
+        return _ROWS
     if waits(line) or any(name.startswith(_OTHERS_MAKE.functions) for name in names):
         return _OTHERS_MAKE
     ways = (way for way in WAYS if not (on_cpu and way.moves))

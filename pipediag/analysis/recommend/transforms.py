@@ -12,7 +12,7 @@ from ...session.words import listed
 from ..diagnosis import Recommendation
 from ..numbers.chain import grains_of
 from ..numbers.estimate import LEAST
-from ..numbers.hot_lines import hottest, is_python, of_stage
+from ..numbers.hot_lines import hottest, is_python, of_stage, within
 from ..numbers.intervals import Interval
 from ..numbers.sides import Work, saving
 from ..thresholds import CO_BOTTLENECK, WORTH
@@ -250,7 +250,10 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
     known = (
         line for line in own if way_for(line, view.on_cpu) or (line.share >= CO_BOTTLENECK and not is_python(line))
     )
-    line = next(known, None)
+    others = {one.name for one in view.session.links} - {link.name}
+    below = within(view.inside, link.name, others, ms / work.run)
+    line = next(known, below)
+    place = below.where if below is not None else link.where or link.name
     _, how, risk = what_helps(line, view.on_cpu) if line is not None else ("", LOOPS, SAME_RESULTS)
     return made(
         "rewrite",
@@ -259,8 +262,7 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             *evidence,
             *(f"{percent(line.share)} of a sample's time: {line.where} {line.text}".rstrip() for line in hot),
         ],
-        how=f"{link.where or link.name}: {how}; written with torchvision's functions it can move to the device with "
-        "pipediag.offload",
+        how=f"{place}: {how}; written with torchvision's functions it can move to the device with pipediag.offload",
         risk=risk,
     )
 

@@ -7,10 +7,11 @@ import os
 import shlex
 from dataclasses import replace
 
-from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, Place, Session
+from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session
 from ...session.words import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
+from ..numbers.hot_lines import within
 from ..numbers.intervals import Interval
 from ..numbers.sides import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
@@ -212,9 +213,32 @@ def _line(diagnosis: Diagnosis, pieces: list[Stage], lines: list[list[Stage]]) -
         return StageCost(name, _ms(pieces), share, note=note)
     uncertain = most.ms.low <= 0 < most.ms.value
     note = f"{number(max(0.0, most.ms.low))} to {number(most.ms.high)} ms" if uncertain else ""
+    if most.stage == "transform" and (line := _inside(diagnosis, most)) is not None:
+        apart = most.culprit is None or line.where != most.culprit.where
+        at = f", {short(session, line.where)}" if apart else ""
+        note = "; ".join(filter(None, [note, f"most of it: {line.name}{at}"]))
     if most.stage == "contention":
         note = "; ".join(filter(None, [note, _work(diagnosis, lines)]))
     return StageCost(_name(most), most.ms.value, share, _place(session, most), note)
+
+
+def _inside(diagnosis: Diagnosis, piece: Stage) -> HotLine | None:
+    """Return the line at which a transform of the user's spends most of its time, if it is not the transform's own."""
+    place, inside = piece.culprit, diagnosis.session.inside
+    if place is None or inside is None or not inside.timed:
+        return None
+    links = [link for link in inside.links if (link.name, link.where) == (place.name, place.where)]
+    if not links or not all(map(_defined_there, links)):
+        return None  # a library's, made there
+    share = sum(link.cost.wall_ms for link in links) / inside.whole.wall_ms
+    others = {link.name for link in inside.links} - {place.name}
+    return within(inside, place.name, others, share)
+
+
+def _defined_there(link: Link) -> bool:
+    """Return whether a transform's place is where it is defined, and not where it is made."""
+    module = os.path.splitext(link.where.rpartition(":")[0])[0].replace(os.sep, ".")
+    return link.origin in ("", "__main__", "__mp_main__") or module.endswith(link.origin)
 
 
 def _work(diagnosis: Diagnosis, lines: list[list[Stage]]) -> str:

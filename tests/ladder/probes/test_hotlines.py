@@ -146,7 +146,7 @@ class TestLines:
     @pytest.mark.parametrize("caller", ["data.py", hotlines.__file__])
     @pytest.mark.parametrize("file", ["<frozen abc>", "<string>"])
     def test_what_the_interpreters_modules_do_is_their_callers(self, caller: str, file: str) -> None:
-        """``isinstance`` runs code of ``<frozen abc>``, a dataclass code of ``<string>``."""
+        """``isinstance`` runs code of ``<frozen abc>``; a dataclass has methods in ``<string>``."""
         lock, lines = threading.Lock(), HotLines([makes.__code__])
         lock.acquire()
         check = function("def f(lock):\n    lock.acquire()", file)
