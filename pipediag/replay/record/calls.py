@@ -13,7 +13,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ...frames import is_users
@@ -27,11 +27,17 @@ _FETCHES = _RECORD + "batches.py"
 
 
 class Site(NamedTuple):
-    """Call of a library's function by a line of the user's code."""
+    """Call of a library's function by a line of the user's code.
+
+    ``column`` is where the call begins and ends, and ``mode`` that of a picture: a line may change an image and its
+    mask, of which only one is needed in the worker.
+    """
 
     file: str
     line: int
+    column: tuple[int, int]
     function: str
+    mode: str = ""
 
     @property
     def where(self) -> str:
@@ -46,17 +52,25 @@ class Site(NamedTuple):
         return f"{self.function} ({self.where})"
 
 
-def line_of_users() -> tuple[str, int] | None:
-    """Return file and line of the innermost running code of the user's that makes a sample; None if there is none."""
+def line_of_users() -> tuple[str, int, tuple[int, int]] | None:
+    """Return file, line and columns of the innermost running code of the user's that makes a sample; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if _is_users(file):
-            return file, frame.f_lineno
-        if _begins_a_sample(file):
+            return file, frame.f_lineno, _columns(frame.f_code)[frame.f_lasti // 2]
+        if _begins_a_sample(file) and frame.f_code.co_name != "__torch_function__":
             return None
         frame = frame.f_back
     return None
+
+
+@functools.lru_cache(256)
+def _columns(code: CodeType) -> list[tuple[int, int]]:
+    """Return the columns of each instruction; where Python does not know them, the same for all."""
+    if sys.version_info < (3, 11):
+        return [(0, 0)] * (len(code.co_code) // 2)
+    return [(begin or 0, end or 0) for _, _, begin, end in code.co_positions()]
 
 
 _is_users = functools.lru_cache(1024)(is_users)
@@ -68,9 +82,9 @@ def _begins_a_sample(file: str) -> bool:
     return file == _FETCHES or (file.startswith(_REPLAY) and not file.startswith(_RECORD))
 
 
-def site_of(function: str) -> Site | None:
+def site_of(function: str, mode: str = "") -> Site | None:
     line = line_of_users()
-    return None if line is None else Site(*line, function)
+    return None if line is None else Site(*line, function, mode)
 
 
 class Calls:
@@ -129,6 +143,11 @@ class Tried(Calls):
                 self.stays[site] = f"{why}{where}"
                 self.blamed = True
 
+    @property
+    def called(self) -> tuple[Site, ...]:
+        """The recorded calls, those of one function in one line together."""
+        return tuple({str(site): site for site in reversed(self.written)}.values())[::-1]
+
     def begun(self, images: Iterable[Any]) -> frozenset[Site]:
         """Return the calls at which the recording of these images began."""
         origins = (self._origins.get(id(tape.first)) for image in images for tape in tapes_of(image))
@@ -146,7 +165,7 @@ def begun(image: Any, function: str, kinds: Any = None) -> Any:
     calls = session.calls
     if calls is None or not session.active or is_recording(image):
         return image
-    site = site_of(function)
+    site = site_of(function, getattr(image, "mode", ""))
     if site is None or not calls.begins_at(site):
         return image
     made = stand_in(image)
