@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import PIL.Image
+
 from ...frames import is_users
 from ...usercode.places import label, short
 from .images import RecordingStack, is_recording, stand_in, stand_in_for_stack
@@ -130,7 +132,7 @@ class Tried(Calls):
             self._origins[id(tape)] = tape, site
 
     def wrote(self, fn: Callable[..., Any]) -> None:
-        site = site_of(label(fn))
+        site = site_of(label(fn).removeprefix("TensorBase."))
         if site is not None:
             self.written[site] = None
 
@@ -165,7 +167,7 @@ def begun(image: Any, function: str, kinds: Any = None) -> Any:
     calls = session.calls
     if calls is None or not session.active or is_recording(image):
         return image
-    site = site_of(function, getattr(image, "mode", ""))
+    site = site_of(function, image.mode if isinstance(image, PIL.Image.Image) else "")
     if site is None or not calls.begins_at(site):
         return image
     made = stand_in(image)
