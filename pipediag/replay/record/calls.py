@@ -55,7 +55,7 @@ class Site(NamedTuple):
 
 
 def line_of_users() -> tuple[str, int, tuple[int, int]] | None:
-    """Return file, line and columns of the innermost running code of the user's that makes a sample; None if there is none."""
+    """Return file, line and columns of the innermost running code of the user's; None if none makes this sample."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -158,7 +158,8 @@ class Tried(Calls):
 
 def tapes_of(image: Any) -> list[Tape]:
     """Return the tapes of a recording image, or of all images in a stack."""
-    return [tape for part in image.parts for tape in tapes_of(part)] if isinstance(image, RecordingStack) else [image.tape]
+    parts = image.parts if isinstance(image, RecordingStack) else ()
+    return [tape for part in parts for tape in tapes_of(part)] or [image.tape]
 
 
 def begun(image: Any, function: str, kinds: Any = None) -> Any:
@@ -177,5 +178,3 @@ def begun(image: Any, function: str, kinds: Any = None) -> Any:
         return image
     calls.began(made, site)
     return made
-
-

@@ -195,7 +195,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
     parts: list[Any]
 
     @staticmethod
-    def made_of(parts: list[Any]) -> RecordingStack:
+    def made_of(parts: list[Any]) -> Any:
         shape, dtype, *_ = parts[0].tape.state
         for part in parts:
             if not isinstance(part, _Unreadable):
@@ -226,7 +226,10 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         for part in _single(self):
             part.tape.is_needed()
         images = real(self)
-        self.parts, self.mixes = [_settled_part(part, image) for part, image in zip(self.parts, images)], ()
+        self.parts, self.mixes = (
+            [_settled_part(part, image) for part, image in zip(self.parts, images, strict=True)],
+            (),
+        )
         return images
 
     def each(self, change: Callable[[Any], Any]) -> Any:
@@ -238,9 +241,9 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         if self.mixes:
             raise NotRecordable("a mixed batch is changed once more")
         made = RecordingStack.made_of([change(part) for part in self.parts])
-        return made if type(self) is RecordingStack else type(self)._with(made.parts, made.tape.state.shape, made.dtype, ())
+        return self._with(made.parts, made.tape.state.shape, made.dtype, ())
 
-    def mixed(self, how: str, value: Any) -> RecordingStack:
+    def mixed(self, how: str, value: Any) -> Any:
         """Return the batch after one more mix."""
         return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
 
@@ -297,7 +300,7 @@ _INSTEAD = {
 _ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
 
-def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
+def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     parts = list(tensors)
     if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
         raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
@@ -338,7 +341,8 @@ def _picked(image: Any, index: Any) -> Any:
     if isinstance(image, RecordingStack) and not image.mixes:
         if isinstance(index, int):
             part = image.parts[index]
-            return part if isinstance(part, RecordingStack) or type(part) is RecordingTensor else part.as_subclass(Tensor)
+            is_plain = type(part) in (RecordingStack, RecordingTensor)
+            return part if is_plain else part.as_subclass(Tensor)
         if isinstance(index, slice) and image.parts[index]:
             return RecordingStack.made_of(image.parts[index])
     box = None if isinstance(image, RecordingStack) or image.ndim != 3 else _box(index, image.shape)
