@@ -243,7 +243,7 @@ _DEPTH = 4
 def why_not_repeated(stream: Any) -> str:
     """Return why the samples of an iterable dataset cannot be drawn in another process too; empty if they can."""
     if isinstance(stream, IterDataPipe):
-        return "a data pipe of torch's is sharded by the loader itself; make it an IterableDataset that yields its samples"
+        return "the loader shards a data pipe of torch's itself; use an IterableDataset that yields its samples"
     if hasattr(type(stream), "__next__"):
         return "the iterable dataset is its own iterator; write __iter__ as a generator function, which begins anew"
     name = _used_up(stream, _DEPTH)

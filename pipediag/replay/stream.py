@@ -95,4 +95,3 @@ class _Samples:
         except BaseException:  # also at the end
             self._stream.end()
             raise
-

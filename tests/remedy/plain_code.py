@@ -147,7 +147,7 @@ def monodepth(workers: int) -> DataLoader[Any]:
 
 @per_item
 def compose_made_in_getitem(index: int) -> Any:
-    size = 24 if index % 2 else 24
+    size = 24
     transform = v1.Compose(
         [v1.RandomResizedCrop(size), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]
     )

@@ -323,7 +323,7 @@ class _Comparison:
 def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
     if not isinstance(image, Tensor):
         return "pillow"
-    return "v1" if step.call is not None and step.call.fn.__module__ == older.__name__ else "v2"
+    return "v1" if step.call is not None and getattr(step.call.fn, "__module__", "") == older.__name__ else "v2"
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:

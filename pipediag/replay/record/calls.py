@@ -13,8 +13,10 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
+
+import PIL.Image
 
 from ...frames import is_users
 from ...usercode.places import label, short
@@ -27,11 +29,17 @@ _FETCHES = _RECORD + "batches.py"
 
 
 class Site(NamedTuple):
-    """Call of a library's function by a line of the user's code."""
+    """Call of a library's function by a line of the user's code.
+
+    ``column`` is where the call begins and ends, and ``mode`` that of a picture: a line may change an image and its
+    mask, of which only one is needed in the worker.
+    """
 
     file: str
     line: int
+    column: tuple[int, int]
     function: str
+    mode: str = ""
 
     @property
     def where(self) -> str:
@@ -46,17 +54,25 @@ class Site(NamedTuple):
         return f"{self.function} ({self.where})"
 
 
-def line_of_users() -> tuple[str, int] | None:
-    """Return file and line of the innermost running code of the user's that makes a sample; None if there is none."""
+def line_of_users() -> tuple[str, int, tuple[int, int]] | None:
+    """Return file, line and columns of the innermost running code of the user's; None if none makes this sample."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if _is_users(file):
-            return file, frame.f_lineno
-        if _begins_a_sample(file):
+            return file, frame.f_lineno, _columns(frame.f_code)[frame.f_lasti // 2]
+        if _begins_a_sample(file) and frame.f_code.co_name != "__torch_function__":
             return None
         frame = frame.f_back
     return None
+
+
+@functools.lru_cache(256)
+def _columns(code: CodeType) -> list[tuple[int, int]]:
+    """Return the columns of each instruction; where Python does not know them, the same for all."""
+    if sys.version_info < (3, 11):
+        return [(0, 0)] * (len(code.co_code) // 2)
+    return [(begin or 0, end or 0) for _, _, begin, end in code.co_positions()]
 
 
 _is_users = functools.lru_cache(1024)(is_users)
@@ -68,9 +84,9 @@ def _begins_a_sample(file: str) -> bool:
     return file == _FETCHES or (file.startswith(_REPLAY) and not file.startswith(_RECORD))
 
 
-def site_of(function: str) -> Site | None:
+def site_of(function: str, mode: str = "") -> Site | None:
     line = line_of_users()
-    return None if line is None else Site(*line, function)
+    return None if line is None else Site(*line, function, mode)
 
 
 class Calls:
@@ -116,7 +132,7 @@ class Tried(Calls):
             self._origins[id(tape)] = tape, site
 
     def wrote(self, fn: Callable[..., Any]) -> None:
-        site = site_of(label(fn))
+        site = site_of(label(fn).removeprefix("TensorBase."))
         if site is not None:
             self.written[site] = None
 
@@ -129,6 +145,11 @@ class Tried(Calls):
                 self.stays[site] = f"{why}{where}"
                 self.blamed = True
 
+    @property
+    def called(self) -> tuple[Site, ...]:
+        """The recorded calls, those of one function in one line together."""
+        return tuple({str(site): site for site in reversed(self.written)}.values())[::-1]
+
     def begun(self, images: Iterable[Any]) -> frozenset[Site]:
         """Return the calls at which the recording of these images began."""
         origins = (self._origins.get(id(tape.first)) for image in images for tape in tapes_of(image))
@@ -137,7 +158,8 @@ class Tried(Calls):
 
 def tapes_of(image: Any) -> list[Tape]:
     """Return the tapes of a recording image, or of all images in a stack."""
-    return [tape for part in image.parts for tape in tapes_of(part)] if isinstance(image, RecordingStack) else [image.tape]
+    parts = image.parts if isinstance(image, RecordingStack) else ()
+    return [tape for part in parts for tape in tapes_of(part)] or [image.tape]
 
 
 def begun(image: Any, function: str, kinds: Any = None) -> Any:
@@ -146,7 +168,7 @@ def begun(image: Any, function: str, kinds: Any = None) -> Any:
     calls = session.calls
     if calls is None or not session.active or is_recording(image):
         return image
-    site = site_of(function)
+    site = site_of(function, image.mode if isinstance(image, PIL.Image.Image) else "")
     if site is None or not calls.begins_at(site):
         return image
     made = stand_in(image)
@@ -156,5 +178,3 @@ def begun(image: Any, function: str, kinds: Any = None) -> Any:
         return image
     calls.began(made, site)
     return made
-
-

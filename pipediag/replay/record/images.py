@@ -195,7 +195,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
     parts: list[Any]
 
     @staticmethod
-    def made_of(parts: list[Any]) -> RecordingStack:
+    def made_of(parts: list[Any]) -> Any:
         shape, dtype, *_ = parts[0].tape.state
         for part in parts:
             if not isinstance(part, _Unreadable):
@@ -226,7 +226,10 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         for part in _single(self):
             part.tape.is_needed()
         images = real(self)
-        self.parts, self.mixes = [_settled_part(part, image) for part, image in zip(self.parts, images)], ()
+        self.parts, self.mixes = (
+            [_settled_part(part, image) for part, image in zip(self.parts, images, strict=True)],
+            (),
+        )
         return images
 
     def each(self, change: Callable[[Any], Any]) -> Any:
@@ -238,9 +241,9 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         if self.mixes:
             raise NotRecordable("a mixed batch is changed once more")
         made = RecordingStack.made_of([change(part) for part in self.parts])
-        return made if type(self) is RecordingStack else type(self)._with(made.parts, made.tape.state.shape, made.dtype, ())
+        return self._with(made.parts, made.tape.state.shape, made.dtype, ())
 
-    def mixed(self, how: str, value: Any) -> RecordingStack:
+    def mixed(self, how: str, value: Any) -> Any:
         """Return the batch after one more mix."""
         return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
 
@@ -278,10 +281,26 @@ def _name(func: Any) -> str:
 
 def _needs_pixels(name: str) -> str:
     """Return why an operation is not recorded, and what to write in its place if anything does the same."""
-    return f"{_SPOKEN.get(name, name)} would need the pixels of an image"
+    what = f"{_SPOKEN.get(name, name)} would need the pixels of an image"
+    return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), _ELSEWHERE)}"
 
 
-def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> RecordingStack:
+#: What to write in place of what is not recorded.
+_INSTEAD = {
+    ("__getitem__", "narrow", "select"): "crop with torchvision.transforms.v2.functional.crop",
+    ("permute", "transpose", "movedim", "flatten", "reshape", "view", "unsqueeze", "squeeze"): (
+        "change the order of dimensions on the batch, behind the loader"
+    ),
+    ("cat", "concat", "concatenate"): "join images with torch.stack, or on the batch, behind the loader",
+    ("flip", "fliplr", "flipud"): "flip with torchvision.transforms.v2.functional.horizontal_flip or vertical_flip",
+    ("interpolate", "grid_sample"): "resize with torchvision.transforms.v2.functional.resize",
+    ("numpy", "__array__"): "use torchvision's functions of tensors in place of numpy's, or numpy's before them",
+    ("type", "byte", "half", "double", "long", "int"): "convert with torchvision.transforms.v2.functional.to_dtype",
+}
+_ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
+
+
+def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     parts = list(tensors)
     if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
         raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
@@ -322,7 +341,8 @@ def _picked(image: Any, index: Any) -> Any:
     if isinstance(image, RecordingStack) and not image.mixes:
         if isinstance(index, int):
             part = image.parts[index]
-            return part if isinstance(part, RecordingStack) or type(part) is RecordingTensor else part.as_subclass(Tensor)
+            is_plain = type(part) in (RecordingStack, RecordingTensor)
+            return part if is_plain else part.as_subclass(Tensor)
         if isinstance(index, slice) and image.parts[index]:
             return RecordingStack.made_of(image.parts[index])
     box = None if isinstance(image, RecordingStack) or image.ndim != 3 else _box(index, image.shape)
@@ -352,6 +372,43 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.is_sparse.__get__: lambda image, *_: False,
     torch.Tensor.layout.__get__: lambda image, *_: torch.strided,
 }
+
+
+def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what records a method of tensors as the functional ``name``."""
+
+    def compute(image: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(image, _Unreadable):  # the image is the other operand
+            raise NotRecordable(_needs_pixels(name))
+        if fn not in _IN_PLACE and type(image) not in (RecordingTensor, RecordingStack):
+            image = image.as_subclass(Tensor)
+        return _record_any(image, name, fn, args, kwargs)
+
+    return compute
+
+
+_METHODS = {
+    "add": ("add", "__add__", "__radd__"),
+    "sub": ("sub", "subtract", "__sub__"),
+    "rsub": ("__rsub__",),
+    "mul": ("mul", "multiply", "__mul__", "__rmul__"),
+    "div": ("div", "divide", "true_divide", "__truediv__"),
+    "clamp": ("clamp", "clip"),
+}
+_WRITING = {
+    "add": ("add_", "__iadd__"),
+    "sub": ("sub_", "__isub__"),
+    "mul": ("mul_", "__imul__"),
+    "div": ("div_", "__itruediv__"),
+    "clamp": ("clamp_", "clip_"),
+}
+_IN_PLACE = frozenset(getattr(Tensor, method) for methods in _WRITING.values() for method in methods)
+for _table in (_METHODS, _WRITING):
+    for _of, _methods in _table.items():
+        for _method in _methods:
+            _ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
+_ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
+_ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
 
 TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
@@ -461,7 +518,8 @@ def record_each(
     """The same for a stack of images: torchvision's functions give each what they give it alone."""
     functional = FUNCTIONALS[name]
     try:
-        if functional.draws or functional.several or writes(functional, args, kwargs) or session.dictation is not None:
+        in_place = writes(functional, args, kwargs) or fn in _IN_PLACE
+        if functional.draws or functional.several or in_place or session.dictation is not None:
             raise NotRecordable(f"{name} of several images at once is not recorded, only of one image at a time")
         return stack.each(lambda part: _record_part(part, name, fn, args, kwargs, fixed))
     except NotRecordable as error:
@@ -492,7 +550,7 @@ def _recorded(
     if functional.several:
         return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(ops))
     after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
-    if not writes(functional, args, kwargs):
+    if not writes(functional, args, kwargs) and fn not in _IN_PLACE:
         return image.of(after)
     if isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops):
         raise NotRecordable("the dataset's own image is written into")

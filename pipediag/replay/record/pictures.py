@@ -54,7 +54,9 @@ class RecordingPicture(PIL.Image.Image):
         if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.given, "__dict__", {}):
             raise AttributeError(name)
         what = "a numpy array" if name.startswith("__array") else repr(name)
-        session.settles(NotRecordable(f"{what} of a picture would need its pixels"))
+        instead = "convert it with torchvision's to_tensor or pil_to_tensor, or use numpy before the transforms"
+        instead = instead if what.startswith("a ") else "do it before the transforms"
+        session.settles(NotRecordable(f"{what} of a picture would need its pixels: {instead}"))
         return getattr(self.settled(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -114,11 +114,11 @@ def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices
             if tried.blamed:
                 continue
             reasons = ()
-        reasons = (*(f"{site}: {why}" for site, why in stays.items()), *reasons)
+        reasons = (*dict.fromkeys(f"{site}: {why}" for site, why in stays.items()), *reasons)
         if not begins:
             return replace(plan, reasons=(*plan.reasons, *reasons))
         known = plan.reasons if plan.pieces else ()
-        return replace(plan, begins=begins, called=tuple(tried.written), reasons=(*known, *reasons), copies=writes)
+        return replace(plan, begins=begins, called=tried.called, reasons=(*known, *reasons), copies=writes)
     return plan
 
 
