@@ -72,7 +72,7 @@ def loader(request: pytest.FixtureRequest) -> Iterator[DataLoader[Any]]:
 
 def test_measures_and_leaves_no_trace(loader: DataLoader[Any]) -> None:
     step = Step()
-    diagnosis = pipediag.diagnose(loader, step, budget=3)
+    diagnosis = pipediag.diagnose(loader, step, budget=5)
     assert diagnosis.ladder.ms("device").value < diagnosis.ladder.ms("baseline").value / 2
     assert diagnosis.session.ended in ("settled", "budget")
     assert diagnosis.session.script.argv == []
@@ -87,7 +87,7 @@ def test_an_error_of_the_step_comes_out_as_it_is(loader: DataLoader[Any]) -> Non
 
 def test_without_an_optimizer() -> None:
     loader = DataLoader(Slow(), batch_size=4)
-    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=5, device="cpu")
+    diagnosis = pipediag.diagnose(loader, lambda batch: time.sleep(0.001), budget=8, device="cpu")
     assert diagnosis.verdict.bottleneck == "load"
     assert diagnosis.session.device["type"] == "cpu"
 
