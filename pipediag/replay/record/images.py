@@ -129,7 +129,8 @@ class _Unreadable:
     def settled(self) -> Tensor:
         """Return the real image, which this one stands for from now on even if it is written into."""
         self.tape.is_needed()
-        image = real(self)
+        image = _part_of(self)
+        image = real(self) if image is None else image
         self.tape.lend(image)
         state = self.tape.state._replace(strided=not image.is_contiguous())
         self.tape = Tape(image, state)
@@ -348,7 +349,18 @@ def _picked(image: Any, index: Any) -> Any:
     box = None if isinstance(image, RecordingStack) or image.ndim != 3 else _box(index, image.shape)
     if box is None:
         raise NotRecordable(_needs_pixels("__getitem__"))
-    return record(image.as_subclass(Tensor), "crop", F.crop, box, {})
+    made = record(image.as_subclass(Tensor), "crop", F.crop, box, {})
+    if is_recording(made):
+        made.cut_from = image, image.tape, index, made.tape
+    return made
+
+
+def _part_of(view: Any) -> Any:
+    """Return the pixels of a part of an image, in that image's memory; None if either has changed since."""
+    image, before, index, cut = vars(view).get("cut_from", (None,) * 4)
+    if image is None or image.tape is not before or view.tape is not cut:
+        return None
+    return image.settled().as_subclass(Tensor)[index]
 
 
 def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
