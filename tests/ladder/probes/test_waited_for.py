@@ -6,6 +6,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 from pipediag.ladder.probes.hotlines import HotLines
 from pipediag.session import HotLine
 
-WORKS, ENDS = threading.Semaphore(0), threading.Lock()
+WORKS, ENDS = threading.Lock(), threading.Lock()  # locks have no frames of their own
+WORKS.acquire()
 
 
 def makes(sample: Callable[[], Any]) -> Any:
@@ -63,12 +65,22 @@ def of_a_queue_of_nobody(pool: ThreadPoolExecutor) -> Callable[[], Any]:
     return lambda: filled.get()
 
 
+def settled(thread: int) -> bool:
+    """Return whether a thread waits for a queue or a task, and so does who fills the queue unless it works."""
+    names = {
+        key: [one.f_code.co_name for one, _ in traceback.walk_stack(frame)]
+        for key, frame in sys._current_frames().items()
+    }
+    waiting = {key for key, called in names.items() if called[0] == "wait" and {"get", "result"} & {*called}}
+    return thread in waiting and all(key in waiting or "slow" in names[key] for key in names if "fill" in names[key])
+
+
 def looked_at(sample: Callable[[], Any]) -> HotLine:
     lines, thread = HotLines([makes.__code__]), threading.Thread(target=lambda: makes(sample))
     thread.start()
     assert WORKS.acquire(timeout=10) and thread.ident is not None
     until = time.monotonic() + 10
-    while sys._current_frames()[thread.ident].f_code.co_name != "wait" and time.monotonic() < until:
+    while not settled(thread.ident) and time.monotonic() < until:
         time.sleep(0.001)
     lines.look(thread.ident, 1.0)
     ENDS.release()
