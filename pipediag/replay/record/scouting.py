@@ -117,7 +117,7 @@ def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices
         reasons = (*dict.fromkeys(f"{site}: {why}" for site, why in stays.items()), *reasons)
         if not begins:
             return replace(plan, reasons=(*plan.reasons, *reasons))
-        known = plan.reasons if plan.pieces else ()
+        known = tuple(why for why in plan.reasons if not why.startswith("no transform was found"))
         return replace(plan, begins=begins, called=tried.called, reasons=(*known, *reasons), copies=writes)
     return plan
 
