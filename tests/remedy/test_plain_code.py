@@ -61,7 +61,13 @@ MOVES: dict[str, str] = {
     "webdataset_batched": "Image.transpose normalize resized_crop to_tensor",
 }
 #: Scripts whose transform, an object or function that the dataset holds, moves as a whole, and one that does not move.
-HELD = {"monodepth", "set_transform", "set_transform_to_an_object", "processor_in_set_transform", "stream_with_a_transform"}
+HELD = {
+    "monodepth",
+    "set_transform",
+    "set_transform_to_an_object",
+    "processor_in_set_transform",
+    "stream_with_a_transform",
+}
 STAYS = {"clip_channels_first"}
 SAMPLES = 12
 
