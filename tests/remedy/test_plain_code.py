@@ -1,4 +1,4 @@
-"""What plain code, collate functions and streams do with images is recorded and moved, with the plain loader's batches."""
+"""What plain code, collate functions and streams do with images moves, with the plain loader's batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ MOVES: dict[str, str] = {
     "flip_and_resize_v2": "horizontal_flip normalize resize to_dtype",
     "image_and_mask": "Image.transform Image.transpose to_tensor",
     "jitter_once_for_frames": "adjust_brightness adjust_contrast adjust_saturation to_tensor",
-    "monodepth": "Image.resize Image.transpose adjust_brightness adjust_contrast adjust_hue adjust_saturation to_tensor",
+    "monodepth": (
+        "Image.resize Image.transpose adjust_brightness adjust_contrast adjust_hue adjust_saturation to_tensor"
+    ),
     "compose_made_in_getitem": "Image.transpose normalize resized_crop to_tensor",
     "compose_v2_made_in_getitem": "adjust_brightness adjust_contrast resized_crop to_dtype",
     "list_of_frames": "horizontal_flip resize to_dtype",
