@@ -167,7 +167,7 @@ class _Runner(IterableDataset):  # type: ignore[misc]
         self, loader: DataLoader[Any], task: Task, samples: int, together: int, refusal: type[Exception]
     ) -> None:
         self.is_stream = isinstance(loader.dataset, IterableDataset)
-        self._dataset = _Numbered(loader.dataset) if self.is_stream else loader.dataset
+        self._dataset = Numbered(loader.dataset) if self.is_stream else loader.dataset
         self._batched = loader.batch_sampler is not None
         self._collate = loader.collate_fn if self._batched else partial(_each, loader.collate_fn)
         self._sampler = loader.batch_sampler if self._batched else loader.sampler
@@ -214,7 +214,7 @@ class _Runner(IterableDataset):  # type: ignore[misc]
         return indices
 
 
-class _Numbered:
+class Numbered:
     """An iterable dataset's samples by number. Number 0 begins the stream again, and so does its end."""
 
     def __init__(self, stream: Any) -> None:

@@ -310,7 +310,9 @@ class _Comparison:
     def _transform(self, step: Step) -> str:
         """Return the name of the user's transform that made a call, with that of the function if it differs."""
         name = self._link(step)
-        return name if step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
+        return (
+            name if name == step.name or step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
+        )
 
     def _by_torchvision(self, history: History) -> Tensor:
         """Run all calls through torchvision itself, on the device from the first tensor on."""

@@ -177,7 +177,7 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
         yield ImageOps, name, _guarded(None, replacement, begins=True)
     for module in (_geometry, _auto_augment):
         yield module, "_get_fill", _fill_of
-    yield from enhancers()
+    yield from enhancers(begun)
     for name in ("_ensure_mutable", "load"):
         yield PIL.Image.Image, name, owning
     yield _misc.ToDtype, "transform", _dtype_of
@@ -201,7 +201,7 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             if session.twins is not None:
-                return session.twins.through(original, call, args, kwargs)
+                return session.twins.through(original, call, args, kwargs, original.__name__ if begins else "")
             if begins and args and session.calls is not None:
                 args = (begun(args[0], original.__name__, functions), *args[1:])
             instead = functions.get(type(args[0])) if args else None
@@ -278,7 +278,7 @@ def _with_twin(name: str, original: _Function) -> _Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         twins = session.twins
         if twins is not None:
-            return twins.through(original, record, args, kwargs)
+            return twins.through(original, record, args, kwargs, "" if name in _UNCHANGING else name)
         image = args[0] if name in _UNCHANGING else begun(args[0], name)
         return original(*args, **kwargs) if image is args[0] else record(image, *args[1:], **kwargs)
 
@@ -327,7 +327,7 @@ class _Kernel(_Patch):
         def call(*args: Any, **kwargs: Any) -> Any:
             twins = session.twins
             if twins is not None:
-                return twins.through(kernel, functional, args, kwargs)
+                return twins.through(kernel, functional, args, kwargs, functional.__name__)
             image = begun(args[0], functional.__name__) if args else None
             again = args and image is not args[0]
             return functional(image, *args[1:], **kwargs) if again else kernel(*args, **kwargs)

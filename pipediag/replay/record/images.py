@@ -390,7 +390,8 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return what records a method of tensors as the functional ``name``."""
 
     def compute(image: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(image, _Unreadable):  # the image is the other operand
+        # In a transform's own link it stays code of the user's, which is proven as a whole.
+        if not isinstance(image, _Unreadable) or session.calls is None:
             raise NotRecordable(_needs_pixels(name))
         if fn not in _IN_PLACE and type(image) not in (RecordingTensor, RecordingStack):
             image = image.as_subclass(Tensor)
@@ -520,8 +521,9 @@ def record(
         if not image.tape.is_current:
             raise
         session.settles(error)
+    pixels = image.settled()
     with session.beginning_at(None):
-        return fn(image.settled(), *args, **kwargs)
+        return fn(pixels, *args, **kwargs)
 
 
 def record_each(
@@ -536,8 +538,9 @@ def record_each(
         return stack.each(lambda part: _record_part(part, name, fn, args, kwargs, fixed))
     except NotRecordable as error:
         session.settles(error)
+    pixels = stack.settled()
     with session.beginning_at(None):
-        return fn(stack.settled(), *args, **kwargs)
+        return fn(pixels, *args, **kwargs)
 
 
 def _record_part(part: Any, name: str, fn: Any, args: Any, kwargs: Any, fixed: bool) -> Any:

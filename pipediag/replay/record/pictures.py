@@ -146,8 +146,9 @@ def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callabl
             return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), fn, args, kwargs))
         except NotRecordable as error:
             session.settles(error)
+        real = picture.settled()
         with session.beginning_at(None):
-            return fn(picture.settled(), *args, **kwargs)
+            return fn(real, *args, **kwargs)
 
     return record
 
@@ -198,18 +199,22 @@ def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: A
     return ImageOps.expand(made, (left, top, across - left, down - top), color)
 
 
-def enhancers() -> Iterator[tuple[type, str, Callable[..., Any]]]:
-    """Yield owner, name and what makes the replacement of each method of the enhancers."""
-    for enhancer in _ENHANCERS:
-        yield enhancer, "__init__", _begun
+def enhancers(begun: Callable[[Any, str], Any]) -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    """Yield owner, name and what makes the replacement of each method of the enhancers.
+
+    ``begun`` returns a recording picture for a real one if the recording begins there: see :func:`.calls.begun`.
+    """
+    for enhancer, what in _ENHANCERS.items():
+        yield enhancer, "__init__", functools.partial(_begun, begun, what)
     yield ImageEnhance._Enhance, "enhance", _enhanced
 
 
-def _begun(original: Callable[..., None]) -> Callable[..., None]:
+def _begun(begun: Callable[[Any, str], Any], what: str, original: Callable[..., None]) -> Callable[..., None]:
     """Keep only the picture in an enhancer; the image that it is blended with would need pixels."""
 
     @functools.wraps(original)
     def begin(self: Any, image: Any) -> None:
+        image = begun(image, f"adjust_{what}")
         if session.active and isinstance(image, RecordingPicture):
             self.image = image
         else:

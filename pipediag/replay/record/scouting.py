@@ -45,6 +45,7 @@ from .twins import is_librarys
 
 _DEPTH = 3  # of transforms that are opened
 _NO_IMAGE = "it gets no image that can be recorded"
+_AFTER = "the code after the transforms"
 _KEPT = "the dataset keeps what its transforms have made"
 _NONE_UNDECODED = "none reaches the moved transforms undecoded"
 #: Number of calls of a transform that are tried beside a batch.
@@ -94,6 +95,8 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
 
 #: Maximum number of passes to find the calls from which on nothing needs the pixels.
 _PASSES = 32
+#: Beginnings of reasons that hold no more where calls of plain code move.
+_OF_NO_CALLS = ("no transform was found", _AFTER)
 
 
 def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Plan:
@@ -117,7 +120,7 @@ def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices
         reasons = (*dict.fromkeys(f"{site}: {why}" for site, why in stays.items()), *reasons)
         if not begins:
             return replace(plan, reasons=(*plan.reasons, *reasons))
-        known = plan.reasons if plan.pieces else ()
+        known = tuple(why for why in plan.reasons if not why.startswith(_OF_NO_CALLS))
         return replace(plan, begins=begins, called=tried.called, reasons=(*known, *reasons), copies=writes)
     return plan
 
@@ -195,7 +198,7 @@ def _why(error: NotRecordable) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     if not frames:
         return str(error)
-    return f"the code after the transforms, {short(frames[-1].filename)}:{frames[-1].lineno}: {error}"
+    return f"{_AFTER}, {short(frames[-1].filename)}:{frames[-1].lineno}: {error}"
 
 
 def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:

@@ -28,6 +28,7 @@ from ...usercode.links import Link, is_called_plainly, run
 from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
+from .calls import begun
 from .drawing import functionals, is_torchs
 from .images import is_recording, retyped
 from .recorder import Recorder, stood_in
@@ -110,12 +111,17 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         self._known = {key: known for key, known in self._known.items() if key in kept}
         self._at = {address: key for address, key in self._at.items() if key in kept}
 
-    def through(self, function: _Function, record: _Function, args: Any, kwargs: Any) -> Any:
-        """Call a library's function, and record the call with the twins of the images among its arguments."""
+    def through(self, function: _Function, record: _Function, args: Any, kwargs: Any, begins: str = "") -> Any:
+        """Call a library's function, and record the call with the twins of the images among its arguments.
+
+        ``begins`` is the name of a function at whose calls in plain code a recording may begin.
+        """
         if self._inside or session.twins is not self:
             return function(*args, **kwargs)
         self._inside = True
         try:
+            if begins and args and session.calls is not None and not self.has(args[0]):
+                self._begin_at(args[0], begins)
             recorded, drawn = self._recorded(record, args, kwargs)
             made = function(*args, **kwargs)
             self._note(made, recorded, drawn)
@@ -126,6 +132,16 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
     def lost(self, why: str) -> None:
         """Note why an image has no twin any more."""
         self.why = self.why or why
+
+    def _begin_at(self, image: Any, function: str) -> None:
+        """Give the image a twin if the recording begins at this call of plain code."""
+        try:
+            with session.of_twins():
+                twin = begun(image, function)
+            if is_recording(twin):
+                self._pair(image, twin)
+        except Exception as error:
+            self.lost(f"{type(error).__name__}: {error}")
 
     def _recorded(self, record: _Function, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...] | None]:
         """Return the result of the call with twins, and the state of the generators after it; None if there is none.

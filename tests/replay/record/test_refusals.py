@@ -286,7 +286,7 @@ class Clips(Images):
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_dataset_that_asks_its_transform_for_more_than_a_call(workers: int, device: torch.device) -> None:
     offloaded = check_against_plain(lambda: Clips(Randomized([Brightened()]), floats), device, workers)
-    assert offloaded.plan.reasons[0] == "Brightened: mul would need the pixels of an image"
+    assert offloaded.plan.reasons[0].startswith("Brightened: mul would need the pixels of an image")
     offloaded = check_against_plain(lambda: Clips(Randomized([Flipped(), Flipped()]), floats), device, workers)
     assert moved(offloaded) == ["Flipped Flipped"]
 
@@ -303,10 +303,8 @@ def test_a_transform_that_gets_its_image_by_name(device: torch.device) -> None:
         return F.hflip(image) * 0.5
 
     offloaded = check_against_plain(lambda: Named(halved, floats), device)
-    assert offloaded.plan.reasons == (
-        "halved: mul would need the pixels of an image",
-        "halved: it takes or gives something else than one plain tensor",
-    )
+    assert offloaded.plan.reasons[0].startswith("halved: mul would need the pixels of an image")
+    assert "halved: it takes or gives something else than one plain tensor" in offloaded.plan.reasons
 
 
 class Counting:
@@ -493,7 +491,7 @@ def without_mean(sample: Tensor) -> Tensor:
 def test_the_search_for_a_plan_ends_where_a_proven_link_cannot_be_used(device: torch.device) -> None:
     """It is proven by itself, but gets an image that the link before it has recorded."""
     offloaded = check_against_plain(lambda: Images(OwnChain(v2.RandomVerticalFlip(), without_mean), floats), device)
-    assert "without_mean: mean would need the pixels of an image" in offloaded.plan.reasons
+    assert any("without_mean: mean would need the pixels of an image" in why for why in offloaded.plan.reasons)
 
 
 class ForgivingChain:
@@ -542,13 +540,13 @@ def test_a_collate_function_that_swallows_exceptions(device: torch.device) -> No
 def test_the_line_that_needs_the_pixels_afterwards(device: torch.device) -> None:
     class Halved(Images):
         def __getitem__(self, index: int) -> Any:
-            return self.transform(self.make_image(index)) * 0.5
+            return self.transform(self.make_image(index)).sqrt()
 
     offloaded = check_against_plain(lambda: Halved(CHAIN, floats), device)
     line = Halved.__getitem__.__code__.co_firstlineno + 1
     why = why_nothing(offloaded.plan)
-    assert why.startswith("the code after the transforms, ")
-    assert why.endswith(f"test_refusals.py:{line}: mul would need the pixels of an image")
+    assert "the code after the transforms, " in why
+    assert f"test_refusals.py:{line}: sqrt would need the pixels of an image" in why
 
 
 def test_links_of_one_reason_stand_together() -> None:

@@ -1,0 +1,259 @@
+"""What plain code, collate functions and streams do with images moves, with the plain loader's batches."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torchvision.transforms.v2.functional as F2
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from pipediag.loop.separate_process import Numbered, why_not_repeated
+from pipediag.remedy import OffloadedLoader, offload
+from pipediag.replay.certify.certifying import certify
+from pipediag.replay.certify.samples import real, recorded
+from pipediag.replay.plan import Plan
+from pipediag.replay.record.scouting import find
+from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide
+from pipediag.usercode import randomness, tree
+
+from .plain_code import SCRIPTS, Items, Pipeline, Stream
+from .sameness import picture, pixels, seen
+
+#: What moves of each script, by the names of the functions; what stays has one of these reasons.
+MOVES: dict[str, str] = {
+    "flip_and_crop_v1": "Image.crop Image.transpose normalize to_tensor",
+    "flip_and_resize_v2": "horizontal_flip normalize resize to_dtype",
+    "image_and_mask": "Image.transform Image.transpose to_tensor",
+    "jitter_once_for_frames": "adjust_brightness adjust_contrast adjust_saturation to_tensor",
+    "monodepth": (
+        "Image.resize Image.transpose adjust_brightness adjust_contrast adjust_hue adjust_saturation to_tensor"
+    ),
+    "compose_made_in_getitem": "Image.transpose normalize resized_crop to_tensor",
+    "compose_v2_made_in_getitem": "adjust_brightness adjust_contrast resized_crop to_dtype",
+    "list_of_frames": "horizontal_flip resize to_dtype",
+    "clip_as_stack": "horizontal_flip normalize resize to_dtype",
+    "clip_in_a_compose": "horizontal_flip resized_crop to_dtype",
+    "clip_channels_first": "",
+    "video_of_torchvision": "horizontal_flip resized_crop to_dtype",
+    "pillow_by_hand": "Image.resize Image.transpose normalize to_tensor",
+    "scaled_by_arithmetic": "div resize sub to_dtype",
+    "multiplied_in_place": "Image.transpose mul_ sub_ to_tensor",
+    "numpy_at_the_end": "normalize",
+    "crop_by_slices": "crop horizontal_flip to_dtype",
+    "branch_on_the_mean": "horizontal_flip normalize",
+    "transform_in_collate": "Image.transpose normalize resized_crop to_tensor",
+    "batch_normalized_in_collate": "normalize resize to_dtype",
+    "set_transform": "",
+    "set_transform_to_an_object": "",
+    "processor": "normalize resize to_dtype",
+    "processor_that_crops": "center_crop normalize resize to_dtype",
+    "processor_that_pads": "normalize pad resize to_dtype",
+    "processor_that_rescales": "mul normalize resize",
+    "processor_in_set_transform": "",
+    "stream_with_functions": "horizontal_flip normalize resize to_dtype",
+    "stream_with_a_transform": "",
+    "webdataset": "Image.transpose normalize resized_crop to_tensor",
+    "webdataset_shuffled": "Image.transpose normalize resized_crop to_tensor",
+    "webdataset_batched": "Image.transpose normalize resized_crop to_tensor",
+}
+#: Scripts whose transform, an object or function that the dataset holds, moves as a whole, and one that does not move.
+HELD = {
+    "monodepth",
+    "set_transform",
+    "set_transform_to_an_object",
+    "processor_in_set_transform",
+    "stream_with_a_transform",
+}
+STAYS = {"clip_channels_first"}
+SAMPLES = 12
+
+
+def trial(loader: DataLoader[Any]) -> tuple[Any, Callable[[Any], Any]]:
+    """The dataset and the collate function as a trial gets them."""
+    stream = isinstance(loader.dataset, IterableDataset)
+    collate = loader.collate_fn
+    if loader.batch_size is None:
+        return Numbered(loader.dataset), lambda samples: [collate(sample) for sample in samples]
+    return Numbered(loader.dataset) if stream else loader.dataset, collate
+
+
+def planned(loader: DataLoader[Any]) -> Plan:
+    return find(*trial(loader), list(range(SAMPLES)), Plan()).plan
+
+
+def equal(ours: Any, theirs: Any) -> bool:
+    mine, want = list(tree.leaves(ours)), list(tree.leaves(theirs))
+    return len(mine) == len(want) and all(
+        torch.equal(one, other) and type(one) is type(other) if isinstance(other, Tensor) else one == other
+        for one, other in zip(mine, want, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("kind", "name"), SCRIPTS)
+def test_batches_are_bit_equal(kind: str, name: str) -> None:
+    torch.manual_seed(0)
+    random.seed(0)
+    make = SCRIPTS[kind, name]
+    plan = planned(make(0))
+    assert " ".join(sorted({site.function for site in plan.called})) == MOVES[name], plan.reasons
+    assert bool(plan.pieces) == (name in HELD)
+    offloaded = OffloadedLoader(make(0), plan, torch.device("cpu"))
+    ours, theirs = seen(offloaded, 2), seen(make(0), 2)
+    assert equal(ours.batches, theirs.batches)
+    assert ours.after == theirs.after, "the generators end elsewhere"
+    assert offloaded.unrecorded == 0, offloaded.why
+    assert offloaded.recorded == (0 if name in STAYS else len(theirs.batches))
+
+
+@pytest.mark.parametrize("name", ["batch_normalized_in_collate", "processor", "transform_in_collate"])
+def test_what_the_collate_function_calls_is_certified_call_by_call(name: str) -> None:
+    loader = SCRIPTS["collate", name](0)
+    plan, indices = planned(loader), list(range(SAMPLES))
+    kept = randomness.state()
+    plain = real(loader.dataset, loader.collate_fn, indices)
+    randomness.restore(kept)
+    proof = certify([(plain, recorded(loader.dataset, loader.collate_fn, indices, plan))], plan, torch.device("cpu"))
+    assert proof.passed and proof.pixels == "equal"
+    assert {verdict.name for verdict in proof.ops} == set(MOVES[name].split())
+
+
+def test_a_call_that_needs_a_collate_function_to_be_exact_is_named() -> None:
+    def collate(samples: Any) -> Any:
+        return F2.gaussian_blur(torch.stack([image for image, *_ in samples]), [3, 3])
+
+    loader = DataLoader(Items(lambda index: (pixels(index).float(),)), 4, collate_fn=collate)
+    plan, indices = planned(loader), [0, 1, 2, 3]
+    plain = real(loader.dataset, collate, indices)
+    proof = certify([(plain, recorded(loader.dataset, collate, indices, plan))], plan, torch.device("cpu"))
+    assert [one.name for one in proof.elsewhere] == ["gaussian_blur"]
+
+
+@pytest.mark.parametrize("name", ["flip_and_resize_v2", "clip_as_stack", "compose_made_in_getitem", "pillow_by_hand"])
+def test_a_spot_check_records_a_batch_that_is_executed(name: str) -> None:
+    loader = SCRIPTS["item", name](0)
+    plan = planned(loader)
+    side = PackingSide(loader.dataset, loader.collate_fn, plan)
+    kept = randomness.state()
+    made = side.samples(AlsoExecuted([0, 1, 2, 3], 2))
+    randomness.restore(kept)
+    assert isinstance(made, Executed)
+    assert equal(made.batch, loader.collate_fn([loader.dataset[k] for k in range(4)]))
+    proof = certify([_pair(made)], plan, torch.device("cpu"))
+    assert proof.passed and proof.unrecorded == 0, proof.why
+
+
+def _pair(made: Executed) -> Any:
+    plain, twin = pickle.loads(made.evidence)
+    return plain if plain.batch is not None else plain._replace(batch=made.batch), twin
+
+
+def item_with(change: Callable[[Tensor], Any]) -> DataLoader[Any]:
+    return DataLoader(Items(lambda index: (change(F2.resize(pixels(index), [24, 32])), index)), 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda image: image.float() * torch.rand(24, 32), "one value for each channel"),
+        (lambda image: image.permute(1, 2, 0), "order of dimensions on the batch"),
+        (lambda image: image.float().mean(), "before the transforms, or on the batch"),
+        (lambda image: torch.from_numpy(image.numpy()), "torchvision's functions of tensors in place of numpy's"),
+        (lambda image: torch.cat([image, image]), "torch.stack"),
+        (lambda image: image[0], "v2.functional.crop"),
+        (lambda image: image * 2, "v2.functional.to_dtype"),
+    ],
+)
+def test_what_stays_says_what_to_change(change: Callable[[Tensor], Any], says: str) -> None:
+    loader = item_with(change)
+    plan = planned(loader)
+    assert not plan.moves
+    assert any(says in reason and "test_plain_code.py" in reason for reason in plan.reasons), plan.reasons
+
+
+def test_a_picture_in_the_batch_stays() -> None:
+    def collate(samples: Any) -> Any:
+        return [image for image, *_ in samples]
+
+    loader = DataLoader(Items(lambda index: (F2.horizontal_flip(picture(index)),)), 4, collate_fn=collate)
+    plan = planned(loader)
+    assert not plan.moves
+    assert "only tensors are sent" in " ".join(plan.reasons)
+
+
+def test_a_branch_that_no_trial_took_gets_its_pixels() -> None:
+    def item(index: int) -> Any:
+        image = F2.resize(pixels(index), [24, 32])
+        return (image.sub_(image.min()) if index == 17 else image), index
+
+    plan = planned(DataLoader(Items(item), 4))
+    made = DataLoader(Items(item, 20), 4)
+    offloaded = OffloadedLoader(made, plan, torch.device("cpu"))
+    assert equal(seen(offloaded).batches, seen(made).batches)
+    assert (offloaded.recorded, offloaded.unrecorded) == (4, 1)
+
+
+def test_a_stream_goes_on_after_a_sample_that_needs_pixels() -> None:
+    def item(index: int) -> Any:
+        image = F2.resize(pixels(index), [24, 32])
+        return (image.sub_(image.min()) if index == 17 else image), index
+
+    plan = planned(DataLoader(Stream(item, 12), 4))
+    made = DataLoader(Stream(item, 24), 4)
+    offloaded = OffloadedLoader(made, plan, torch.device("cpu"))
+    assert equal(seen(offloaded).batches, seen(made).batches)
+    assert (offloaded.recorded, offloaded.unrecorded) == (5, 1)
+
+
+def test_an_error_of_a_stream_is_raised_as_it_is() -> None:
+    def item(index: int) -> Any:
+        if index == 14:
+            raise KeyError("no such file")
+        return F2.resize(pixels(index), [24, 32]), index
+
+    plan = planned(DataLoader(Stream(item, 12), 4))
+    with pytest.raises(KeyError, match="no such file"):
+        list(OffloadedLoader(DataLoader(Stream(item), 4), plan, torch.device("cpu")))
+
+
+class OwnIterator(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return torch.zeros(3, 4, 4)
+
+
+class Holding(IterableDataset[Any]):
+    def __init__(self) -> None:
+        self.rows = iter(range(8))
+
+    def __iter__(self) -> Any:
+        return self.rows
+
+
+@pytest.mark.parametrize(("stream", "says"), [(OwnIterator(), "write __iter__"), (Holding(), "rows, which a trial")])
+def test_a_stream_that_a_trial_would_use_up_stays(stream: Any, says: str) -> None:
+    assert says in why_not_repeated(stream)
+    assert says in offload(DataLoader(stream, 2), "cpu").plan.reasons[0]
+
+
+def test_streams_that_begin_anew_are_tried() -> None:
+    assert why_not_repeated(Pipeline(iter)) == ""
+    with open(__file__) as file:
+        stream = Stream(lambda index: index)
+        stream.file = file  # type: ignore[attr-defined]
+        assert why_not_repeated(stream) == ""
+
+
+def test_a_loader_with_workers_moves_what_its_code_calls() -> None:
+    make = SCRIPTS["item", "clip_as_stack"]
+    offloaded = offload(make(2), "cpu", samples=8)
+    assert offloaded.certificate is not None and offloaded.certificate.pixels == "equal"
+    assert equal(seen(offloaded).batches, seen(make(2)).batches)
+    assert offloaded.unrecorded == 0, offloaded.why
