@@ -76,7 +76,7 @@ class Sample:
         return str(abs(1)), self @ str(1)
 
     def an_operator_of_much(self) -> Any:
-        return str(self @ "as long as a name can be on a line of the screen")
+        return str(self @ max("as long as a name", "can be on a line of the screen"))
 
     def neither(self) -> Any:
         raise Stops
@@ -104,7 +104,7 @@ def running(run: Any) -> Line:
         ("takes_an_item", "self[0]"),
         ("over_two_lines", "self.stop"),
         ("an_operator", "self @ str(1)"),
-        ("an_operator_of_much", "self @ str(...)"),
+        ("an_operator_of_much", "self @ max(...)"),
         ("neither", "raise Stops"),
         ("a_variable", "return [f() for f in (self.stop,)]"),
     ],
