@@ -337,7 +337,7 @@ def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype
 
 
 def _picked(image: Any, index: Any) -> Any:
-    """Return images of a stack; of one image ``image[:, top:bottom, left:right]``, a crop."""
+    """Return images of a stack."""
     if isinstance(image, RecordingStack) and not image.mixes:
         if isinstance(index, int):
             part = image.parts[index]
@@ -345,10 +345,7 @@ def _picked(image: Any, index: Any) -> Any:
             return part if is_plain else part.as_subclass(Tensor)
         if isinstance(index, slice) and image.parts[index]:
             return RecordingStack.made_of(image.parts[index])
-    box = None if isinstance(image, RecordingStack) or image.ndim != 3 else _box(index, image.shape)
-    if box is None:
-        raise NotRecordable(_needs_pixels("__getitem__"))
-    return record(image.as_subclass(Tensor), "crop", F.crop, box, {})
+    raise NotRecordable(_needs_pixels("__getitem__"))
 
 
 def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
