@@ -45,7 +45,7 @@ MOVES: dict[str, str] = {
     "scaled_by_arithmetic": "div resize sub to_dtype",
     "multiplied_in_place": "Image.transpose mul_ sub_ to_tensor",
     "numpy_at_the_end": "normalize",
-    "crop_by_slices": "crop horizontal_flip to_dtype",
+    "crop_by_slices": "to_dtype",
     "branch_on_the_mean": "horizontal_flip normalize",
     "transform_in_collate": "Image.transpose normalize resized_crop to_tensor",
     "batch_normalized_in_collate": "normalize resize to_dtype",

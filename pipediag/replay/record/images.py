@@ -129,8 +129,7 @@ class _Unreadable:
     def settled(self) -> Tensor:
         """Return the real image, which this one stands for from now on even if it is written into."""
         self.tape.is_needed()
-        image = _part_of(self)
-        image = real(self) if image is None else image
+        image = real(self)
         self.tape.lend(image)
         state = self.tape.state._replace(strided=not image.is_contiguous())
         self.tape = Tape(image, state)
@@ -338,7 +337,7 @@ def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype
 
 
 def _picked(image: Any, index: Any) -> Any:
-    """Return images of a stack; of one image ``image[:, top:bottom, left:right]``, a crop."""
+    """Return images of a stack."""
     if isinstance(image, RecordingStack) and not image.mixes:
         if isinstance(index, int):
             part = image.parts[index]
@@ -346,21 +345,7 @@ def _picked(image: Any, index: Any) -> Any:
             return part if is_plain else part.as_subclass(Tensor)
         if isinstance(index, slice) and image.parts[index]:
             return RecordingStack.made_of(image.parts[index])
-    box = None if isinstance(image, RecordingStack) or image.ndim != 3 else _box(index, image.shape)
-    if box is None:
-        raise NotRecordable(_needs_pixels("__getitem__"))
-    made = record(image.as_subclass(Tensor), "crop", F.crop, box, {})
-    if is_recording(made):
-        made.cut_from = image, image.tape, index, made.tape
-    return made
-
-
-def _part_of(view: Any) -> Any:
-    """Return the pixels of a part of an image, in that image's memory; None if either has changed since."""
-    image, before, index, cut = vars(view).get("cut_from", (None,) * 4)
-    if image is None or image.tape is not before or view.tape is not cut:
-        return None
-    return image.settled().as_subclass(Tensor)[index]
+    raise NotRecordable(_needs_pixels("__getitem__"))
 
 
 def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
