@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from ..analysis.amortised import wants_start
-from ..analysis.recommend.stock import worth_trying
+from ..analysis.recommend.cheaper import worth_trying
 from ..analysis.thresholds import GATE
 from ..analysis.trials.remedy import first, following, leaves_rest, remedy_of, reserved, under_way
 from ..analysis.trials.settings import makes_way

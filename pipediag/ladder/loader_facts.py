@@ -18,7 +18,7 @@ from ..usercode.attributes import attribute
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
 from ..usercode.places import place_of, placed
-from ..usercode.slots import find_slots
+from ..usercode.transform_slots import find_slots
 from .feed import epoch_length, is_iterable
 
 

@@ -26,7 +26,7 @@ from ..frames import is_ours, is_users
 from ..patches import replaced
 from ..session import SyncCall
 from ..usercode.places import short
-from . import suspects
+from . import known_syncs
 from .clock import Clock, SystemClock
 
 _SYNCHRONISED = "called a synchronizing CUDA operation"
@@ -60,7 +60,7 @@ def watch(clock: Clock | None = None) -> Iterator[SyncLog]:
         return
     watcher = _Watcher(log, clock or SystemClock())
     with ExitStack() as undoing:
-        for owner, name, suspect in suspects.suspects():
+        for owner, name, suspect in known_syncs.suspects():
             undoing.enter_context(replaced(owner, name, _Watched(watcher, getattr(owner, name), suspect)))
         undoing.enter_context(_first_filter(("ignore", watcher, UserWarning, None, 0)))
         undoing.enter_context(_warnings_on(watcher))
@@ -101,7 +101,7 @@ class _Watcher:
         if self.listening():
             self.warned += 1
             if not self.busy:
-                self.note(sys._getframe(1), "", suspects.UNKNOWN, None)
+                self.note(sys._getframe(1), "", known_syncs.UNKNOWN, None)
         return not self.shown
 
     def note(self, frame: types.FrameType | None, call: str, help: str, seconds: float | None) -> None:
@@ -112,13 +112,13 @@ class _Watcher:
         file, number, inside = blamed
         where, line = _text(file, number)
         name = " in ".join(part for part in (call, f"{inside}()" if inside else "") if part)
-        self._log.note(name or "a call into torch", where, line, suspects.INSIDE.get(inside, help), seconds)
+        self._log.note(name or "a call into torch", where, line, known_syncs.INSIDE.get(inside, help), seconds)
 
 
 class _Watched:
     """A timed wrapper of a torch function or method. It equals the original, which is a key in tables of handlers."""
 
-    def __init__(self, watcher: _Watcher, native: Callable[..., Any], suspect: suspects.Suspect) -> None:
+    def __init__(self, watcher: _Watcher, native: Callable[..., Any], suspect: known_syncs.Suspect) -> None:
         self._watcher = watcher
         self._native = native
         self._suspect = suspect

@@ -40,7 +40,7 @@ from ..usercode.contents import (
 )
 from ..usercode.links import links_of
 from ..usercode.places import label
-from ..usercode.slots import find_slots
+from ..usercode.transform_slots import find_slots
 from .summary import class_name
 
 #: What tells a recorded image from a real one, beside comparing it with the one that it was made of.

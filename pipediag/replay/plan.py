@@ -10,7 +10,7 @@ from typing import Any
 
 from ..usercode.links import Link, links_of
 from ..usercode.places import label
-from ..usercode.slots import Slot, find_slots, inner_slots
+from ..usercode.transform_slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes, Watched
 from .custom.fingerprint import digest
 from .decode.undecoded import undecoded_pictures, undecoded_tensors

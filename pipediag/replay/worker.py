@@ -19,7 +19,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness, tree
-from ..usercode.slots import Slot
+from ..usercode.transform_slots import Slot
 from .certify.samples import executed
 from .decode.undecoded import decoded
 from .ops.op import NotRecordable

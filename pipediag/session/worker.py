@@ -122,7 +122,7 @@ class Alternative:
     """Another way to do what a transform does, tried in a worker on inputs of its own.
 
     ``name`` and ``where`` are the transform's, as readers know it (:func:`.chain.grains`), or ``load``
-    and empty for loading. ``key`` names the way; see :mod:`pipediag.analysis.recommend.stock`. ``ms`` and
+    and empty for loading. ``key`` names the way; see :mod:`pipediag.analysis.recommend.cheaper`. ``ms`` and
     ``ms_instead`` are milliseconds for one input, the transform's and the other way's, with the same random draws.
     ``difference`` is the mean difference between their pixels in levels of 8 bits; None if the results cannot be
     compared pixel by pixel.

@@ -21,8 +21,8 @@ from .contents import names_in
 from .dissect import NotSeparable, RawSample, filled, link_unchanged, link_what_counts
 from .paths import private, same
 from .places import label, link_of
-from .slots import Slot
 from .spying import Recorder, Seen, spied
+from .transform_slots import Slot
 
 #: A function that uses one of these names draws at random; if it also calls transforms, it may select among them.
 _RANDOM = {

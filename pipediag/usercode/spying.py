@@ -22,7 +22,7 @@ import torch
 from .. import marker
 from .attributes import attribute, has_attribute
 from .paths import Path, has_identity, private, same, walk
-from .slots import Slot, argument_slots, inner_slots, is_dataset, makes_data
+from .transform_slots import Slot, argument_slots, inner_slots, is_dataset, makes_data
 
 #: Maximum depth of the search for transforms inside transforms.
 _DEPTH = 4

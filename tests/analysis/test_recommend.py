@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.diagnosis import Recommendation
-from pipediag.analysis.recommend import LOSS, stock
+from pipediag.analysis.recommend import LOSS, cheaper
 from pipediag.analysis.recommend.lines import what_helps
 from pipediag.analysis.recommend.view import ALL
 from pipediag.analysis.summary import summarise
@@ -388,15 +388,16 @@ class TestCheaper:
         assert "instead" not in self.tried(Alternative("ColorJitter", "aug.py:10", "new", 8, 5.0, 1.0))
 
     def test_the_table(self) -> None:
-        keys = [one.key for one in stock.ALTERNATIVES if one.key]
-        assert len(keys) == len(set(keys)) and all(stock.by_key(key) is not None for key in keys)
-        for one in (*stock.ALTERNATIVES, stock.DRAFT):
+        keys = [one.key for one in cheaper.ALTERNATIVES if one.key]
+        assert len(keys) == len(set(keys)) and all(cheaper.by_key(key) is not None for key in keys)
+        for one in (*cheaper.ALTERNATIVES, cheaper.DRAFT):
             assert one.what and one.how and one.what[0].islower()
-        assert stock.by_key("") is None
-        assert stock.to_try(Link("ColorJitter", origin="torchvision.transforms.v2._color", given="tensor")) == ["hue"]
-        assert stock.to_try(Link("ColorJitter", origin="mine", given="tensor")) == []
+        assert cheaper.by_key("") is None
+        assert cheaper.to_try(Link("ColorJitter", origin="torchvision.transforms.v2._color", given="tensor")) == ["hue"]
+        assert cheaper.to_try(Link("ColorJitter", origin="mine", given="tensor")) == []
         assert (
-            stock.alternatives(Link("Spec", origin="torchaudio.transforms", given="tensor"))[0].what == "on the device"
+            cheaper.alternatives(Link("Spec", origin="torchaudio.transforms", given="tensor"))[0].what
+            == "on the device"
         )
 
 
@@ -1495,15 +1496,15 @@ class TestKnown:
         for name, answers in table.items():
             for kind, answer in zip(("tensor", "picture"), answers, strict=True):
                 link = Link(name, origin=origin, given=kind)
-                if name in stock.HOLDERS:
-                    assert stock.moves(link) is None
+                if name in cheaper.HOLDERS:
+                    assert cheaper.moves(link) is None
                 elif answer == "stays":
-                    assert stock.moves(link) is False, (name, kind)
+                    assert cheaper.moves(link) is False, (name, kind)
 
     def test_what_moves_is_documented_to_move(self) -> None:
         table = self.table("torchvision.transforms.v2")
         moving = [
-            name for name in table if stock.moves(Link(name, origin="torchvision.transforms.v2.x", given="tensor"))
+            name for name in table if cheaper.moves(Link(name, origin="torchvision.transforms.v2.x", given="tensor"))
         ]
         assert len(moving) > 30
         assert all(table[name][0] == "moves" for name in moving)
@@ -1512,14 +1513,14 @@ class TestKnown:
         "name", ["RandAugment", "AutoAugment", "RandomResizedCropAndInterpolation", "RandomErasing"]
     )
     def test_timm(self, name: str) -> None:
-        assert stock.moves(Link(name, origin="timm.data.auto_augment", given="picture")) is True
-        assert stock.moves(Link("AugMixAugment", origin="timm.data.auto_augment", given="picture")) is False
+        assert cheaper.moves(Link(name, origin="timm.data.auto_augment", given="picture")) is True
+        assert cheaper.moves(Link("AugMixAugment", origin="timm.data.auto_augment", given="picture")) is False
 
     def test_another_library(self) -> None:
-        assert stock.moves(Link("Normalize", origin="albumentations.transforms", given="tensor")) is False
+        assert cheaper.moves(Link("Normalize", origin="albumentations.transforms", given="tensor")) is False
 
     def test_samples_of_another_kind(self) -> None:
-        assert stock.moves(Link("Normalize", origin="torchvision.transforms.v2._misc", given="dict")) is None
+        assert cheaper.moves(Link("Normalize", origin="torchvision.transforms.v2._misc", given="dict")) is None
 
 
 def advice_on_ranks(session: Session) -> dict[str, Recommendation]:

@@ -28,7 +28,7 @@ from pipediag.ladder.workers.worker_state import (
 from pipediag.measure.evidence import BatchCost
 from pipediag.usercode import tree
 from pipediag.usercode.chain import chain_of, take_apart
-from pipediag.usercode.slots import find_slots
+from pipediag.usercode.transform_slots import find_slots
 
 from ..things import Compose, Double, Items, Shift, same
 

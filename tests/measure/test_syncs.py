@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pipediag import frames
 from pipediag.errors import UsageError
-from pipediag.measure import suspects, syncs
+from pipediag.measure import known_syncs, syncs
 from pipediag.measure.syncs import SyncLog
 from pipediag.session import SyncCall
 from pipediag.usercode.places import short
@@ -189,7 +189,7 @@ def nothing_left_installed() -> Iterator[None]:
     """Fail a test that leaves a hook behind."""
 
     def installed() -> list[Any]:
-        watched = [vars(owner).get(name) for owner, name, _ in suspects.suspects()]
+        watched = [vars(owner).get(name) for owner, name, _ in known_syncs.suspects()]
         return [*watched, *warnings.filters, warnings.simplefilter, warnings.filterwarnings, warnings.resetwarnings]
 
     before = installed()
@@ -507,7 +507,7 @@ class Pinned(Tensor):
 
 def found(name: str, args: tuple[Any, ...], result: Any, warned: bool = False, **kwargs: Any) -> str | None:
     """Return the name and advice for a call of a tensor's method."""
-    suspect = next(suspect for owner, known, suspect in suspects.suspects() if (owner, known) == (Tensor, name))
+    suspect = next(suspect for owner, known, suspect in known_syncs.suspects() if (owner, known) == (Tensor, name))
     description = suspect.found(args, kwargs, result, warned)
     return description[0] if description else None
 
@@ -557,7 +557,7 @@ class TestCopies:
 
     def test_advice_depends_on_the_direction(self) -> None:
         device, host = on_gpu(torch.ones(4)), torch.ones(4)
-        to = next(suspect for _, name, suspect in suspects.suspects() if name == "to")
+        to = next(suspect for _, name, suspect in known_syncs.suspects() if name == "to")
         up, down = to.found((host, "cuda"), {}, device, True), to.found((device, "cpu"), {}, host, True)
         assert up is not None and "pin_memory=True in the loader" in up[1]
         assert down is not None and "fetch it every N steps" in down[1]
@@ -580,7 +580,7 @@ class TestIndexing:
 
 
 def test_every_suspect_exists_and_has_a_name_and_advice() -> None:
-    for owner, name, suspect in suspects.suspects():
+    for owner, name, suspect in known_syncs.suspects():
         assert callable(getattr(owner, name))
         assert suspect.call and suspect.help.endswith(".")
 

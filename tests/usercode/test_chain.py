@@ -30,7 +30,7 @@ from pipediag.usercode.chain import Apart, Chain, CutSample, chain_of, decides_a
 from pipediag.usercode.constructions import located
 from pipediag.usercode.paths import private
 from pipediag.usercode.places import placed
-from pipediag.usercode.slots import find_slots
+from pipediag.usercode.transform_slots import find_slots
 
 from ..things import Compose, Double, DoubleInPlace, Items, Shift, Transformed, same
 from .test_dissect import made_of

@@ -22,8 +22,8 @@ from PIL import Image
 import pipediag
 from pipediag.usercode.chain import take_apart
 from pipediag.usercode.dissect import NotSeparable, RawSample
-from pipediag.usercode.slots import find_slots
 from pipediag.usercode.spying import Recorder, spied
+from pipediag.usercode.transform_slots import find_slots
 
 from ..things import (
     Bag,

@@ -72,7 +72,7 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
         return found, "" if found else _unknown(ladder.session, verdict)
     view = View(ladder, costs, verdict, numbers)
     made = [one for rule in RULES if (one := rule(view)) is not None]
-    made += [*transforms.cheaper(view), *lines.cheaper(view)]
+    made += [*transforms.cheaper_ways(view), *lines.cheaper_ways(view)]
     found, told = [], []
     for one in made:
         gain = one.gain

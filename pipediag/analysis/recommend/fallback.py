@@ -20,7 +20,7 @@ from ..trials.remedy import outcome
 from ..waterfall import speedup_without
 from ..whatif import WhatIf
 from ..words import number, percent, shown
-from . import stock
+from . import cheaper
 from .lines import what_helps
 from .tried import refuted
 from .view import ALL, at_line, in_the_loader
@@ -149,7 +149,7 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
         for link in session.links
         for module, one in grains_of(link)
         if one.name == name
-        for way in stock.alternatives(replace(link, name=name, origin=module))
+        for way in cheaper.alternatives(replace(link, name=name, origin=module))
     ]
     title = f"Make {name or 'the transforms'} cheaper"
     if several:

@@ -225,7 +225,7 @@ def decodes(function: str) -> bool:
     return any(function.startswith(module) and function.rpartition(".")[2] in names for module, names in _DECODERS)
 
 
-def cheaper(view: View) -> list[Recommendation]:
+def cheaper_ways(view: View) -> list[Recommendation]:
     """Recommend making each line cheaper whose work costs the loop a worthwhile gain, costliest first.
 
     Lines of one function that only run Python code are one piece of work: of a loop, no line is the one to change.

@@ -11,7 +11,7 @@ from ..thresholds import GATE, WORTH
 from ..trials.remedy import READ_BACK_MS, outcome
 from ..whatif import Change
 from ..words import counted, number, percent
-from . import stock
+from . import cheaper
 from .lines import DECODING, decodes
 from .transforms import difference
 from .view import ALL, View, at_line, bytes_text, measured_first, share_text
@@ -73,7 +73,7 @@ def decode(view: View) -> Recommendation | None:
     endings = files.endings if files is not None else {}
     given = [link.given for link in view.session.links[:1]] if not view.inside.lines else []
     assumed = given == ["picture"] and any(ending in _COMPRESSED for ending in endings)
-    draft = next((one for one in view.session.alternatives if one.name == stock.LOADING), None)
+    draft = next((one for one in view.session.alternatives if one.name == cheaper.LOADING), None)
     if work is None or not (lines or assumed or draft):
         return None
     loaded, took = view.per_sample(work.load), work.load
@@ -104,12 +104,12 @@ def decode(view: View) -> Recommendation | None:
             "load",
             Change(work=saving(less)),
             [*evidence, tried],
-            f"{where}{stock.DRAFT.how}",
-            f"other pixels: {stock.DRAFT.pixels}",
+            f"{where}{cheaper.DRAFT.how}",
+            f"other pixels: {cheaper.DRAFT.pixels}",
         )
     on_device = (
         "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
-        if view.device == "cuda" and any(ending in stock.JPEGS for ending in endings)
+        if view.device == "cuda" and any(ending in cheaper.JPEGS for ending in endings)
         else ""
     )
     return view.made(

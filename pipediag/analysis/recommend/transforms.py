@@ -19,7 +19,7 @@ from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
 from ..whatif import Change
 from ..words import counted, named, number, percent
-from . import stock
+from . import cheaper
 from .lines import LOOPS, SAME_RESULTS, way_for, what_helps
 from .view import ALL, View, at_line, bytes_text, leaf_text, measured_first, s, share_text
 
@@ -44,9 +44,9 @@ def offload(view: View) -> Recommendation | None:
         return None
     moving = [links[n] for n in probable]
     # Bytes per sample that the workers send; 0 if unknown.
-    now, then = moving[-1].bytes_out, moving[0].bytes_in * stock.part_needed(moving)
+    now, then = moving[-1].bytes_out, moving[0].bytes_in * cheaper.part_needed(moving)
     sent = then / now if now and then else 1.0
-    change = view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent, sum(map(stock.recordings, moving)))
+    change = view.whatif.moved(probable, sure, view.batch.device_copy_ms, sent, sum(map(cheaper.recordings, moving)))
     if change.work.value <= 0:
         return None
     names = [link.name for link in moving]
@@ -58,7 +58,7 @@ def offload(view: View) -> Recommendation | None:
         evidence.append(f"{bytes_text(then)} per sample then cross the bus instead of {bytes_text(now)}")
     if probable[0] > 0:
         before, why = links[probable[0] - 1], "it has no kernel on the device"
-        if not stock.is_torchvisions(before):
+        if not cheaper.is_torchvisions(before):
             why = "it is not torchvision's, and moves only if it is proven to give the same results there"
         evidence.append(f"{named(before)} and everything before it stay in the workers: {why}")
     where = f"  # before {view.loader.where}" if view.loader.where else ""
@@ -85,7 +85,7 @@ def _movable(view: View) -> tuple[list[int], list[int]]:
         moved = {(place.name, place.where) for place in remedy.moved}
         found = [number for number, link in enumerate(links) if (link.name, link.where) in moved]
         return found, found
-    answers = [stock.moves(link) for link in links]
+    answers = [cheaper.moves(link) for link in links]
     if view.inside.unsplit and not all(answers):
         return [], []  # samples may take another order
     # A transform that holds others may hold some that do not move.
@@ -108,7 +108,7 @@ def reorder(view: View) -> Recommendation | None:
     found: list[tuple[float, int, int]] = []
     for at, cut in enumerate(links):
         first = at
-        while first and stock.can_follow(links[first - 1], cut):
+        while first and cheaper.can_follow(links[first - 1], cut):
             first -= 1
         if first < at and 0 < cut.bytes_out < _SMALLER * cut.bytes_in:
             found.append((sum(work.links[first:at]) * (1 - cut.bytes_out / cut.bytes_in), first, at))
@@ -139,7 +139,7 @@ def precompute(view: View) -> Recommendation | None:
     links, work = view.session.links, view.work
     if work is None or view.inside.unsplit:
         return None
-    names = [link.name for link in itertools.takewhile(stock.is_deterministic, links)]
+    names = [link.name for link in itertools.takewhile(cheaper.is_deterministic, links)]
     took = sum(work.links[: len(names)])
     if took <= 0:
         return None
@@ -167,7 +167,7 @@ def precompute(view: View) -> Recommendation | None:
     )
 
 
-def cheaper(view: View) -> list[Recommendation]:
+def cheaper_ways(view: View) -> list[Recommendation]:
     """Recommend a cheaper way for each transform whose work costs the loop a worthwhile gain, costliest first.
 
     A way that a worker has tried on the transform's own inputs is recommended with the gain that its time predicts.
@@ -197,7 +197,7 @@ def _instead(view: View, work: Work, link: Link, ms: float) -> Recommendation | 
     """Return the best of the ways that were tried in place of a transform, or None if none is worth a change."""
     tried = [one for one in view.session.alternatives if (one.name, one.where) == (link.name, link.where)]
     best = max(tried, key=lambda one: 1 - one.ms_instead / one.ms, default=None)
-    way = stock.by_key(best.key) if best is not None else None
+    way = cheaper.by_key(best.key) if best is not None else None
     if best is None or way is None:
         return None
     change = Change(work=saving(ms * (1 - best.ms_instead / best.ms)))
@@ -231,11 +231,11 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
     evidence = [f"{named(link)} takes {view.per_sample(ms)}, {share_text(ms, work.run)} of a worker's time: {ALL}"]
     made = partial(view.made, title=f"Make {link.name} cheaper", stage="transform", at_most=True)
     change = Change(work=saving(ms))
-    if stock.is_stock(link):
+    if cheaper.is_stock(link):
         tried = {one.key for one in view.session.alternatives if (one.name, one.where) == (link.name, link.where)}
-        ways = [one for one in stock.alternatives(link) if one.key not in tried]
+        ways = [one for one in cheaper.alternatives(link) if one.key not in tried]
         if tried:
-            refuted = [way.what for key in sorted(tried) if (way := stock.by_key(key)) is not None]
+            refuted = [way.what for key in sorted(tried) if (way := cheaper.by_key(key)) is not None]
             evidence.append(f"tried in a worker, and hardly cheaper: {listed(refuted)}")
         told = [f"{one.what}: {one.how}" for one in ways] or ["leave it out, or apply it to a part of the samples"]
         return made(

@@ -1,7 +1,8 @@
 """Try cheaper ways to do what transforms do, in a worker, on inputs that they got: time, and difference of the pixels.
 
-The ways are those of :mod:`pipediag.analysis.recommend.stock` that have a key. On recorded inputs, the transform itself
-and another way run in turns, with the same random draws. The generators are put back, and a way that fails is left out.
+The ways are those of :mod:`pipediag.analysis.recommend.cheaper` that have a key. On recorded inputs, the transform
+itself and another way run in turns, with the same random draws. The generators are put back, and a way that fails is
+left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 from ...analysis.numbers.chain import grains_of
-from ...analysis.recommend.stock import DRAFT, LOADING, to_try
+from ...analysis.recommend.cheaper import DRAFT, LOADING, to_try
 from ...session import Alternative, Link
 from ...usercode import randomness
 from ...usercode.attributes import attribute, has_attribute

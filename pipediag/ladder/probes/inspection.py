@@ -14,8 +14,8 @@ from ...session import NOT_YET, Inside
 from ...usercode import randomness, tree
 from ...usercode.chain import Chain
 from ...usercode.paths import same
-from ...usercode.slots import Slot
 from ...usercode.spying import recorded, with_nested
+from ...usercode.transform_slots import Slot
 from .hotlines import HotLines
 from .opened_files import OpenedFiles
 from .sample_costs import Sample, Timed, Timer, costs, entry_of

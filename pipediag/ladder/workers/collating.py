@@ -14,8 +14,8 @@ import torch
 
 from ...usercode import tree
 from ...usercode.paths import same
-from ...usercode.slots import Slot, function_slots
 from ...usercode.spying import Recorder, Seen, spied
+from ...usercode.transform_slots import Slot, function_slots
 
 
 @dataclass

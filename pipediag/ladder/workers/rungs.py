@@ -15,7 +15,7 @@ from ...session import cut_of
 from ...usercode import tree
 from ...usercode.chain import Apart, Chain, CutSample, chain_of, take_apart
 from ...usercode.dissect import NotSeparable, RawSample
-from ...usercode.slots import find_slots
+from ...usercode.transform_slots import find_slots
 from ..probes.inspection import made_twice
 from .worker_state import CUT_SHARE, RAW_SHARE, WorkerState, within
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from ...analysis.recommend.stock import JPEGS
+from ...analysis.recommend.cheaper import JPEGS
 from ...usercode import tree
-from ...usercode.slots import find_slots
 from ...usercode.spying import opened
+from ...usercode.transform_slots import find_slots
 from ..probes.alternatives import tried
 from ..probes.inspection import TIMED, Inspection
 from .collating import CollateStubs

@@ -17,7 +17,7 @@ from torchvision.transforms import functional as older
 from ...usercode import randomness, tree
 from ...usercode.attributes import attribute
 from ...usercode.places import label
-from ...usercode.slots import Slot
+from ...usercode.transform_slots import Slot
 from ..decode.undecoded import decoded
 from ..ops.op import Op
 from ..pack.packed_batch import Packed

@@ -29,7 +29,7 @@ from ...frames import is_users
 from ...usercode import randomness, tree
 from ...usercode.links import Link, links_of, passed_on, run
 from ...usercode.places import label, short
-from ...usercode.slots import Slot, find_slots, inner_slots
+from ...usercode.transform_slots import Slot, find_slots, inner_slots
 from ..custom import Shapes
 from ..decode.undecoded import decoded, is_undecoded
 from ..ops.op import NotRecordable

@@ -15,13 +15,13 @@ from torch.utils.data import Dataset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from pipediag.analysis.recommend import stock
+from pipediag.analysis.recommend import cheaper
 from pipediag.ladder.probes import alternatives
 from pipediag.ladder.probes.alternatives import INPUTS, located, tried
 from pipediag.session import Alternative, Cost, Link, Part
 from pipediag.usercode import randomness
 from pipediag.usercode.chain import Apart, chain_of, take_apart
-from pipediag.usercode.slots import find_slots
+from pipediag.usercode.transform_slots import find_slots
 
 
 def picture(index: int, size: tuple[int, int] = (96, 80)) -> Image.Image:
@@ -122,7 +122,7 @@ def test_at_the_line_that_the_training_process_finds() -> None:
 
 
 def test_every_way_of_the_table_can_be_tried() -> None:
-    assert {one.key for one in stock.ALTERNATIVES if one.key} == {*alternatives._WAYS}
+    assert {one.key for one in cheaper.ALTERNATIVES if one.key} == {*alternatives._WAYS}
 
 
 def test_each_link_gets_the_input_that_it_gets_in_training() -> None:

@@ -22,7 +22,7 @@ from pipediag.ladder.probes.inspection import TIMED, Inspection, made_twice, thr
 from pipediag.session import NOT_YET, Cost, Files, Inside, Link
 from pipediag.usercode.chain import Chain, chain_of, take_apart
 from pipediag.usercode.places import place_of
-from pipediag.usercode.slots import find_slots
+from pipediag.usercode.transform_slots import find_slots
 
 from ...things import Items, Transformed
 

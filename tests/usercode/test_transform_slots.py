@@ -14,8 +14,8 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Sequential
 from torch.utils.data import default_collate as torch_collate
 
 from pipediag.usercode.chain import take_apart
-from pipediag.usercode.slots import Slot, find_slots, function_slots
 from pipediag.usercode.spying import Recorder, spied
+from pipediag.usercode.transform_slots import Slot, find_slots, function_slots
 
 from ..things import Double, Items, Shift, Transformed
 
