@@ -55,9 +55,9 @@ class Plan:
 
     Attributes:
         pieces: the transforms.
+        reasons: why other links are not recorded.
         begins: the calls of plain code at which a recording begins on a real image.
         called: all calls of plain code that are recorded, in order.
-        reasons: why other links are not recorded.
         fuse: True if the device has the fused kernels.
         decodes: True if JPEGs are decoded on the device.
         undecoded: why JPEGs are not decoded on the device, if that was allowed.
@@ -68,9 +68,9 @@ class Plan:
     """
 
     pieces: tuple[Piece, ...] = ()
+    reasons: tuple[str, ...] = ()
     begins: frozenset[Site] = frozenset()
     called: tuple[Site, ...] = ()
-    reasons: tuple[str, ...] = ()
     fuse: bool = False
     decodes: bool = False
     undecoded: str = ""

@@ -154,7 +154,7 @@ def test_a_batch_shows_what_a_trial_finds(transform: Any, make: Callable[[Any, i
         assert torch.equal(ours, theirs) if isinstance(ours, Tensor) else ours == theirs
     tried = find(dataset, collate, range(4), Plan()).plan
     assert (plan.pieces, plan.copies) == (tried.pieces, tried.copies)
-    assert plan.reasons == tried.reasons
+    assert plan.reasons == tried.reasons[: len(plan.reasons)], "a trial also tries calls that no transform holds"
 
 
 def test_a_dataset_that_keeps_what_its_transforms_make() -> None:
