@@ -24,7 +24,7 @@ QUICK = {
     "attribute_inside", "calls_counted", "helper_edited", "late_noise", "lifetimes", "samples_seen", "view_written",
 }  # fmt: skip
 #: How many scripts are invented for the quick tests, and for the slow ones.
-FEW, MANY = 6, 60
+FEW, MANY = 30, 60
 #: Seconds for one call of the suite, on a machine with other work.
 PATIENCE = 900
 Results = dict[str, dict[str, Any]]
