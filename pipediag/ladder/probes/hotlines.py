@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import random
 import sys
 import threading
@@ -23,7 +24,7 @@ from typing import Any
 from ...frames import in_package, is_ours, is_torchs, is_users
 from ...session import HotLine
 from ...usercode.lines import Line, compiled_function, function_of, line_at
-from .waited_for import working_for
+from .waited_for import stack_of, working_for
 
 #: Number of looks after which no batch is looked at any more: a share of a half is then known to 5 points.
 LOOKS = 400
@@ -50,7 +51,6 @@ _FROZEN = ("<frozen ", "<string>")
 
 #: A stack from the innermost frame outwards: code and instruction of each.
 _Stack = Sequence[tuple[CodeType, int]]
-_Frames = list[FrameType]
 
 
 @dataclass
@@ -185,34 +185,32 @@ class HotLines:
     def look(self, thread: int, seconds: float) -> None:
         """Look at a thread once, for the seconds since the last look: C code may have held the lock all the while."""
         frames = sys._current_frames()
-        frame = first = _running(frames.pop(thread, None))
-        if frame is None or self._is_ours(frame.f_code):
+        running = stack_of(frames.pop(thread, None))
+        first = next((one for one in running if not one.f_code.co_filename.startswith(_FROZEN)), None)
+        if first is None or self._is_ours(first.f_code):
             return
-        stack: _Frames = []
-        while frame is not None and len(stack) < _DEPTH:
-            code: Any = frame.f_code
-            if not isinstance(code, CodeType):  # CPython 3.11 may give anything for a frame that ends meanwhile
-                return
+        stack = list[tuple[CodeType, int]]()
+        for frame in itertools.islice(stack_of(first), _DEPTH):
+            code = frame.f_code
             if id(code) in self._makers or id(code) in self._collating:
                 # What it waits for is made by threads of the user's: the time is theirs.
-                stacks = [[*_frames(one)] for one in working_for(first, frames)] if first is not None else []
-                for one in stacks or [stack]:
-                    self._add(id(code) in self._collating, one, seconds / max(1, len(stacks)))
+                others = [(one, _instructions(one)) for one in working_for(first, frames)]
+                for innermost, one in others or [(first, stack)]:
+                    self._add(id(code) in self._collating, innermost, one, seconds / max(1, len(others)))
                 self.looks += 1
                 return
-            if self._is_ours(code) and stack and stack[-1].f_code.co_filename == contextlib.__file__:
+            if self._is_ours(code) and stack and stack[-1][0].co_filename == contextlib.__file__:
                 return  # a context of pipediag's begins or ends
-            stack.append(frame)
-            frame = frame.f_back
+            stack.append((code, frame.f_lasti))
 
-    def _add(self, collates: bool, stack: _Frames, seconds: float) -> None:
+    def _add(self, collates: bool, innermost: FrameType, stack: _Stack, seconds: float) -> None:
         key = list[int]()
-        for frame in stack:
-            if not self._is_ours(frame.f_code):
-                key += id(frame.f_code), frame.f_lasti
+        for code, instruction in stack:
+            if not self._is_ours(code):
+                key += id(code), instruction
         self._seconds[collates, tuple(key)] = self._seconds.get((collates, tuple(key)), 0.0) + seconds
         if stack:
-            self._scopes[id(stack[0].f_code)] = stack[0].f_globals
+            self._scopes[id(stack[0][0])] = innermost.f_globals
 
     def _is_ours(self, code: CodeType) -> bool:
         if id(code) not in self._codes:
@@ -272,17 +270,8 @@ class HotLines:
         return self._lines[id(code), instruction]
 
 
-def _running(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame that is not of a module in the interpreter."""
-    while frame is not None and frame.f_code.co_filename.startswith(_FROZEN):
-        frame = frame.f_back
-    return frame
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+def _instructions(innermost: FrameType) -> list[tuple[CodeType, int]]:
+    return [(frame.f_code, frame.f_lasti) for frame in itertools.islice(stack_of(innermost), _DEPTH)]
 
 
 def _innermost(stack: _Stack) -> int:
