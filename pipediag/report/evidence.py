@@ -37,8 +37,8 @@ def sections(diagnosis: Diagnosis) -> list[Section]:
 def worker_parts(diagnosis: Diagnosis) -> list[tuple[str, str, Cost]]:
     """Return the parts of a worker's time for a sample with their places: loading, then the transforms in order."""
     inside, loader = diagnosis.session.inside, diagnosis.session.loader
-    if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
-        return []
+    if inside is None or not inside.samples or inside.whole.wall_ms <= 0 or diagnosis.session.watched is not None:
+        return []  # the size of a watched batch is not known
     where = loader.dataset_code.where if loader and loader.dataset_code else ""
     parts = [(shown("load"), where, inside.load), *((one.in_full, one.where, one.cost) for one in grains(inside.links))]
     between = [("(between them)", "", inside.between)]
@@ -90,7 +90,7 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     ladder, session = diagnosis.ladder, diagnosis.session
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
     lines = []
-    if "worker_ms" in seen:
+    if "worker_ms" in seen and session.counts_steps:
         who = "a worker" if session.loader and session.loader.num_workers else "the training process"
         parts = [f"{percent(seen['worker_cpu'])} on a CPU"] if "worker_cpu" in seen else []
         if seen.get("worker_queued", 0.0) >= 0.01:

@@ -7,7 +7,7 @@ import os
 import shlex
 from dataclasses import replace
 
-from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session
+from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session, Watched
 from ...session.words import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
@@ -62,6 +62,8 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         tried=_tried(diagnosis.session),
         careful=careful,
         notes=notes,
+        unit="each step" if diagnosis.session.counts_steps else "each second",
+        prove=diagnosis.session.watched.prove if diagnosis.session.watched is not None else "",
     )
 
 
@@ -70,10 +72,13 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
 
 def answer(diagnosis: Diagnosis) -> Summary:
     """Return the headline, its figures and how certain they are."""
-    verdict, starved, loop = diagnosis.verdict, _starved(diagnosis), loop_of(diagnosis.session)
+    session = diagnosis.session
+    verdict, starved, loop = diagnosis.verdict, _starved(diagnosis), loop_of(session)
     if starved is None:
         return Summary(f"Too little was seen to say what data costs your {loop}", tone="doubtful")
     cost = data_costs(diagnosis)
+    if session.watched is not None:
+        return _watched(diagnosis, starved, session.watched)
     if verdict.bottleneck == "inconclusive":
         why = ", ".join(filter(None, [span(starved), verdict.uncertain]))
         return Summary("It is open whether data costs time", f"{cost} of every step", why, "doubtful")
@@ -84,6 +89,19 @@ def answer(diagnosis: Diagnosis) -> Summary:
     if verdict.bottleneck == "contention":
         return Summary(f"Workers slow your {loop} down", f"{cost} of every step", certain, tone)
     return Summary(f"Data costs your {loop} {cost} of every step", "", certain, tone)
+
+
+def _watched(diagnosis: Diagnosis, starved: Interval, watched: Watched) -> Summary:
+    """Return the answer about a loop that was only seen from outside: what it waits, not what data costs it."""
+    session, found = diagnosis.session, diagnosis.verdict.bottleneck
+    share = f"{data_costs(diagnosis)} of {'every step' if session.counts_steps else 'its time'}"
+    certain = f"{span(starved)}, observed from outside for {watched.seconds:g} s"
+    if found == "inconclusive":
+        return Summary("It is open whether your training waits for data", share, certain, "doubtful")
+    if found == "none":
+        return Summary("Your training hardly waits for data", share, certain, "good")
+    tone: Tone = "bad" if diagnosis.verdict.band == "severe" else "doubtful"
+    return Summary(f"Your training waits for data {share}", "", certain, tone)
 
 
 def data_costs(diagnosis: Diagnosis) -> str:
@@ -142,7 +160,7 @@ def _script(session: Session) -> str:
 def _rates(diagnosis: Diagnosis) -> list[Rate]:
     """Return the loop's rate now, and the rate if data were free."""
     ladder = diagnosis.ladder
-    if not ladder.has("baseline"):
+    if not ladder.has("baseline") or not diagnosis.session.counts_steps:
         return []
     step = ladder.ms("baseline").value + sum(cost.ms.value for cost in _between_steps(diagnosis))
     now = Rate("now", 1000.0 / step)
