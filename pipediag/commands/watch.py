@@ -14,7 +14,7 @@ from ..watch.watching import Watching
 from .results import Results
 
 #: Seconds until the first answer, and between the screens of a live view.
-_FIRST, _EVERY = 3.0, 4.0
+_FIRST, _EVERY = 2.0, 4.0
 
 
 def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Results) -> int:

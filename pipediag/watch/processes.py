@@ -52,7 +52,7 @@ class Training:
             folder = process.cwd()
         with suppress(psutil.Error, OSError):
             environment = process.environ()
-        return cls(pid, command, folder, workers_of(process), tuple(Gpu.used_by(pid)), _has_gpu(pid), environment)
+        return cls(pid, command, folder, workers_of(pid), tuple(Gpu.used_by(pid)), _has_gpu(pid), environment)
 
     @property
     def rank(self) -> int | None:
@@ -80,10 +80,10 @@ class Training:
         return [*(found.target if found is not None else self.command)]
 
 
-def workers_of(process: psutil.Process) -> tuple[int, ...]:
-    """Return the Python processes below a process that are no trainings of their own launcher's: its loader workers."""
+def workers_of(pid: int) -> tuple[int, ...]:
+    """Return the Python processes with torch below a process: its loader workers, or the ranks of a launcher."""
     with suppress(psutil.Error):
-        below = process.children(recursive=True)
+        below = psutil.Process(pid).children(recursive=True)
         return tuple(one.pid for one in below if not _serves(one) and _has_torch(one.pid))
     return ()
 

@@ -148,6 +148,18 @@ def _supplies(frame: Frame, name: str, caller: Frame | None, source: Reads) -> b
     return caller is not None and not _STANDARD.match(frame.file) and source.is_generator(frame)
 
 
+def part_of_step(stack: Stack) -> int | None:
+    """Return which part of a step runs, in order: drawing a batch, forward, backward, the update; None if none does."""
+    for frame in stack:
+        if frame.file.endswith(_LOADER):
+            return 0
+        if "torch/nn/modules/" in frame.file:
+            return 1
+        if _UPDATES.search(frame.file) and _UPDATING.search(frame.name):
+            return 3 if "torch/optim/" in frame.file else 2
+    return None
+
+
 def is_worker(stack: Stack) -> bool:
     return any(frame.file.endswith(_WORKER) and frame.name == "_worker_loop" for frame in stack)
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .sampling import LocalFrame
-from .stacks import DATA, TRAINS, Moment, is_worker
+from .sampling import LocalFrame, Stack
+from .stacks import Moment, is_worker, part_of_step
 
 #: Fewest counted steps for a rate.
 _FEWEST = 3
 #: Factor by which the pace of a loop's counter may change between two looks: others than steps rarely grow so evenly.
-_EVEN = 4.0
-#: Largest number of turns from training to data, per sample, at which no turn is missed between samples.
-_RARE = 0.12
-#: Share of turns that were seen which a counter of steps must reach: it may begin in the middle of one.
+_EVEN = 3.0
+#: Fewest samples in a step for its turns to be counted: of fewer, some would fall between two samples.
+_SAMPLES = 5
+#: Least common divisor of what a number is at all looks from which on it counts samples.
+_SAMPLES_OF_A_BATCH = 4
+#: Share of the turns that were seen which a counter of steps must reach: it may begin in the middle of one.
 _MOST = 0.7
 
 
@@ -32,70 +35,90 @@ class Look:
     """The whole numbers on one thread's stack at a moment, in seconds."""
 
     at: float
+    pid: int
     frames: Sequence[LocalFrame]
 
 
-def counted(looks: Sequence[Look], worker: Sequence[Look], moments: Sequence[Moment], seconds: float) -> Count | None:
+def counted(looks: Sequence[Look], worker: Sequence[Look], stacks: Sequence[Stack], seconds: float) -> Count | None:
     """Return the steps a second; None if they cannot be told.
 
     Args:
         looks: the loop's thread, at several times.
         worker: a loader's worker, which keeps the number of the batch that it makes.
-        moments: what the loop did, sampled for ``seconds``.
+        stacks: those of the loop's thread, sampled for ``seconds``.
     """
-    turns = sum(one.kind == TRAINS and other.kind == DATA for one, other in pairwise(moments))
-    number = _batches(worker)
-    if number is not None:
-        return Count(number, "the workers' numbers of batches")
-    counter = _own_counter(looks, _MOST * turns / seconds if seconds else 0.0)
-    if counter is not None:
+    turns = turns_of(stacks)
+    batches = [_pace(one, other, "idx") for one, other in pairwise(worker) if one.pid == other.pid]
+    if known := [pace for pace in batches if pace]:
+        passed, grown = map(sum, zip(*known, strict=True))
+        if grown >= _FEWEST:
+            return Count(grown / passed, "the workers' numbers of batches")
+    least = _MOST * turns / seconds if seconds else 0.0
+    if (counter := _own_counter(looks, _loop_depth(stacks), least)) is not None:
         return counter
-    if turns >= _FEWEST and turns <= _RARE * len(moments):
+    if turns >= _FEWEST and _SAMPLES * turns <= len(stacks):
         return Count(turns / seconds, "the rhythm of its stacks")
     return None
 
 
-def _batches(looks: Sequence[Look]) -> float | None:
-    """Return the batches a second, by the numbers that a worker of torch's keeps of all workers' batches."""
-    seen = []
-    for look in looks:
-        loops = [one for one in look.frames if is_worker((one.frame,)) and "idx" in one.numbers]
-        seen += [(look.at, loops[0].numbers["idx"])] if loops else []
-    pairs = [(last[0] - first[0], last[1] - first[1]) for first, last in pairwise(seen)]
-    if not pairs or any(grown < 0 for _, grown in pairs):  # another epoch began
-        pairs = [pair for pair in pairs if pair[1] > 0]
-    if sum(grown for _, grown in pairs) < _FEWEST:
-        return None
-    return sum(grown for _, grown in pairs) / sum(passed for passed, _ in pairs)
+def _pace(one: Look, other: Look, name: str, depth: int | None = None) -> tuple[float, int] | None:
+    """Return the seconds between two looks and by how much a number grew; None if it did not, as in a new epoch.
+
+    ``depth`` is the frame that holds it; if it is None, the frame is that of a worker's loop.
+    """
+    values = []
+    for look in (one, other):
+        held = [frame for frame in look.frames if is_worker((frame.frame,))] if depth is None else look.frames[depth:]
+        values.append(held[0].numbers.get(name) if held else None)
+    before, after = values
+    return (other.at - one.at, after - before) if before is not None and after is not None and after > before else None
 
 
-def _own_counter(looks: Sequence[Look], least: float) -> Count | None:
-    """Return the slowest whole number on the loop's stack that grows evenly, at ``least`` so many a second."""
-    if len(looks) < 2:
-        return None
+def _own_counter(looks: Sequence[Look], within: int, least: float) -> Count | None:
+    """Return the slowest number on the outer ``within`` frames that grows evenly, at ``least`` so many a second.
+
+    A number that is a multiple of the same larger one at every look counts samples, not steps.
+    """
     found = []
-    first = looks[0]
-    for depth, one in enumerate(first.frames):
-        here = (one.frame.file, one.frame.name)
-        same = [look.frames[depth] for look in looks if len(look.frames) > depth]
-        if len(same) < len(looks) or any((other.frame.file, other.frame.name) != here for other in same):
+    for depth, frames in enumerate(zip(*(look.frames[: within or None] for look in looks), strict=False)):
+        if len({(one.frame.file, one.frame.name) for one in frames}) > 1:
             break
-        for name in one.numbers:
-            values = [other.numbers.get(name, -1) for other in same]
-            paces = [
-                (after - before) / (later.at - earlier.at)
-                for before, after, earlier, later in zip(values, values[1:], looks, looks[1:], strict=False)
-            ]
-            whole = values[-1] - values[0]
-            if min(values) < 0 or min(paces) <= 0 or whole < _FEWEST or max(paces) > _EVEN * min(paces):
+        for name in frames[0].numbers:
+            if math.gcd(*(one.numbers.get(name, 0) for one in frames)) >= _SAMPLES_OF_A_BATCH:
                 continue
-            pace = whole / (looks[-1].at - first.at)
-            if pace >= least:
-                found.append((pace, name, f"{one.frame.file}:{one.frame.line}"))
+            grew = [pace for one, other in pairwise(looks) if (pace := _pace(one, other, name, depth))]
+            each = [grown / passed for passed, grown in grew]
+            whole = sum(grown for _, grown in grew)
+            if whole >= _FEWEST and max(each) <= _EVEN * min(each):
+                found.append((whole / sum(passed for passed, _ in grew), name, frames[0].frame))
+    found = [one for one in found if one[0] >= least]
     if not found:
         return None
-    pace, name, where = min(found)
-    return Count(pace, f"the loop's own counter {name}, {where}")
+    per_s, name, frame = min(found)
+    return Count(per_s, f"the loop's own counter {name}, {frame.file}:{frame.line}")
+
+
+def turns_of(stacks: Sequence[Stack]) -> int:
+    """Return how often a loop's stacks went from a later part of its step to an earlier one, and its line not forward.
+
+    A step draws a batch, runs forward, backward, and updates. A loop that does so twice in a step, as with two
+    optimizers, has them at different lines.
+    """
+    depth = _loop_depth(stacks)
+    trained = [(stack, part) for stack in stacks if (part := part_of_step(stack)) is not None]
+    places = [(stack[depth - 1].line, part) for stack, part in trained if depth]
+    return sum(part < before and line <= was for (was, before), (line, part) in pairwise(places))
+
+
+def _loop_depth(stacks: Sequence[Stack]) -> int:
+    """Return the number of outer frames that are the same in all parts of a step: the last of them is the loop's."""
+    trained = [stack for stack in stacks if part_of_step(stack) is not None]
+    depth = 0
+    for frames in zip(*trained, strict=False):
+        if len({(frame.file, frame.name) for frame in frames}) > 1:
+            break
+        depth += 1
+    return depth
 
 
 def blocks(moments: Sequence[Moment], seconds: float, steps: int, most: int = 8) -> list[tuple[int, float, float]]:

@@ -22,7 +22,7 @@ from ..measure.machine import cores, environment
 from ..session import Cost, Inside, Loader, Observed, Rank, Script, Session, Watched
 from ..session.private import masked
 from . import stacks
-from .processes import Training
+from .processes import Training, workers_of
 from .sampling import SECONDS_A_SAMPLE, LocalFrame, Recording, Stack, Thread, local_numbers
 from .sources import Sources
 from .steps import Look, blocks, counted
@@ -96,7 +96,7 @@ class Watching:
         begun = time.monotonic()
         recordings = []
         for one in self._processes:
-            for worker in one.training.workers:
+            for worker in workers_of(one.training.pid):
                 one.workers.setdefault(worker, _times(worker))
             recordings.append((one, one.loop, Recording(one.training.pid, seconds, loop_rate, False)))
             recordings.append((one, one.all, Recording(one.training.pid, seconds, all_rate, True)))
@@ -122,10 +122,12 @@ class Watching:
             self._look_at_worker(one)
 
     def _look_at_worker(self, one: _Process) -> None:
-        for worker in one.training.workers[:1]:
+        known = [look.pid for look in one.worker_looks]
+        alive = [pid for pid in (*known, *workers_of(one.training.pid)) if psutil.pid_exists(pid)]
+        for worker in alive[:1]:
             with suppress(PipediagError):
                 frames = local_numbers(worker).get(worker, [])
-                one.worker_looks.append(Look(time.monotonic(), frames))
+                one.worker_looks.append(Look(time.monotonic(), worker, frames))
 
     def session(self) -> Session:
         """Return what was seen as a session: of a job, that of the rank that waits longest, with all ranks.
@@ -189,12 +191,11 @@ def _session(seen: _Process) -> Session:
         raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
     wraps = stacks.wrappers(loop.stacks)
     moments = [stacks.of_loop(stack, wraps, source) for stack in loop.stacks]
-    looks = [Look(at, threads.get(loop.tid, [])) for at, threads in seen.looks]
-    count = counted(looks, seen.worker_looks, moments, seconds)
+    looks = [Look(at, pid, threads.get(loop.tid, [])) for at, threads in seen.looks]
+    count = counted(looks, seen.worker_looks, loop.stacks, seconds)
     steps = max(1, round(count.per_s * seconds)) if count is not None else max(1, round(seconds))
     workers = [one for one in everything if one.tid == one.pid and any(map(stacks.is_worker, one.stacks))]
-    alive = {one.pid for one in workers}
-    number = len([worker for worker in training.workers if worker in alive]) or _simultaneous(workers)
+    number = _simultaneous(workers)
     waiting = [(stack, one) for stack, one in zip(loop.stacks, moments, strict=True) if one.waiting]
     made, busy = _made(waiting, workers, [one for one in everything if one.tid != loop.tid], source)
     share = sum(one.waiting for one in moments) / len(moments)

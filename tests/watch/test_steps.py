@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from pipediag.watch.sampling import Frame, LocalFrame, Stack
+from pipediag.watch.stacks import DATA, START, TRAINS, Moment
+from pipediag.watch.steps import Look, blocks, counted, turns_of
+
+from .made import BACKWARD_CALL, CALL, IN_WORKER, NEXT, STEP_CALL, at, local
+
+#: A step as it is seen at five moments.
+STEP: list[Stack] = [at(40, NEXT), at(41, CALL), at(41, CALL), at(42, BACKWARD_CALL), at(43, STEP_CALL)]
+
+
+def worker(idx: int) -> list[LocalFrame]:
+    loop: Frame = IN_WORKER[-1]
+    return [LocalFrame(loop, {"idx": idx, "worker_id": 0})]
+
+
+def looks(*values: tuple[float, int]) -> list[Look]:
+    return [
+        Look(second, 5, local(at(40 + number, CALL), i=value, epoch=1)) for number, (second, value) in enumerate(values)
+    ]
+
+
+def test_a_workers_number_of_its_batch_counts_the_batches_of_all() -> None:
+    seen = [Look(0.0, 7, worker(10)), Look(4.0, 7, worker(50))]
+    found = counted([], seen, [], 4.0)
+    assert found is not None and found.per_s == 10 and found.by == "the workers' numbers of batches"
+
+
+def test_a_new_epochs_workers_count_from_zero_again() -> None:
+    seen = [Look(0.0, 7, worker(10)), Look(4.0, 7, worker(50)), Look(14.0, 7, worker(3)), Look(15.0, 8, worker(400))]
+    found = counted([], seen, [], 15.0)
+    assert found is not None and found.per_s == 10
+
+
+def test_the_loops_own_counter() -> None:
+    found = counted(looks((0, 5), (2, 26), (12, 125)), [], [], 12.0)
+    assert found is not None and found.per_s == 10 and found.by == "the loop's own counter i, /home/me/train.py:40"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ((0, 16), (2, 336), (12, 2000)),  # samples, 16 in a step
+        ((0, 5), (2, 7), (12, 905)),  # it grows unevenly
+        ((0, 5), (2, 5), (12, 5)),
+    ],
+)
+def test_other_numbers_are_no_steps(values: tuple[tuple[float, int], ...]) -> None:
+    assert counted(looks(*values), [], [], 12.0) is None
+
+
+def test_a_counter_slower_than_the_turns_that_were_seen_counts_no_steps() -> None:
+    stacks = STEP * 30  # 30 steps in 12 seconds
+    found = counted(looks((0, 5), (2, 6), (12, 11)), [], stacks, 12.0)
+    assert found is not None and found.by == "the rhythm of its stacks" and found.per_s == pytest.approx(29 / 12)
+
+
+def test_turns_are_counted_where_every_step_is_seen_several_times() -> None:
+    assert turns_of(STEP * 10) == 9
+    assert counted([], [], STEP * 10, 5.0) is not None
+    assert counted([], [], STEP[::2] * 10, 5.0) is None  # three looks at a step
+
+
+def test_two_updates_in_a_step_are_one_turn() -> None:
+    second = [at(50, CALL), at(51, BACKWARD_CALL), at(52, STEP_CALL)]
+    assert turns_of([*STEP, *second] * 10) == 9
+
+
+def test_blocks_have_one_pace_and_their_own_waits() -> None:
+    moments = [Moment(DATA)] * 8 + [Moment(START)] * 8 + [Moment(TRAINS)] * 16
+    assert blocks(moments, 8.0, 4, most=2) == [(2, 4.0, 4.0), (2, 4.0, 0.0)]
+    assert blocks(moments, 8.0, 1) == [(1, 8.0, 4.0)]  # never more blocks than steps
+    assert sum(steps for steps, _, _ in blocks(moments, 8.0, 101)) == 101
