@@ -9,9 +9,9 @@ from ..analysis.verdict import so_far
 from ..errors import EXIT_OK, UsageError
 from ..host.standard_streams import put
 from ..report import screen_for
-from ..watch.processes import chosen
+from ..watch.processes import described, jobs_of
 from ..watch.watching import Watching
-from .results import Results
+from .results import Results, say
 
 #: Seconds until the first answer, and between the screens of a live view.
 _FIRST, _EVERY = 2.0, 4.0
@@ -25,7 +25,12 @@ def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Res
     """
     if not sys.platform.startswith("linux"):
         raise UsageError("watch reads Linux's /proc, which this system does not have")
-    for job in chosen(pid, every):
+    found = jobs_of(pid)
+    if len(found) > 1 and not every:
+        for job in found:
+            say(described(job))
+        raise UsageError(f"{len(found)} trainings run: choose one by its number, or watch all with --all")
+    for job in found:
         watching = Watching(job)
         if live:
             _live(watching, results)

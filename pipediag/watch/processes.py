@@ -160,11 +160,11 @@ def jobs(found: Iterable[Training]) -> list[list[Training]]:
     return [sorted(group, key=lambda one: one.rank or 0) for group in groups.values()]
 
 
-def chosen(pid: int | None, every: bool) -> list[list[Training]]:
-    """Return the jobs to watch.
+def jobs_of(pid: int | None) -> list[list[Training]]:
+    """Return the job of a process, or without one all of this user's jobs.
 
     Raises:
-        UsageError: without ``pid``, there is not exactly one; the message lists them.
+        PipediagError: there is none.
     """
     if pid is not None:
         return [ranks_of(pid)]
@@ -173,9 +173,6 @@ def chosen(pid: int | None, every: bool) -> list[list[Training]]:
         raise UsageError(
             "no training of this user holds a GPU or has loader workers; name its process: pipediag watch PID"
         )
-    if len(found) > 1 and not every:
-        listed = "".join(f"\n  {line}" for line in map(described, found))
-        raise UsageError(f"{len(found)} trainings run; choose one by its number, or all with --all:{listed}")
     return found
 
 

@@ -39,25 +39,30 @@ class Look:
     frames: Sequence[LocalFrame]
 
 
-def counted(looks: Sequence[Look], worker: Sequence[Look], stacks: Sequence[Stack], seconds: float) -> Count | None:
+#: Seconds and the stacks of the loop's thread in them.
+Sampled = tuple[float, Sequence[Stack]]
+
+
+def counted(looks: Sequence[Look], worker: Sequence[Look], stretches: Sequence[Sampled]) -> Count | None:
     """Return the steps a second; None if they cannot be told.
 
     Args:
         looks: the loop's thread, at several times.
         worker: a loader's worker, which keeps the number of the batch that it makes.
-        stacks: those of the loop's thread, sampled for ``seconds``.
     """
-    turns = turns_of(stacks)
     batches = [_pace(one, other, "idx") for one, other in pairwise(worker) if one.pid == other.pid]
     if known := [pace for pace in batches if pace]:
         passed, grown = map(sum, zip(*known, strict=True))
         if grown >= _FEWEST:
             return Count(grown / passed, "the workers' numbers of batches")
-    least = _MOST * turns / seconds if seconds else 0.0
-    if (counter := _own_counter(looks, _loop_depth(stacks), least)) is not None:
+    turns = [(seconds, turns_of(stacks), len(stacks)) for seconds, stacks in stretches]
+    least = max((_MOST * count / seconds for seconds, count, _ in turns), default=0.0)
+    depth = _loop_depth([stack for _, stacks in stretches for stack in stacks])
+    if (counter := _own_counter(looks, depth, least)) is not None:
         return counter
-    if turns >= _FEWEST and _SAMPLES * turns <= len(stacks):
-        return Count(turns / seconds, "the rhythm of its stacks")
+    seen = [(seconds, count) for seconds, count, samples in turns if _SAMPLES * count <= samples]
+    if (most := sum(count for _, count in seen)) >= _FEWEST:
+        return Count(most / sum(seconds for seconds, _ in seen), "the rhythm of its stacks")
     return None
 
 
@@ -121,16 +126,25 @@ def _loop_depth(stacks: Sequence[Stack]) -> int:
     return depth
 
 
-def blocks(moments: Sequence[Moment], seconds: float, steps: int, most: int = 8) -> list[tuple[int, float, float]]:
-    """Divide what was seen into stretches: the steps, the seconds and the seconds of waiting of each.
+def blocks(
+    stretches: Sequence[tuple[float, Sequence[Moment]]], steps: int, most: int = 8
+) -> list[tuple[int, float, float]]:
+    """Divide what was seen into blocks: the steps, the seconds and the seconds of waiting of each.
 
-    Every stretch has the same pace: only the number of all steps is known.
+    Every block has the same pace, as only the number of all steps is known, and counts each stretch by its seconds.
     """
-    count = max(1, min(most, steps, len(moments) // 4))
+    whole = sum(seconds for seconds, _ in stretches)
+    weighted = [(seconds / len(moments), one.waiting) for seconds, moments in stretches for one in moments]
+    count = max(1, min(most, steps, len(weighted) // 4))
+    edges = [whole * number / count for number in range(count + 1)]
+    waited, at = [0.0] * count, 0.0
+    for weight, waits in weighted:
+        for number in range(count) if waits else ():
+            waited[number] += max(0.0, min(at + weight, edges[number + 1]) - max(at, edges[number]))
+        at += weight
     found = []
     for number in range(count):
-        part = moments[len(moments) * number // count : len(moments) * (number + 1) // count]
         here = steps * (number + 1) // count - steps * number // count
-        took = seconds * here / steps
-        found.append((here, took, took * sum(one.waiting for one in part) / max(1, len(part))))
+        took = whole * here / steps
+        found.append((here, took, min(took, took * waited[number] * count / whole)))
     return found

@@ -25,18 +25,18 @@ def looks(*values: tuple[float, int]) -> list[Look]:
 
 def test_a_workers_number_of_its_batch_counts_the_batches_of_all() -> None:
     seen = [Look(0.0, 7, worker(10)), Look(4.0, 7, worker(50))]
-    found = counted([], seen, [], 4.0)
+    found = counted([], seen, [])
     assert found is not None and found.per_s == 10 and found.by == "the workers' numbers of batches"
 
 
 def test_a_new_epochs_workers_count_from_zero_again() -> None:
     seen = [Look(0.0, 7, worker(10)), Look(4.0, 7, worker(50)), Look(14.0, 7, worker(3)), Look(15.0, 8, worker(400))]
-    found = counted([], seen, [], 15.0)
+    found = counted([], seen, [])
     assert found is not None and found.per_s == 10
 
 
 def test_the_loops_own_counter() -> None:
-    found = counted(looks((0, 5), (2, 26), (12, 125)), [], [], 12.0)
+    found = counted(looks((0, 5), (2, 26), (12, 125)), [], [])
     assert found is not None and found.per_s == 10 and found.by == "the loop's own counter i, /home/me/train.py:40"
 
 
@@ -49,19 +49,20 @@ def test_the_loops_own_counter() -> None:
     ],
 )
 def test_other_numbers_are_no_steps(values: tuple[tuple[float, int], ...]) -> None:
-    assert counted(looks(*values), [], [], 12.0) is None
+    assert counted(looks(*values), [], []) is None
 
 
 def test_a_counter_slower_than_the_turns_that_were_seen_counts_no_steps() -> None:
     stacks = STEP * 30  # 30 steps in 12 seconds
-    found = counted(looks((0, 5), (2, 6), (12, 11)), [], stacks, 12.0)
+    found = counted(looks((0, 5), (2, 6), (12, 11)), [], [(12.0, stacks)])
     assert found is not None and found.by == "the rhythm of its stacks" and found.per_s == pytest.approx(29 / 12)
 
 
 def test_turns_are_counted_where_every_step_is_seen_several_times() -> None:
     assert turns_of(STEP * 10) == 9
-    assert counted([], [], STEP * 10, 5.0) is not None
-    assert counted([], [], STEP[::2] * 10, 5.0) is None  # three looks at a step
+    found = counted([], [], [(5.0, STEP * 11), (50.0, STEP[::2] * 100)])  # too few looks in the second stretch
+    assert found is not None and found.per_s == 2
+    assert counted([], [], [(5.0, STEP[::2] * 10)]) is None
 
 
 def test_two_updates_in_a_step_are_one_turn() -> None:
@@ -71,6 +72,13 @@ def test_two_updates_in_a_step_are_one_turn() -> None:
 
 def test_blocks_have_one_pace_and_their_own_waits() -> None:
     moments = [Moment(DATA)] * 8 + [Moment(START)] * 8 + [Moment(TRAINS)] * 16
-    assert blocks(moments, 8.0, 4, most=2) == [(2, 4.0, 4.0), (2, 4.0, 0.0)]
-    assert blocks(moments, 8.0, 1) == [(1, 8.0, 4.0)]  # never more blocks than steps
-    assert sum(steps for steps, _, _ in blocks(moments, 8.0, 101)) == 101
+    assert blocks([(8.0, moments)], 4, most=2) == [(2, 4.0, 4.0), (2, 4.0, 0.0)]
+    assert blocks([(8.0, moments)], 1) == [(1, 8.0, 4.0)]  # never more blocks than steps
+    assert sum(steps for steps, _, _ in blocks([(8.0, moments)], 101)) == 101
+
+
+def test_a_stretch_counts_by_its_seconds_not_by_its_samples() -> None:
+    often, seldom = [Moment(DATA)] * 40, [Moment(TRAINS)] * 4
+    assert blocks([(2.0, often), (6.0, seldom)], 1) == [(1, 8.0, pytest.approx(2.0))]
+    found = blocks([(2.0, often), (6.0, seldom)], 80, most=4)
+    assert [round(waited, 3) for _, _, waited in found] == [2.0, 0.0, 0.0, 0.0]
