@@ -47,6 +47,10 @@ class Case:
         return not (SCRIPTS / self.script).exists()
 
     @property
+    def times_itself(self) -> bool:
+        return "timed(" in self.paced
+
+    @property
     def starves(self) -> bool:
         return bool(self.code)
 
@@ -96,11 +100,11 @@ CASES = (
     _word("remote"),
     _word("own_arrays"),
     _word("jitter_folder", "ColorJitter"),
-    _word("ten_views", "ColorJitter", "RandomResizedCrop", "GaussianBlur"),
+    _word("ten_views", "Views", "Pictures", "ColorJitter", "RandomResizedCrop"),
     Case("generator", "generator.py", ("--work", "60"), ("make_sample",), "pace.py"),
     Case("generator_light", "generator.py", ("--work", "0")),
     Case("thread_ahead", "thread_ahead.py", ("--work", "60"), ("read",)),
-    Case("thread_ahead_light", "thread_ahead.py", ("--work", "1")),
+    Case("thread_ahead_light", "thread_ahead.py", ("--work", "0")),
     Case("pool_ahead", "pool_ahead.py", ("--work", "200"), ("make_sample",), "pace.py"),
     Case("two_ranks", "two_ranks.py", ("--work", "100"), ("make_sample",), "pace.py", _RANKS),
     Case("two_ranks_light", "two_ranks.py", ("--work", "0"), (), "", _RANKS),

@@ -123,7 +123,7 @@ class Watched:
     ``looks`` is the number of moments at which the loop's thread was seen in ``seconds``, ``shares`` what it did then:
     ``data``, ``start`` (of a loader), ``trains``, ``other``. ``steps_by`` says how its steps were counted. If it is
     empty they could not be, and a step of this session stands for a second. ``ended`` is true if the process ended
-    meanwhile. ``prove`` is the command that would measure the same script with cached batches.
+    meanwhile, ``folder`` is where it runs, empty if that is the folder of this measurement.
     """
 
     pid: int
@@ -132,7 +132,7 @@ class Watched:
     shares: dict[str, float] = field(default_factory=dict)
     steps_by: str = ""
     ended: bool = False
-    prove: str = ""
+    folder: str = ""
 
 
 @dataclass

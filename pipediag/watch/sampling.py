@@ -67,7 +67,9 @@ class Recording:
             text = Path(self._file).read_text(encoding="utf-8", errors="replace")
         finally:
             os.unlink(self._file)
-        return parsed(json.loads(text), self._pid) if text else []
+        found = parsed(json.loads(text), self._pid) if text else []
+        outside = {pid: numbers_outside(pid) for pid in {one.pid for one in found}}
+        return [one._replace(tid=outside[one.pid].get(one.tid, one.tid)) for one in found]
 
     def stop(self) -> None:
         """End the recording now; what was seen until now stays."""
@@ -110,14 +112,29 @@ def local_numbers(pid: int) -> dict[int, list[LocalFrame]]:
     if process.returncode:
         raise PipediagError(_reason(error.decode(errors="replace"), pid))
     found: dict[int, list[LocalFrame]] = {}
+    outside = numbers_outside(pid)
     for thread in json.loads(out):
         frames = []
         for one in reversed(thread["frames"]):
             values = {local["name"]: local["repr"] or "" for local in one["locals"] or []}
             numbers = {name: int(text) for name, text in values.items() if text.isdecimal() and len(text) < 16}
             frames.append(LocalFrame(Frame(one["name"], one["filename"], one["line"]), numbers))
-        found[thread["os_thread_id"]] = frames
+        found[outside.get(thread["os_thread_id"], thread["os_thread_id"])] = frames
     return found
+
+
+def numbers_outside(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
+    """Return this side's numbers of the threads of a process in a container by the container's, which py-spy tells."""
+    numbers = {}
+    try:
+        for task in (proc / str(pid) / "task").iterdir():
+            inside = next(line for line in (task / "status").read_text().splitlines() if line.startswith("NSpid:"))
+            if len(inside.split()) < 3:  # it is in no container
+                return {}
+            numbers[int(inside.split()[-1])] = int(task.name)
+    except (OSError, StopIteration):  # it has ended
+        pass
+    return numbers
 
 
 def _started(arguments: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..frames import in_package, is_users
@@ -24,38 +24,40 @@ LOADS, COLLATES, IDLE = "load", "collate", "idle"
 
 _LOADER, _WORKER = "torch/utils/data/dataloader.py", "torch/utils/data/_utils/worker.py"
 _FETCH, _COLLATE = "torch/utils/data/_utils/fetch.py", "torch/utils/data/_utils/collate.py"
-_INSIDE = (_FETCH, _COLLATE)
-#: Files and functions that only a training step runs, and those of a step that updates.
+#: What only a training step runs, and its backward pass and update: calls as ``file:function``, as in all that follow.
 _STEP = re.compile(
-    r"torch/(optim/|nn/|_tensor\.py|autograd/|amp/|cuda/amp/|_dynamo/|distributed/|func/|_functorch/)|deepspeed/|apex/"
+    r"(.*/)?torch/(optim/|nn/|_tensor\.py|autograd/|amp/|cuda/amp/|_dynamo/|distributed/|func/|_functorch/)|deepspeed/|apex/"
 )
-_UPDATES = re.compile(r"torch/(optim/\w+\.py|_tensor\.py|autograd/__init__\.py|amp/grad_scaler\.py)$")
-_UPDATING = re.compile(r"(^|\.)(step|backward|_?single_tensor_\w+|_multi_tensor_\w+|_fused_\w+)$")
-#: Calls that wait for what another thread or process makes, by the end of the file and the function.
+_UPDATES = re.compile(
+    r"(.*/)?torch/(optim/\w+|_tensor|autograd/__init__|amp/grad_scaler)\.py:(.*\.)?(step|backward|_?(single|multi)_tensor_\w+)$"
+)
+#: Calls that wait for what another thread or process makes.
 _TAKES = re.compile(
-    r"(queue\.py:(\w+\.)?get|multiprocessing/queues\.py:(\w+\.)?get|multiprocessing/connection\.py:(\w+\.)?(recv\w*|poll)"
-    r"|concurrent/futures/_base\.py:(\w+\.)?(result|result_iterator|as_completed|wait)"
-    r"|multiprocessing/pool\.py:(\w+\.)?(next|__next__|get)|multiprocessing/managers\.py:(\w+\.)?_callmethod)$"
+    r"(queue|multiprocessing/queues)\.py:(\w+\.)?get$|multiprocessing/connection\.py:(\w+\.)?(recv\w*|poll)$"
+    r"|concurrent/futures/_base\.py:(\w+\.)?(result|result_iterator|as_completed|wait)$"
+    r"|multiprocessing/pool\.py:(\w+\.)?(next|__next__|get)$|multiprocessing/managers\.py:(\w+\.)?_callmethod$"
 )
-#: Innermost calls of a thread that does nothing.
+#: Innermost calls of a thread that has nothing to do.
 _RESTS = re.compile(
-    r"(threading\.py:(\w+\.)?(wait|_wait_for_tstate_lock|join|acquire)"
-    r"|selectors\.py:(\w+\.)?select|multiprocessing/(queues|synchronize|popen_fork|connection)\.py:.*"
-    r"|concurrent/futures/thread\.py:_worker|socket\.py:.*|queue\.py:.*)$"
+    r"threading\.py:(\w+\.)?(wait|_wait_for_tstate_lock|join|acquire)$|selectors\.py:(\w+\.)?select$"
+    r"|multiprocessing/(queues|synchronize|popen_fork|connection)\.py:|concurrent/futures/thread\.py:_worker$"
+    r"|(socket|queue)\.py:"
 )
-#: Calls that copy a batch to the device.
-_COPIES = re.compile(r"(^|\.)(send_to_device|move_data_to_device|batch_to_device|_batch_to_device|transfer_batch\w*)$")
-#: Other Pythons' standard libraries: the process may run another one than this.
-_STANDARD = re.compile(r".*/lib(64)?/python3\.\d+t?/(?!(site|dist)-packages/)|<frozen |<string>|<__array_function__")
+#: Functions of trainers that copy a batch to the device.
+_COPIES = re.compile(r"(^|\.)(send_to_device|move_data_to_device|_?batch_to_device|transfer_batch\w*)$")
+#: The standard library of any Python, as the process may run another one than this; installed commands.
+_STANDARD = re.compile(r".*/lib(64)?/python3\.\d+t?/(?!(site|dist)-packages/)|<")
 _COMMAND = re.compile(r".*/bin/[^/.]+$")
 #: Libraries that read, decode and change samples.
 _MAKES = re.compile(
     r"(PIL|torchvision/(transforms|io|datasets)|albumentations|kornia/augmentation|imgaug|h5py|webdataset|datasets"
     r"|torchaudio|librosa|soundfile|torchcodec|decord|av|zarr|lmdb|pyarrow|tokenizers|nvidia/dali|torch/utils/data)/"
 )
-#: Frames that pass on: they name no work.
-_PASSES = re.compile(r"torch/(utils/(data|_contextlib)|nn/modules/module\.py|nn/modules/container\.py)")
-_COMPOSES = re.compile(r"(Compose\w*|Sequential|BaseCompose)\.")
+#: Calls of libraries that only pass samples on to others: they name no work.
+_PASSES = re.compile(
+    r"torch/(utils/(data|_contextlib)|nn/modules/(module|container)\.py)|:(.*\.)?__(getitems?|next|iter)__$|<module>$"
+    r"|:(\w*Compose\w*|Sequential)\."
+)
 
 
 class Reads(Protocol):
@@ -65,41 +67,9 @@ class Reads(Protocol):
     def is_generator(self, frame: Frame) -> bool: ...
 
 
-def users(frame: Frame) -> bool:
-    """Return whether a frame is in the user's own file."""
-    return is_users(frame.file) and not _STANDARD.match(frame.file) and not _COMMAND.match(frame.file)
-
-
-def library(file: str) -> str:
-    """Return a library's file relative to its package; the path itself for other files."""
-    if named := in_package(file):
-        return named
-    standard = _STANDARD.match(file)
-    return file[standard.end() :] if standard else file
-
-
-def _known(frame: Frame) -> str:
-    return f"{library(frame.file)}:{frame.name}"
-
-
-def wrappers(stacks: Iterable[Stack]) -> set[tuple[str, str]]:
-    """Return file and name of the functions that train: a backward pass or an optimizer's step runs below them."""
-    found = set()
-    for stack in stacks:
-        for place, frame in enumerate(stack):
-            if _UPDATES.search(frame.file) and _UPDATING.search(frame.name):
-                found |= {(one.file, one.name) for one in stack[:place]}
-                break
-    return found
-
-
-def updates(stack: Stack) -> bool:
-    return any(_UPDATES.search(one.file) and _UPDATING.search(one.name) for one in stack)
-
-
 @dataclass(frozen=True)
 class Moment:
-    """What the loop's thread does: ``at`` is the place on the stack of the call that decides, -1 if none does.
+    """What a thread does: ``at`` is the place on the stack of the call that decides, -1 if none does.
 
     ``waits`` is true if it waits there for another thread or process.
     """
@@ -114,36 +84,54 @@ class Moment:
         return self.kind in (DATA, START)
 
 
+def users(frame: Frame) -> bool:
+    """Return whether a frame is in the user's own file."""
+    return is_users(frame.file) and not _STANDARD.match(frame.file) and not _COMMAND.match(frame.file)
+
+
+def library(file: str) -> str:
+    """Return a library's file relative to its package; the path itself for other files."""
+    standard = _STANDARD.match(file)
+    return in_package(file) or (file[standard.end() :] if standard else file)
+
+
+def known(frame: Frame) -> str:
+    return f"{library(frame.file)}:{frame.name}"
+
+
+def wrappers(stacks: Iterable[Stack]) -> set[tuple[str, str]]:
+    """Return file and name of the functions that train: a backward pass or an optimizer's step runs below them."""
+    found = set()
+    for stack in stacks:
+        at = next((place for place, frame in enumerate(stack) if _UPDATES.match(known(frame))), 0)
+        found |= {(frame.file, frame.name) for frame in stack[:at]}
+    return found
+
+
 def of_loop(stack: Stack, training: Collection[tuple[str, str]], source: Reads) -> Moment:
     """Return what the loop's thread does. ``training`` are the functions of :func:`wrappers`."""
     for place, frame in enumerate(stack):
         if (frame.file, frame.name) in training:
             continue
-        name, file = frame.name.rpartition(".")[2], frame.file
-        if file.endswith(_LOADER):
-            kind = DATA if name == "__next__" else START
-        elif _STEP.search(file):
+        if _STEP.match(known(frame)):
             return Moment(TRAINS, place)
-        elif _TAKES.search(_known(frame)) or _supplies(frame, name, stack[place - 1] if place else None, source):
-            kind = DATA
-        else:
+        caller = stack[place - 1] if place else None
+        if not (frame.file.endswith(_LOADER) or _TAKES.match(known(frame)) or _supplies(frame, caller, source)):
             continue
         below = stack[place:]
         if any(_COPIES.search(one.name) for one in below):
             return Moment(OTHER, place)
-        if any(one.file.endswith(_LOADER) and one.name.endswith(("__iter__", "_get_iterator")) for one in below):
-            kind = START
-        return Moment(kind, place, any(_TAKES.search(_known(one)) for one in below))
+        draws = [one.name.endswith("__next__") for one in below if one.file.endswith(_LOADER)]
+        return Moment(DATA if any(draws) or not draws else START, place, any(_TAKES.match(known(one)) for one in below))
     return Moment(OTHER)
 
 
-def _supplies(frame: Frame, name: str, caller: Frame | None, source: Reads) -> bool:
+def _supplies(frame: Frame, caller: Frame | None, source: Reads) -> bool:
     """Return whether a call gives the loop its next item: an iterator's method, a generator, or reading a sample."""
     if _COMMAND.match(frame.file) or (caller is not None and caller.file.endswith("contextlib.py")):
         return False
-    if name in ("__next__", "__getitem__") and (users(frame) or _MAKES.match(library(frame.file))):
-        return True
-    if _MAKES.match(library(frame.file)) or name == "__next__":
+    name = frame.name.rpartition(".")[2]
+    if name == "__next__" or _MAKES.match(library(frame.file)) or (name == "__getitem__" and users(frame)):
         return True
     return caller is not None and not _STANDARD.match(frame.file) and source.is_generator(frame)
 
@@ -155,7 +143,7 @@ def part_of_step(stack: Stack) -> int | None:
             return 0
         if "torch/nn/modules/" in frame.file:
             return 1
-        if _UPDATES.search(frame.file) and _UPDATING.search(frame.name):
+        if _UPDATES.match(known(frame)):
             return 3 if "torch/optim/" in frame.file else 2
     return None
 
@@ -165,102 +153,59 @@ def is_worker(stack: Stack) -> bool:
 
 
 def of_worker(stack: Stack, source: Reads) -> Moment:
-    """Return what a loader's worker does."""
-    begun = next((n for n, one in enumerate(stack) if one.file.endswith(_WORKER) and one.name == "_worker_loop"), 0)
-    for place in range(begun + 1, len(stack)):
-        frame = stack[place]
+    """Return what a loader's worker does, or torch's loader in the process that trains."""
+    for place, frame in enumerate(stack):
         if frame.file.endswith(_COLLATE):
             return Moment(COLLATES, place)
-        if frame.file.endswith(_FETCH) and (place + 1 == len(stack) or not stack[place + 1].file.endswith(_INSIDE)):
-            collates = "collate_fn" in source.text(frame)
-            return Moment(COLLATES if collates else LOADS, place)
+        deeper = stack[place + 1 :]
+        if frame.file.endswith(_FETCH) and not (deeper and deeper[0].file.endswith((_FETCH, _COLLATE))):
+            return Moment(COLLATES if "collate_fn" in source.text(frame) else LOADS, place)
     return Moment(IDLE)
-
-
-def rests(stack: Stack) -> bool:
-    """Return whether a thread waits for something to do."""
-    return not stack or bool(_RESTS.search(_known(stack[-1])))
 
 
 def loop_thread(threads: Sequence[Thread], pid: int) -> Thread | None:
     """Return the thread of a process that trains: the one most often in a step, else its main thread."""
     own = [one for one in threads if one.pid == pid and one.stacks]
-    trains = {one.tid: sum(any(_STEP.search(f.file) for f in stack) for stack in one.stacks) for one in own}
+    trains = {one.tid: sum(any(_STEP.match(known(f)) for f in stack) for stack in one.stacks) for one in own}
     return max(own, key=lambda one: (trains[one.tid], one.tid == pid), default=None)
 
 
 def producing(stack: Stack) -> bool:
     """Return whether a thread beside the loop, or a process that is no worker of torch's, makes data at this moment."""
-    known = any(users(one) or _MAKES.match(library(one.file)) for one in stack)
-    return known and not rests(stack) and not is_worker(stack)
+    makes = any(users(one) or _MAKES.match(library(one.file)) for one in stack)
+    return makes and not _RESTS.match(known(stack[-1])) and not is_worker(stack)
 
 
 def hot_lines(made: Sequence[tuple[Stack, str]], source: Reads) -> list[HotLine]:
-    """Return the lines that stacks were seen at, with their share of them; ``made`` are the calls that make a batch.
+    """Return the lines that stacks were seen at, with their share of them, most first.
 
-    Each stack comes with its stage, ``load`` or ``collate``. A line is the innermost of the user's own. If none of them
-    is the user's, it is the library's outermost call that does more than to pass on.
+    ``made`` are the calls that make a batch, each with its stage. A line is the innermost of the user's own. If none of
+    them is the user's, a library's function stands for them: the outermost that does more than to pass on.
     """
-    counts, calls = Counter[tuple[Frame, str, bool]](), dict[tuple[Frame, str, bool], Counter[str]]()
+    seen: dict[tuple[str, str, str, int], Counter[Frame]] = {}
+    calls: dict[tuple[str, str, str, int], Counter[str]] = {}
     for stack, stage in made:
-        at = max((n for n, one in enumerate(stack) if users(one)), default=-1)
-        own = at >= 0
-        if not own:
-            at = next((n for n, one in enumerate(stack) if _names(one)), len(stack) - 1)
-        if at < 0:
-            continue
-        key = stack[at], stage, own
-        counts[key] += 1
-        inner = calls.setdefault(key, Counter())
-        inner.update({_function(one) for one in stack[at + own :] if _function(one)})
-    whole = sum(counts.values())
-    lines = []
-    for key, count in counts.most_common():
-        (frame, stage, own), text = key, source.text(key[0])
-        found = described_line(text, _plain(frame.name), f"{_shown(frame)}:{frame.line}")
-        name = found.calls if own and found.calls else _plain(frame.name)
-        order = {_function(one): n for stack, _ in made for n, one in enumerate(stack)}
-        inside = sorted(calls[key].items(), key=lambda one: order.get(one[0], 0))
-        lines.append(
-            HotLine(
-                found.where,
-                text,
-                round(count / whole, 4),
-                name,
-                found.function,
-                stage,
-                not own,
-                {called: round(n / whole, 4) for called, n in inside},
-            )
+        own = max((place for place, one in enumerate(stack) if users(one)), default=-1)
+        does = (
+            place for place, one in enumerate(stack) if not _PASSES.search(known(one)) and not _STANDARD.match(one.file)
         )
-    return _joined(lines)
-
-
-def _names(frame: Frame) -> bool:
-    """Return whether a library's call says what is done: it does not only pass samples through others."""
-    file, last = library(frame.file), frame.name.rpartition(".")[2]
-    passes = _PASSES.search(file) or _COMPOSES.search(frame.name) or _STANDARD.match(frame.file)
-    return not passes and last not in ("__getitem__", "__getitems__", "__next__", "__iter__", "<module>")
-
-
-def _joined(lines: list[HotLine]) -> list[HotLine]:
-    """Return the lines of libraries with those of one function together, at the one that takes most."""
-    kept: dict[tuple[str, str, str], HotLine] = {}
-    for line in lines:
-        key = (line.function, line.stage, line.where.rpartition(":")[0] if line.library else line.where)
-        if key in kept:
-            calls = dict(kept[key].calls)
-            for name, share in line.calls.items():
-                calls[name] = round(calls.get(name, 0.0) + share, 4)
-            kept[key] = replace(kept[key], share=round(kept[key].share + line.share, 4), calls=calls)
-        else:
-            kept[key] = line
-    return sorted(kept.values(), key=lambda line: line.share, reverse=True)
-
-
-def _plain(name: str) -> str:
-    """Return a function's name without the functions that it is defined in."""
-    return name.rpartition("<locals>.")[2]
+        at = own if own >= 0 else next(does, len(stack) - 1)
+        if at >= 0:
+            frame = stack[at]
+            key = (stage, frame.file, frame.name, frame.line if own >= 0 else 0)
+            seen.setdefault(key, Counter())[frame] += 1
+            inner = dict.fromkeys(map(_function, stack[at + 1 if own >= 0 else at :]))
+            calls.setdefault(key, Counter()).update(name for name in inner if name)
+    lines, whole = [], sum(counts.total() for counts in seen.values())
+    for key, counts in sorted(seen.items(), key=lambda one: one[1].total(), reverse=True):
+        stage, own, ((frame, _),) = key[0], key[3] > 0, counts.most_common(1)
+        text, function = source.text(frame), frame.name.rpartition("<locals>.")[2]
+        found = described_line(text, function, f"{library(frame.file)}:{frame.line}")
+        name = found.calls if own and found.calls else function
+        inside = {one: round(count / whole, 4) for one, count in calls[key].items()}
+        share = round(counts.total() / whole, 4)
+        lines.append(HotLine(found.where, text, share, name, function, stage, not own, inside))
+    return lines
 
 
 def _function(frame: Frame) -> str:
@@ -269,8 +214,4 @@ def _function(frame: Frame) -> str:
     if file == frame.file or file.startswith("<"):
         return ""
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return f"{module}.{_plain(frame.name)}"
-
-
-def _shown(frame: Frame) -> str:
-    return frame.file if users(frame) else library(frame.file)
+    return f"{module}.{frame.name.rpartition('<locals>.')[2]}"

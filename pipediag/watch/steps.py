@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,8 +15,8 @@ from .stacks import Moment, is_worker, part_of_step
 _FEWEST = 3
 #: Factor by which the pace of a loop's counter may change between two looks: others than steps rarely grow so evenly.
 _EVEN = 3.0
-#: Fewest samples in a step for its turns to be counted: of fewer, some would fall between two samples.
-_SAMPLES = 5
+#: Turns that are seen, as a share of those between moments in no order: of more, too many fall between two samples.
+_IN_ORDER = 0.5
 #: Least common divisor of what a number is at all looks from which on it counts samples.
 _SAMPLES_OF_A_BATCH = 4
 #: Share of the turns that were seen which a counter of steps must reach: it may begin in the middle of one.
@@ -55,15 +56,19 @@ def counted(looks: Sequence[Look], worker: Sequence[Look], stretches: Sequence[S
         passed, grown = map(sum, zip(*known, strict=True))
         if grown >= _FEWEST:
             return Count(grown / passed, "the workers' numbers of batches")
-    turns = [(seconds, turns_of(stacks), len(stacks)) for seconds, stacks in stretches]
+    turns = [(seconds, *turns_of(stacks)) for seconds, stacks in stretches]
     least = max((_MOST * count / seconds for seconds, count, _ in turns), default=0.0)
     depth = _loop_depth([stack for _, stacks in stretches for stack in stacks])
     if (counter := _own_counter(looks, depth, least)) is not None:
         return counter
-    seen = [(seconds, count) for seconds, count, samples in turns if _SAMPLES * count <= samples]
-    if (most := sum(count for _, count in seen)) >= _FEWEST:
-        return Count(most / sum(seconds for seconds, _ in seen), "the rhythm of its stacks")
-    return None
+    paces = [(seconds, count) for seconds, count, complete in turns if complete]
+    most = sum(count for _, count in paces)
+    if most < _FEWEST or len(paces) < len(turns):
+        return None
+    per_s = most / sum(seconds for seconds, _ in paces)
+    fastest = max((count / seconds for seconds, count in paces if count >= _FEWEST), default=per_s)
+    # A stretch of more samples that shows more turns says that others have missed some.
+    return Count(per_s, "the rhythm of its stacks") if fastest <= per_s / _MOST else None
 
 
 def _pace(one: Look, other: Look, name: str, depth: int | None = None) -> tuple[float, int] | None:
@@ -103,16 +108,19 @@ def _own_counter(looks: Sequence[Look], within: int, least: float) -> Count | No
     return Count(per_s, f"the loop's own counter {name}, {frame.file}:{frame.line}")
 
 
-def turns_of(stacks: Sequence[Stack]) -> int:
-    """Return how often a loop's stacks went from a later part of its step to an earlier one, and its line not forward.
+def turns_of(stacks: Sequence[Stack]) -> tuple[int, bool]:
+    """Return how often a loop's stacks went back to an earlier part of its step, and whether those are all its steps.
 
     A step draws a batch, runs forward, backward, and updates. A loop that does so twice in a step, as with two
-    optimizers, has them at different lines.
+    optimizers, has them at different lines: its line must not go forward at a turn.
     """
     depth = _loop_depth(stacks)
     trained = [(stack, part) for stack in stacks if (part := part_of_step(stack)) is not None]
     places = [(stack[depth - 1].line, part) for stack, part in trained if depth]
-    return sum(part < before and line <= was for (was, before), (line, part) in pairwise(places))
+    turns = sum(part < before and line <= was for (was, before), (line, part) in pairwise(places))
+    counts = Counter(part for _, part in places)
+    at_random = (1 - sum((count / len(places)) ** 2 for count in counts.values())) / 2
+    return turns, turns <= _IN_ORDER * at_random * len(places)
 
 
 def _loop_depth(stacks: Sequence[Stack]) -> int:

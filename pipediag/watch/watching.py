@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,7 @@ from ..measure.account import Counters, Times
 from ..measure.evidence import Evidence
 from ..measure.machine import cores
 from ..session import Rank, Session
-from .processes import Training, workers_of
+from .processes import Training
 from .sampling import SECONDS_A_SAMPLE, Recording, local_numbers
 from .seen import Seen, Stretch, session_of
 from .sources import Sources
@@ -25,32 +24,16 @@ from .steps import Look
 
 #: Cores that py-spy may take of a machine whose cores are all busy, and of each idle one; and in all.
 _BUSY, _IDLE, _MOST = 0.003, 0.05, 0.06
-#: Part of that for the loop's thread; the rest is for all other processes.
+#: Part of that for the loops' threads; the rest is for all other threads and processes.
 _LOOP = 0.6
-#: Bounds of the samples a second: of the loop's thread, and of all processes together.
+#: Bounds of the samples a second: of a loop's thread, and of all processes.
 _LOOP_RATES, _ALL_RATES = (4.0, 50.0), (1.0, 20.0)
 #: The same for the first seconds, which are few: steps are counted in them if the loop keeps no number.
-_FIRST_RATES = (50.0, 6.0)
+_FIRST_RATES = (80.0, 6.0)
 #: Seconds for which idle cores are measured before the rates are chosen.
 _GLANCE = 0.3
-#: Number of the last stretches from which a live view is drawn.
+#: Number of the last stretches and looks that are kept.
 _KEPT = 8
-
-
-@dataclass
-class _Process:
-    """One process that trains, what was seen of it, and its counters at the beginning."""
-
-    training: Training
-    evidence: Evidence
-    threads: dict[int, Times]
-    began: float
-    sources: Sources
-    stretches: list[Stretch] = field(default_factory=list)
-    looks: list[tuple[float, dict[int, Look]]] = field(default_factory=list)
-    worker_looks: list[Look] = field(default_factory=list)
-    workers: dict[int, tuple[float, Times]] = field(default_factory=dict)
-    ended: bool = False
 
 
 class Watching:
@@ -64,67 +47,69 @@ class Watching:
     """
 
     def __init__(self, job: Sequence[Training]) -> None:
-        self._processes = []
+        self._seen = []
         for one in job:
-            sources = Sources(f"/proc/{one.pid}/root", one.folder)
-            gpu = one.gpus[0] if one.gpus else None
-            evidence = Evidence(one.workers, gpu, one.pid)
-            self._processes.append(_Process(one, evidence, _times(one.pid), time.monotonic(), sources))
-            self._read_numbers(self._processes[-1])
-        self._rates = _rates(sum(1 + len(one.workers) for one in job), len(job))
+            evidence = Evidence(one.workers, one.gpus[0] if one.gpus else None, one.pid)
+            seen = Seen(one, Sources(f"/proc/{one.pid}/root", one.folder), evidence, time.monotonic(), _times(one.pid))
+            self._read_numbers(seen)
+            self._seen.append(seen)
+        self._rates = _rates(len(job), sum(1 + len(one.workers) for one in job))
 
     @property
     def ended(self) -> bool:
         """True if a process has ended."""
-        return any(one.ended for one in self._processes)
+        return any(one.ended for one in self._seen)
 
     def look(self, seconds: float) -> None:
-        """Sample all processes for some seconds. Processes that have ended are found, and end it."""
-        first = not any(one.stretches for one in self._processes)
+        """Sample all processes for some seconds, or until one of them ends."""
+        first = not self._seen[0].stretches
         loop_rate, all_rate = map(max, self._rates, _FIRST_RATES) if first else self._rates
-        begun, recordings = time.monotonic(), []
-        for one in self._processes:
+        begun, recordings, gpu = time.monotonic(), [], list[float]()
+        for one in self._seen:
             pid = one.training.pid
-            for worker in workers_of(pid):
+            for worker in one.training.workers:
                 one.workers.setdefault(worker, (time.monotonic(), _times(worker).get(worker, Times(0.0, 0.0))))
             recordings.append((Recording(pid, seconds, loop_rate, False), Recording(pid, seconds, all_rate, True)))
-        gpu = []
+        cards = [one.training.gpus[0] for one in self._seen if one.training.gpus]
         try:
             while not self.ended and (left := begun + seconds - time.monotonic()) > 0:
                 time.sleep(min(0.5, left))
-                for one in self._processes:
-                    one.ended = not psutil.pid_exists(one.training.pid)
-                gpu += [
-                    used
-                    for one in self._processes
-                    for card in one.training.gpus[:1]
-                    if (used := card.utilization()) is not None
-                ]
+                gpu += [used for card in cards if (used := card.utilization()) is not None]
+                for one in self._seen:
+                    one.ended = not _runs(one.training.pid)
         finally:
-            for recording in (one for pair in recordings for one in pair):
-                recording.stop()
-            found = [(of_loop.threads(), of_all.threads()) for of_loop, of_all in recordings]
-        for one, (of_loop, of_all) in zip(self._processes, found, strict=True):
-            one.stretches.append(
-                Stretch(time.monotonic() - begun, of_loop, of_all, sum(gpu) / len(gpu) if gpu else None)
-            )
-            with suppress(PipediagError):
+            for pair in recordings:
+                for recording in pair:
+                    recording.stop()
+            threads = [(of_loop.threads(), of_all.threads()) for of_loop, of_all in recordings]
+        busy = sum(gpu) / len(gpu) if gpu else None
+        for one, (of_loop, of_all) in zip(self._seen, threads, strict=True):
+            one.stretches.append(Stretch(time.monotonic() - begun, of_loop or of_all, of_all, busy))
+            one.passed, now = time.monotonic() - one.began, _times(one.training.pid)
+            one.threads = {tid: now[tid].since(before) for tid, before in one.before.items() if tid in now}
+            after = {pid: _times(pid).get(pid) for pid in one.workers}
+            one.spent = [
+                (time.monotonic() - begun, times.since(before))
+                for pid, (begun, before) in one.workers.items()
+                if (times := after[pid]) is not None
+            ]
+            with suppress(PipediagError):  # it has ended
                 self._read_numbers(one)
             del one.stretches[:-_KEPT], one.looks[:-_KEPT], one.worker_looks[:-_KEPT]
 
-    def _read_numbers(self, one: _Process) -> None:
-        """Read the numbers on the stacks of a process, and of one of its workers that makes a batch.
+    def _read_numbers(self, seen: Seen) -> None:
+        """Read the numbers on the stacks of a process, and of one of its workers.
 
         Raises:
             PipediagError: the process cannot be read.
         """
-        threads = local_numbers(one.training.pid)
-        now = time.monotonic()
-        one.looks.append((now, {tid: Look(now, one.training.pid, frames) for tid, frames in threads.items()}))
-        before = [look.pid for look in one.worker_looks]
-        for worker in sorted(workers_of(one.training.pid), key=lambda pid: pid not in before)[:1]:
-            with suppress(PipediagError):  # it has ended
-                one.worker_looks.append(Look(time.monotonic(), worker, local_numbers(worker).get(worker, [])))
+        pid = seen.training.pid
+        threads, now = local_numbers(pid), time.monotonic()
+        seen.looks.append({tid: Look(now, pid, frames) for tid, frames in threads.items()})
+        before = [look.pid for look in seen.worker_looks]
+        for worker in sorted(seen.training.workers, key=lambda pid: pid not in before)[:1]:
+            with suppress(PipediagError):
+                seen.worker_looks.append(Look(time.monotonic(), worker, local_numbers(worker).get(worker, [])))
 
     def session(self) -> Session:
         """Return what was seen as a session: of a job, that of the rank that waits longest, with all ranks.
@@ -133,42 +118,30 @@ class Watching:
             NothingMeasured: no stack was seen.
         """
         sessions = {}
-        for number, one in enumerate(self._processes):
-            seen = session_of(self._seen(one))
-            if len(self._processes) > 1:
-                number = one.training.rank if one.training.rank is not None else number
-                world = max(one.training.world_size, number + 1, len(self._processes))
-                seen.ranks = [Rank(number, world, host=os.uname().nodename, workers=seen.workers, cores=cores())]
-            sessions[number] = seen
+        for number, one in enumerate(self._seen):
+            session, rank = session_of(one), one.training.rank
+            if len(self._seen) > 1:
+                number = rank if rank is not None else number
+                world = max(one.training.world_size, number + 1, len(self._seen))
+                session.ranks = [Rank(number, world, os.uname().nodename, workers=session.workers, cores=cores())]
+            sessions[number] = session
         return job_session(sessions)
 
-    def _seen(self, one: _Process) -> Seen:
-        now = time.monotonic()
-        since = {
-            tid: times.since(one.threads[tid]) for tid, times in _times(one.training.pid).items() if tid in one.threads
-        }
-        workers = []
-        for pid, (began, before) in one.workers.items():
-            if (after := _times(pid).get(pid)) is not None:
-                workers.append((now - began, after.since(before)))
-        return Seen(
-            one.training, one.sources, one.stretches, one.looks, one.worker_looks, one.evidence,
-            now - one.began, since, workers, one.ended,
-        )  # fmt: skip
 
-
-def _rates(processes: int, trainings: int) -> tuple[float, float]:
+def _rates(trainings: int, processes: int) -> tuple[float, float]:
     """Return the samples a second of each loop's thread and of all processes, within the time that is there for it."""
     before = psutil.cpu_times()
     time.sleep(_GLANCE)
     idle = max(0.0, psutil.cpu_times().idle - before.idle) / _GLANCE
-    spare = min(_MOST, _BUSY * cores() + _IDLE * max(0.0, idle - 0.5))
-    wanted = (_LOOP * spare / trainings, (1 - _LOOP) * spare / processes)
-    bounds = (_LOOP_RATES, _ALL_RATES)
-    each = [
-        min(most, max(least, share / SECONDS_A_SAMPLE)) for share, (least, most) in zip(wanted, bounds, strict=True)
-    ]
-    return each[0], each[1]
+    samples = min(_MOST, _BUSY * cores() + _IDLE * max(0.0, idle - 0.5)) / SECONDS_A_SAMPLE
+    of_loop, of_all = _LOOP * samples / trainings, (1 - _LOOP) * samples / processes
+    return sorted((*_LOOP_RATES, of_loop))[1], sorted((*_ALL_RATES, of_all))[1]
+
+
+def _runs(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _times(pid: int) -> dict[int, Times]:

@@ -60,3 +60,12 @@ def test_py_spys_refusal_becomes_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     )
     assert sampling._reason("Error: a\nReason: b\n", own) == f"process {own} cannot be read by py-spy (Reason: b)"
     assert sampling._reason("", 999999999) == "process 999999999 has ended"
+
+
+def test_threads_of_a_container_have_other_numbers_inside(tmp_path: Path) -> None:
+    for tid, inside in ((70, "70\t1"), (71, "71\t9")):
+        (tmp_path / f"70/task/{tid}").mkdir(parents=True)
+        (tmp_path / f"70/task/{tid}/status").write_text(f"Name:\tpython\nNSpid:\t{inside}\n")
+    assert sampling.numbers_outside(70, tmp_path) == {1: 70, 9: 71}
+    assert sampling.numbers_outside(os.getpid()) == {}
+    assert sampling.numbers_outside(5, tmp_path) == {}

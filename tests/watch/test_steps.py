@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import bisect
+import random
+
 import pytest
 
 from pipediag.watch.sampling import Frame, LocalFrame, Stack
@@ -8,8 +11,11 @@ from pipediag.watch.steps import Look, blocks, counted, turns_of
 
 from .made import BACKWARD_CALL, CALL, IN_WORKER, NEXT, STEP_CALL, at, local
 
-#: A step as it is seen at five moments.
+#: A step as it is seen at five moments, and at more.
 STEP: list[Stack] = [at(40, NEXT), at(41, CALL), at(41, CALL), at(42, BACKWARD_CALL), at(43, STEP_CALL)]
+
+
+SLOW = [moment for moment in STEP for _ in range(3)]
 
 
 def worker(idx: int) -> list[LocalFrame]:
@@ -53,21 +59,36 @@ def test_other_numbers_are_no_steps(values: tuple[tuple[float, int], ...]) -> No
 
 
 def test_a_counter_slower_than_the_turns_that_were_seen_counts_no_steps() -> None:
-    stacks = STEP * 30  # 30 steps in 12 seconds
+    stacks = SLOW * 30  # 30 steps in 12 seconds
     found = counted(looks((0, 5), (2, 6), (12, 11)), [], [(12.0, stacks)])
     assert found is not None and found.by == "the rhythm of its stacks" and found.per_s == pytest.approx(29 / 12)
 
 
 def test_turns_are_counted_where_every_step_is_seen_several_times() -> None:
-    assert turns_of(STEP * 10) == 9
-    found = counted([], [], [(5.0, STEP * 11), (50.0, STEP[::2] * 100)])  # too few looks in the second stretch
+    assert turns_of(SLOW * 10) == (9, True)
+    found = counted([], [], [(5.0, SLOW * 11), (10.0, SLOW * 21)])
     assert found is not None and found.per_s == 2
+    assert counted([], [], [(5.0, SLOW * 11), (50.0, SLOW * 21)]) is None  # too few looks in the second stretch
     assert counted([], [], [(5.0, STEP[::2] * 10)]) is None
+
+
+@pytest.mark.parametrize(("gap", "complete"), [(0.03, True), (0.1, True), (0.5, False), (1.5, False), (10.0, False)])
+def test_a_rhythm_is_told_only_if_the_samples_follow_it(gap: float, complete: bool) -> None:
+    """Steps of a second: a fifth draws, two fifths forward, then backward, a twentieth updates."""
+    draw, now, stacks = random.Random(3), 0.0, list[Stack]()
+    for _ in range(400):
+        now += draw.expovariate(1 / gap)
+        part = bisect.bisect([0.2, 0.6, 0.95], now % 1)
+        stacks.append([STEP[0], STEP[1], STEP[3], STEP[4]][part])
+    turns, whole = turns_of(stacks)
+    assert whole == complete
+    if complete:
+        assert turns == pytest.approx(now, rel=0.1)
 
 
 def test_two_updates_in_a_step_are_one_turn() -> None:
     second = [at(50, CALL), at(51, BACKWARD_CALL), at(52, STEP_CALL)]
-    assert turns_of([*STEP, *second] * 10) == 9
+    assert turns_of([*STEP, *second] * 10)[0] == 9
 
 
 def test_blocks_have_one_pace_and_their_own_waits() -> None:

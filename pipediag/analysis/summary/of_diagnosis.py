@@ -63,7 +63,7 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         careful=careful,
         notes=notes,
         unit="each step" if diagnosis.session.counts_steps else "each second",
-        prove=diagnosis.session.watched.prove if diagnosis.session.watched is not None else "",
+        prove=_prove(diagnosis.session),
     )
 
 
@@ -309,6 +309,14 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     worth = [one for one in diagnosis.recommendations if one.gain is None or one.gain.value >= 1 + GATE]
     worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
     return [*found, *(advice(session, one) for one in worth if not found or one.id != "offload")][:ACTIONS]
+
+
+def _prove(session: Session) -> str:
+    """Return the command that measures a watched script with cached batches; empty if its command is unknown."""
+    if session.watched is None or not session.script.argv:
+        return ""
+    command, folder = shlex.join(["pipediag", "analyze", *session.script.argv]), session.watched.folder
+    return f"cd {shlex.quote(folder)} && {command}" if folder else command
 
 
 def _tried(session: Session) -> str:
