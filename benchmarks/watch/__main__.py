@@ -59,15 +59,19 @@ class Running:
             text=True,
             start_new_session=True,
         )
-        self.lines: list[tuple[float, int, float]] = []
+        self.of_rank: dict[str, list[tuple[float, int, float]]] = {"0": []}
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             words = line.split()
-            if len(words) == 3 and words[1].isdecimal():
-                self.lines.append((float(words[0]), int(words[1]), float(words[2])))
+            if len(words) == 4 and words[1].isdecimal():
+                self.of_rank.setdefault(words[3], []).append((float(words[0]), int(words[1]), float(words[2])))
+
+    @property
+    def lines(self) -> list[tuple[float, int, float]]:
+        return self.of_rank["0"]
 
     def wait_for(self, lines: int) -> None:
         """Wait until the script has printed so many lines more."""
@@ -83,9 +87,13 @@ class Running:
         return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0]) if len(inside) > 1 else 0.0
 
     def waits(self, after: float, until: float = math.inf) -> float:
-        """Return the share of the time between that the loop waited, as it timed itself."""
-        inside = [line for line in self.lines if after <= line[0] <= until]
-        return (inside[-1][2] - inside[0][2]) / (inside[-1][0] - inside[0][0]) if len(inside) > 1 else 0.0
+        """Return the share of the time between that the loop waited, as it timed itself; the largest of all ranks."""
+        shares = [0.0]
+        for lines in self.of_rank.values():
+            inside = [line for line in lines if after <= line[0] <= until]
+            if len(inside) > 1:
+                shares.append((inside[-1][2] - inside[0][2]) / (inside[-1][0] - inside[0][0]))
+        return max(shares)
 
     def measured(self, seconds: float) -> float:
         self.wait_for(2)

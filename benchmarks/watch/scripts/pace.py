@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -51,7 +52,7 @@ def timed(batches: Iterable[Any]) -> Iterator[tuple[float, Any, float]]:
 
 
 class Pace:
-    """Prints a line every second: seconds since the epoch, steps and seconds of waiting so far."""
+    """Prints a line every second: seconds since the epoch, steps and seconds of waiting so far, and the rank."""
 
     def __init__(self) -> None:
         self.steps, self.said, self.waited = 0, time.time(), 0.0
@@ -62,7 +63,7 @@ class Pace:
         now = time.time()
         if now - self.said >= EVERY:
             self.said = now
-            print(f"{now:.3f} {self.steps} {self.waited:.4f}", flush=True)
+            print(f"{now:.3f} {self.steps} {self.waited:.4f} {os.environ.get('RANK', 0)}", flush=True)
 
 
 def trainer() -> Callable[[torch.Tensor, float], None]:
