@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from ..analysis import diagnose_session
 from ..analysis.verdict import so_far
@@ -18,7 +19,7 @@ _FIRST, _EVERY = 2.0, 4.0
 
 
 def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Results) -> int:
-    """Watch a training, or all of this user's, and report what was seen; return the exit code.
+    """Watch a training, or all of this user's, and report what was seen until then at Ctrl-C; return the exit code.
 
     Raises:
         PipediagError, UsageError: there is none, or several to choose from, or it may not be read.
@@ -32,33 +33,26 @@ def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Res
         raise UsageError(f"{len(found)} trainings run: choose one by its number, or watch all with --all")
     for job in found:
         watching = Watching(job)
-        if live:
-            _live(watching, results)
-        else:
-            _once(watching, seconds, results)
+        with suppress(KeyboardInterrupt):
+            watching.look(min(_FIRST, seconds))
+            if live:
+                _draw(watching, results)
+            elif seconds > _FIRST and not watching.ended:
+                results.note("; ".join(so_far(watching.session())[:2]))
+                watching.look(seconds - _FIRST)
         results.deliver(diagnose_session(results.reported(watching.session())))
     return results.code(EXIT_OK)
 
 
-def _once(watching: Watching, seconds: float, results: Results) -> None:
-    """Watch for some seconds, and say soon what is known."""
-    for part in (min(_FIRST, seconds), seconds - _FIRST):
-        if part > 0 and not watching.ended:
-            watching.look(part)
-            if part < seconds and part == _FIRST:
-                results.note("; ".join(so_far(watching.session())[:2]))
-
-
-def _live(watching: Watching, results: Results) -> None:
-    """Draw the screen again and again, until Ctrl-C or until the training ends."""
-    lines = 0
+def _draw(watching: Watching, results: Results) -> None:
+    """Draw the screen in place of the one before, until the training ends; Ctrl-C leaves room for the last one."""
+    lines, on_a_terminal = 0, sys.stdout.isatty()
     try:
         while not watching.ended:
-            watching.look(_EVERY)
             screen = screen_for(diagnose_session(results.reported(watching.session())), sys.stdout)
-            back = f"\x1b[{lines}A\x1b[J" if lines and sys.stdout.isatty() else ""
-            put(back + screen, sys.stdout)
-            lines = screen.count("\n")
-    except KeyboardInterrupt:
-        if lines and sys.stdout.isatty():
+            put(f"\x1b[{lines}A\x1b[J{screen}" if lines else screen, sys.stdout)
+            lines = screen.count("\n") if on_a_terminal else 0
+            watching.look(_EVERY)
+    finally:
+        if lines:
             put(f"\r\x1b[{lines}A\x1b[J", sys.stdout)

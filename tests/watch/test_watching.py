@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -162,3 +163,17 @@ def test_a_process_that_runs_no_python() -> None:
         process.kill()
     assert done.returncode == 1 and done.stderr.startswith(f"pipediag: process {process.pid} ")
     assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_a_live_view_with_its_last_screen(start: Start) -> None:
+    process = start("batches()", 0.1)
+    command = [sys.executable, "-m", "pipediag", "watch", "--live", str(process.pid)]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout is not None
+    first = watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    rest = watching.stdout.read()
+    _, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 0 and errors == ""
+    assert first.startswith("YOUR TRAINING WAITS FOR DATA")
+    assert rest.count("PROVE IT") == 2 and process.poll() is None
