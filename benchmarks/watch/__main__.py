@@ -3,6 +3,7 @@
 python -m benchmarks.watch               # all scripts, into results/watch-cpu.json; half an hour
 python -m benchmarks.watch remote        # some of them; others in the file stay
 python -m benchmarks.watch --turns 1     # also what cached batches would save, in turns, natively
+python -m benchmarks.watch --pace 6      # the pace of two scripts with and without watching, in six turns each
 python -m benchmarks.watch --show        # the table of the saved results
 
 The truth is the share of its time that a script waits for its batches, as it times itself while it is watched. A script
@@ -16,6 +17,7 @@ import importlib.util
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -37,6 +39,8 @@ from .cases import CASES, SCRIPTS, Case
 OUT = common.RESULTS / "watch-cpu.json"
 #: Largest error of the share, in points, and longest time until the first answer.
 NEAR, SOON = 12, 5.0
+#: Scripts whose pace is measured with and without watching: one does not starve, the other does.
+_PACED = ("own_step", "jpeg_decode")
 #: From this share on a loop starves.
 STARVES = 0.05
 #: Seconds of a turn of the truth, and of its start, and how long a script may take to begin.
@@ -190,6 +194,34 @@ def watched(case: Case, seconds: float) -> dict[str, Any]:
     }
 
 
+def paces(case: Case, turns: int, seconds: float) -> dict[str, Any]:
+    """Return the steps a second of turns without and with a watch, and the CPU seconds of each watch.
+
+    A watched turn lasts from pipediag's start to its end. Turns stand in the order without, with, with, without.
+    """
+    found: dict[str, list[float]] = {"without": [], "with": [], "cpu_s": []}
+    with running(case) as one:
+        one.wait_for(3)
+        command = [sys.executable, "-m", "pipediag", "watch", "-q", "--seconds", str(seconds), str(pid_of(case, one))]
+        for turn in range(2 * turns):
+            begun, watches = time.time(), turn % 4 in (1, 2)
+            if watches:
+                before = _cpu_of_children()
+                subprocess.run(command, env=common.ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+                found["cpu_s"].append(round(_cpu_of_children() - before, 3))
+            else:
+                time.sleep(seconds + 2)
+            ended = time.time()
+            one.wait_for(1)
+            found["with" if watches else "without"].append(round(one.pace(begun, ended), 3))
+    return found
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def pid_of(case: Case, one: Running) -> int:
     """Return the process to watch: below a program that only makes a namespace, its child."""
     if case.launcher[0] != "unshare":
@@ -239,6 +271,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--turns", type=int, default=0, help="pairs of turns, plain and on kept batches, beside")
+    parser.add_argument("--pace", type=int, default=0, metavar="TURNS", help="measure the target's pace alone")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--show", action="store_true")
     args = parser.parse_args()
@@ -247,7 +280,13 @@ def main() -> None:
         print(table(content["rows"]))
         return
     for case in CASES:
-        if args.names and case.name not in args.names:
+        if case.name not in (args.names or (_PACED if args.pace else [one.name for one in CASES])):
+            continue
+        if args.pace:
+            content.setdefault("paces", {})[case.name] = measured = paces(case, args.pace, args.seconds)
+            args.out.write_text(json.dumps(content, indent=1) + "\n")
+            ratio = sum(measured["with"]) / sum(measured["without"])
+            print(f"{case.name}: {ratio:.4f} of the pace without, {measured}", flush=True)
             continue
         if case.needs and importlib.util.find_spec(case.needs) is None:
             print(f"{case.name}: needs {case.needs}", flush=True)
@@ -264,10 +303,11 @@ def main() -> None:
         row["right"], row["load_average"] = judged(case, row), round(os.getloadavg()[0], 1)
         content["rows"][case.name] = row
         ordered = {one.name: content["rows"][one.name] for one in CASES if one.name in content["rows"]}
-        content = {**common.circumstances(), "seconds": args.seconds, "rows": ordered}
+        content = {**content, **common.circumstances(), "seconds": args.seconds, "rows": ordered}
         args.out.write_text(json.dumps(content, indent=1) + "\n")
         print(table({case.name: row}).splitlines()[1], flush=True)
-    print(table(content["rows"]))
+    if not args.pace:
+        print(table(content["rows"]))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
+from pipediag.analysis.ranks.merging import job_session
 from pipediag.analysis.summary import summarise
 from pipediag.errors import NothingMeasured
 from pipediag.measure.account import Times
 from pipediag.report import screen
-from pipediag.session import Session
+from pipediag.session import Rank, Session
 from pipediag.session.private import redacted
 from pipediag.watch.processes import Training
 from pipediag.watch.sampling import Stack, Thread
@@ -135,3 +136,14 @@ def test_its_json_is_a_session_like_any_other() -> None:
     again = Session.from_dict(session.to_dict())
     assert again == session
     assert diagnose_session(again).to_dict() == diagnose_session(session).to_dict()
+
+
+def test_the_ranks_of_a_job_stand_on_the_screen_the_longest_wait_first() -> None:
+    sessions = {}
+    for rank, waits in enumerate((1, 3)):
+        loop = [IN_NEXT] * waits + [(*MAIN, CALL)] * 2
+        sessions[rank] = session_of(seen(loop * 20, [[ITEM] * 10], (10, 211)))
+        sessions[rank].ranks = [Rank(rank, 2, "here", workers=1)]
+    summary = summarise(diagnose_session(job_session(sessions)))
+    assert summary.findings == [("rank 1", "60 %"), ("rank 0", "33 %")]
+    assert summary.headline == "Your training waits for data 60 % of every step"

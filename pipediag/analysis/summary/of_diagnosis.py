@@ -64,6 +64,8 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         notes=notes,
         unit="each step" if diagnosis.session.counts_steps else "each second",
         prove=_prove(diagnosis.session),
+        findings_title="Waits for data, by rank" if diagnosis.session.watched and diagnosis.session.ranks else "",
+        findings=_ranks(diagnosis.session),
     )
 
 
@@ -317,6 +319,14 @@ def _prove(session: Session) -> str:
         return ""
     command, folder = shlex.join(["pipediag", "analyze", *session.script.argv]), session.watched.folder
     return f"cd {shlex.quote(folder)} && {command}" if folder else command
+
+
+def _ranks(session: Session) -> list[tuple[str, str]]:
+    """Return how long each rank of a watched job waits, the longest first."""
+    if session.watched is None:
+        return []
+    waits = [(one.wait_ms / one.step_ms, one.rank) for one in session.ranks if one.wait_ms is not None and one.step_ms]
+    return [(f"rank {rank}", percent(share)) for share, rank in sorted(waits, reverse=True)]
 
 
 def _tried(session: Session) -> str:
