@@ -98,7 +98,7 @@ CASES = (
     _word("jpeg_decode"),
     _word("slow_collate"),
     _word("remote"),
-    _word("own_arrays"),
+    _word("own_arrays", "Fields", "collate_tensor_fn"),
     _word("jitter_folder", "ColorJitter"),
     _word("ten_views", "Views", "Pictures", "ColorJitter", "RandomResizedCrop"),
     Case("generator", "generator.py", ("--work", "60"), ("make_sample",), "pace.py"),

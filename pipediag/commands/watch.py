@@ -15,7 +15,7 @@ from ..watch.watching import Watching
 from .results import Results, say
 
 #: Seconds until the first answer, and between the screens of a live view.
-_FIRST, _EVERY = 2.0, 4.0
+_FIRST, _EVERY = 2, 4
 
 
 def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Results) -> int:
@@ -34,12 +34,12 @@ def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Res
     for job in found:
         watching = Watching(job)
         with suppress(KeyboardInterrupt):
-            watching.look(min(_FIRST, seconds))
+            watching.look(min(_FIRST, round(seconds)))
             if live:
                 _draw(watching, results)
             elif seconds > _FIRST and not watching.ended:
                 results.note("; ".join(so_far(watching.session())[:2]))
-                watching.look(seconds - _FIRST)
+                watching.look(max(1, round(seconds) - _FIRST))
         results.deliver(diagnose_session(results.reported(watching.session())))
     return results.code(EXIT_OK)
 

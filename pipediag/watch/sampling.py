@@ -49,14 +49,14 @@ class Thread(NamedTuple):
 
 
 class Recording:
-    """py-spy at work for some seconds; :meth:`threads` waits for its end."""
+    """py-spy at work for whole seconds, which begin when it is ready; :meth:`threads` waits for its end."""
 
-    def __init__(self, pid: int, seconds: float, rate: float, with_children: bool) -> None:
+    def __init__(self, pid: int, seconds: int, rate: float, with_children: bool) -> None:
         handle, self._file = tempfile.mkstemp(suffix=".json", prefix="pipediag-watch-")
         os.close(handle)
         options = ["--nonblocking", "--idle", "--threads", "--full-filenames", "-f", "speedscope", "-o", self._file]
         options += ["--subprocesses"] * with_children
-        pace = ["-r", str(max(1, round(rate))), "-d", str(max(1, round(seconds)))]
+        pace = ["-r", str(max(1, round(rate))), "-d", str(seconds)]
         self._pid = pid
         self._process = _started(["record", "-p", str(pid), *options, *pace])
 
@@ -71,9 +71,13 @@ class Recording:
         outside = {pid: numbers_outside(pid) for pid in {one.pid for one in found}}
         return [one._replace(tid=outside[one.pid].get(one.tid, one.tid)) for one in found]
 
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
     def stop(self) -> None:
         """End the recording now; what was seen until now stays."""
-        if self._process.poll() is None:
+        if self.runs:
             self._process.send_signal(signal.SIGINT)
 
 

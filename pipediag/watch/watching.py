@@ -30,8 +30,10 @@ _LOOP = 0.6
 _LOOP_RATES, _ALL_RATES = (4.0, 50.0), (1.0, 20.0)
 #: The same for the first seconds, which are few: steps are counted in them if the loop keeps no number.
 _FIRST_RATES = (80.0, 6.0)
-#: Seconds for which idle cores are measured before the rates are chosen.
+#: Seconds for which idle cores are measured before the rates are chosen, and between looks whether a process has ended.
 _GLANCE = 0.3
+#: Seconds after which py-spy is ended that was not ready in time.
+_LATE = 10.0
 #: Number of the last stretches and looks that are kept.
 _KEPT = 8
 
@@ -60,7 +62,7 @@ class Watching:
         """True if a process has ended."""
         return any(one.ended for one in self._seen)
 
-    def look(self, seconds: float) -> None:
+    def look(self, seconds: int) -> None:
         """Sample all processes for some seconds, or until one of them ends."""
         first = not self._seen[0].stretches
         loop_rate, all_rate = map(max, self._rates, _FIRST_RATES) if first else self._rates
@@ -72,8 +74,9 @@ class Watching:
             recordings.append((Recording(pid, seconds, loop_rate, False), Recording(pid, seconds, all_rate, True)))
         cards = [one.training.gpus[0] for one in self._seen if one.training.gpus]
         try:
-            while not self.ended and (left := begun + seconds - time.monotonic()) > 0:
-                time.sleep(min(0.5, left))
+            late = begun + seconds + _LATE
+            while not self.ended and any(one.runs for pair in recordings for one in pair) and time.monotonic() < late:
+                time.sleep(_GLANCE)
                 gpu += [used for card in cards if (used := card.utilization()) is not None]
                 for one in self._seen:
                     one.ended = not _runs(one.training.pid)
@@ -82,9 +85,9 @@ class Watching:
                 for recording in pair:
                     recording.stop()
             threads = [(of_loop.threads(), of_all.threads()) for of_loop, of_all in recordings]
-        busy = sum(gpu) / len(gpu) if gpu else None
+        busy, took = sum(gpu) / len(gpu) if gpu else None, min(seconds, time.monotonic() - begun)
         for one, (of_loop, of_all) in zip(self._seen, threads, strict=True):
-            one.stretches.append(Stretch(time.monotonic() - begun, of_loop or of_all, of_all, busy))
+            one.stretches.append(Stretch(took, of_loop or of_all, of_all, busy))
             one.passed, now = time.monotonic() - one.began, _times(one.training.pid)
             one.threads = {tid: now[tid].since(before) for tid, before in one.before.items() if tid in now}
             after = {pid: _times(pid).get(pid) for pid in one.workers}
