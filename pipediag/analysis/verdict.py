@@ -305,8 +305,8 @@ def _starving(
     if top.stage == "load" and "transform" in top.covers:
         what = _WHOLE_DATASET
     if session.watched is not None:
-        of = "of each step" if session.counts_steps else "of its time"
-        return f"{whose(session).capitalize()} waits for data {percent_of('', share)} {of}: for {what}."
+        of = "each step" if session.counts_steps else "its time"
+        return f"{whose(session).capitalize()} waits for data {percent_of(of, share)}, for {what}."
     text = (
         f"Data costs {whose(session)} {percent_of('each step', share)}: "
         f"{what} costs {number(top.ms.value)} of {number(base.value)} ms."

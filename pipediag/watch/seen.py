@@ -185,7 +185,7 @@ def _loader(
     lines, entries, datasets = Counter[str](), Counter[str](), Counter[str]()
     for stack, moment in waiting:
         above = [frame for frame in stack[: moment.at] if users(frame)]
-        lines.update(f"{frame.file}:{frame.line}" for frame in above[-1:])
+        lines.update(map(source.where, above[-1:]))
         entries[stack[moment.at].name] += 1
     for stack in [one for thread in workers for one in thread.stacks] or [stack for stack, _ in waiting]:
         moment = of_worker(stack, source)

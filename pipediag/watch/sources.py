@@ -7,6 +7,7 @@ import os
 from functools import cache
 
 from .sampling import Frame
+from .stacks import library
 
 #: Largest source that is read, in bytes.
 _LARGEST = 2_000_000
@@ -23,6 +24,10 @@ class Sources:
         """Return the running line; "" if it cannot be read."""
         lines = self._text(frame.file).splitlines()
         return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
+
+    def where(self, frame: Frame) -> str:
+        """Return file and line: a library's relative to its package, others to the process's working directory."""
+        return f"{library(frame.file).removeprefix(self._folder and os.path.join(self._folder, ''))}:{frame.line}"
 
     def is_generator(self, frame: Frame) -> bool:
         """Return whether the function that a frame runs is a generator, as far as its source is there."""

@@ -64,6 +64,7 @@ class Reads(Protocol):
     """What is asked of a process's source; see :class:`.sources.Sources`."""
 
     def text(self, frame: Frame) -> str: ...
+    def where(self, frame: Frame) -> str: ...
     def is_generator(self, frame: Frame) -> bool: ...
 
 
@@ -200,7 +201,7 @@ def hot_lines(made: Sequence[tuple[Stack, str]], source: Reads) -> list[HotLine]
     for key, counts in sorted(seen.items(), key=lambda one: one[1].total(), reverse=True):
         stage, own, ((frame, _),) = key[0], key[3] > 0, counts.most_common(1)
         text, function = source.text(frame), frame.name.rpartition("<locals>.")[2]
-        found = described_line(text, function, f"{library(frame.file)}:{frame.line}")
+        found = described_line(text, function, source.where(frame))
         name = found.calls if own and found.calls else function
         inside = {one: round(count / whole, 4) for one, count in calls[key].items()}
         share = round(counts.total() / whole, 4)

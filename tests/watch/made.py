@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipediag.watch.sampling import Frame, LocalFrame, Stack
+from pipediag.watch.stacks import library
 
 PACKAGES = "/env/lib/python3.9/site-packages"
 DATA = f"{PACKAGES}/torch/utils/data"
@@ -52,6 +53,9 @@ class Texts:
 
     def text(self, one: Frame) -> str:
         return self.lines.get((one.file, one.line), "")
+
+    def where(self, one: Frame) -> str:
+        return f"{library(one.file)}:{one.line}"
 
     def is_generator(self, one: Frame) -> bool:
         return one.name in self.generators
