@@ -21,6 +21,7 @@ LAYERS = (
     ("remedy",),
     ("ladder",),
     ("diagnosing", "host"),
+    ("watch",),
     ("commands", "demo"),
     ("cli",),
     ("__init__", "__main__"),

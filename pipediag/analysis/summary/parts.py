@@ -75,6 +75,8 @@ class Summary:
         tried: what was tried and is not kept, and why; empty if nothing was.
         careful: what the reader must know before trusting or repeating this.
         notes: number of notes that are left out.
+        unit: what the milliseconds of the causes are of.
+        prove: the command that would prove what is only observed, in full; empty if there is none.
     """
 
     headline: str
@@ -94,6 +96,8 @@ class Summary:
     tried: str = ""
     careful: list[str] = field(default_factory=list)
     notes: int = 0
+    unit: str = "each step"
+    prove: str = ""
 
 
 def short(session: Session, where: str) -> str:

@@ -396,6 +396,18 @@ def _picked(image: Any, index: Any) -> Any:
     raise NotRecordable(_needs_pixels("__getitem__"))
 
 
+def _unsqueezed(image: Any, dim: int) -> Any:
+    if isinstance(image, RecordingPicture) or dim not in (0, -1 - image.ndim):
+        raise NotRecordable(_needs_pixels("unsqueeze"))
+    return RecordingStack.made_of([image])
+
+
+def _squeezed(image: Any, dim: int) -> Any:
+    if len(image) != 1 or dim not in (0, -image.ndim):
+        raise NotRecordable(_needs_pixels("squeeze"))
+    return _picked(image, 0)
+
+
 def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
     if not isinstance(image, RecordingStack) or dim != 0:
         raise NotRecordable(_needs_pixels("unbind"))
@@ -408,6 +420,10 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__iter__: lambda image: iter(_unbound(image)),
     torch.Tensor.unbind: _unbound,
     torch.unbind: _unbound,
+    torch.Tensor.unsqueeze: _unsqueezed,
+    torch.unsqueeze: _unsqueezed,
+    torch.Tensor.squeeze: _squeezed,
+    torch.squeeze: _squeezed,
     torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
@@ -568,13 +584,17 @@ def record_each(
     stack: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
 ) -> Any:
     """The same for a stack of images: torchvision's functions give each what they give it alone."""
-    functional = FUNCTIONALS[name]
+    functional, call = FUNCTIONALS[name], Call(fn, args, kwargs)
     try:
-        in_place = writes(functional, args, kwargs) or fn in _IN_PLACE
-        if functional.draws or functional.several or in_place or session.dictation is not None:
+        if functional.draws or functional.several or session.dictation is not None:
             raise NotRecordable(f"{name} of several images at once is not recorded, only of one image at a time")
-        call = Call(fn, args, kwargs)
-        return stack.each(lambda part: _record_part(part, name, call, fixed), call)
+        made = stack.each(lambda part: _record_part(part, name, call, fixed), call)
+        if not _is_in_place(functional, fn, args, kwargs):
+            return made
+        for part, after in zip(_single(stack), _single(made), strict=True):  # other stacks may hold the part too
+            part.tape.note_writing()
+            part.tape = after.tape
+        return stack
     except NotRecordable as error:
         session.settles(error)
     pixels = stack.settled()
@@ -585,7 +605,8 @@ def record_each(
 def _record_part(part: Any, name: str, call: Call, fixed: bool) -> Any:
     if isinstance(part, RecordingStack):
         return part.each(lambda inner: _record_part(inner, name, call, fixed), call)
-    return _recorded(part, name, call.fn, call.args, call.kwargs, fixed)
+    after = _tape_after(part, FUNCTIONALS[name], call.fn, call.args, call.kwargs, fixed)
+    return part if after is part.tape else part.of(after)
 
 
 def _record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -598,31 +619,68 @@ def _recorded(
     if session.dictation is not None:
         session.dictation.append((name, Call(fn, args, kwargs)))
         return image
-    tape, functional, call = image.tape, FUNCTIONALS[name], (fn, args, kwargs)
-    drawn_from = torch.get_rng_state() if functional.draws else None
-    ops = encoded(functional.encode, tape.state if fixed else tape.state._replace(fixed=False), args, kwargs)
-    of = image.stands_for, tape.state.dtype, tape.state.channels
-    unchanged = gives_itself(fn, of, args, kwargs, () if functional.several else ops, partial(_tried, image, call))
-    if unchanged and not ops and session.calls is not None:
-        return image
+    tape, functional = image.tape, FUNCTIONALS[name]
     if functional.several:
-        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(ops))
-    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
-    if not writes(functional, args, kwargs) and fn not in _IN_PLACE:
+        parts, _ = _ops_of(image, functional, fn, args, kwargs, fixed)
+        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(parts))
+    after = _tape_after(image, functional, fn, args, kwargs, fixed)
+    if after is tape:
+        return image
+    if not _is_in_place(functional, fn, args, kwargs):
         return image.of(after)
-    if isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops):
-        raise NotRecordable("the dataset's own image is written into")
     tape.note_writing()
     image.tape = after
     return image
 
 
-def _tried(image: Any, call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> tuple[Tensor, Any]:
-    """Make a call on zeros of the type, shape and dtype of a recording image; return these and the result."""
-    fn, args, kwargs = call
-    with session.idle(), session.beginning_at(None), torch.random.fork_rng(devices=()):
-        zeros = torch.zeros(image.tape.state.shape, dtype=image.dtype).as_subclass(image.stands_for)
-        return zeros, fn(zeros, *args, **kwargs)
+def _tape_after(
+    image: Any,
+    functional: Functional,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: bool,
+) -> Tape:
+    """Return the tape of an image after a call; the same one if the call returns the image itself.
+
+    Raises:
+        NotRecordable: the call is not recorded, or would write into the dataset's own image.
+    """
+    tape: Tape = image.tape
+    drawn_from = torch.get_rng_state() if functional.draws else None
+    ops, unchanged = _ops_of(image, functional, fn, args, kwargs, fixed)
+    if unchanged and not ops and session.calls is not None:
+        return tape
+    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
+    is_own = isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops)
+    if is_own and _is_in_place(functional, fn, args, kwargs):
+        raise NotRecordable("the dataset's own image is written into")
+    return after
+
+
+def _ops_of(
+    image: Any,
+    functional: Functional,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: bool,
+) -> tuple[Any, bool]:
+    """Return the ops of a call, and whether it returns the image itself."""
+    state = image.tape.state
+    ops = encoded(functional.encode, state if fixed else state._replace(fixed=False), args, kwargs)
+
+    def tried() -> tuple[Tensor, Any]:
+        with session.idle(), session.beginning_at(None), torch.random.fork_rng(devices=()):
+            zeros = torch.zeros(state.shape, dtype=state.dtype).as_subclass(image.stands_for)
+            return zeros, fn(zeros, *args, **kwargs)
+
+    of = image.stands_for, state.dtype, state.channels
+    return ops, gives_itself(fn, of, args, kwargs, () if functional.several else ops, tried)
+
+
+def _is_in_place(functional: Functional, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return writes(functional, args, kwargs) or fn in _IN_PLACE
 
 
 def writes(functional: Functional, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
