@@ -54,7 +54,7 @@ class Diagnosis(analysis.Diagnosis):
     def __str__(self) -> str:
         from .report import screen
 
-        return screen.write(summarise(self))
+        return screen.write(summarise(self), more=screen.MORE_IN_CODE)
 
     def _repr_html_(self) -> str:
         from .report import page

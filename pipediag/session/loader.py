@@ -99,11 +99,14 @@ class Knobs:
 class Script:
     """The analysed command; ``argv`` is empty if the loop ran in this process.
 
+    ``options`` are those of pipediag that measure the same again.
+
     ``error`` is the exception that ended the script, in one line; empty if none did. ``overwrote`` lists those files of
     ``wrote`` that existed before the analysis and were not just appended to.
     """
 
     argv: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
     passes: int = 0
     exit_code: int | None = None
     error: str = ""
