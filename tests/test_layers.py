@@ -20,8 +20,8 @@ LAYERS = (
     ("streams",),
     ("remedy",),
     ("ladder",),
-    ("diagnosing", "host"),
-    ("commands", "demo"),
+    ("diagnosing", "host", "monitoring"),
+    ("commands", "demo", "integrations"),
     ("cli",),
     ("__init__", "__main__"),
 )
