@@ -14,9 +14,9 @@ from typing import Any
 
 from .analysis.thresholds import GATE
 from .errors import UsageError, at_least
+from .loop.iterators import IteratorHook, NativeIterator
 from .measure.clock import Clock, SystemClock
 from .measure.window import EventMaker, StepClock
-from .patches import replaced
 
 #: Gets the figures of the last steps, and the number of steps seen so far.
 Log = Callable[[dict[str, float], int], None]
@@ -58,23 +58,22 @@ def monitor(loader: Iterable[Any], log: Log | None = None, *, every: int = 50) -
 
 
 @contextmanager
-def monitored(loader: Any, log: Log, every: int) -> Iterator[None]:
-    """Time the loop over a DataLoader within the context, whoever iterates it.
+def monitored(trains: Callable[[Any], bool], log: Log, every: int) -> Iterator[None]:
+    """Time the loop over the first torch ``DataLoader`` that is iterated within the context and for which ``trains``
+    returns true, whoever iterates it.
 
     Raises:
-        UsageError: it is no ``DataLoader``, or ``every`` is no positive whole number.
+        UsageError: ``every`` is no positive whole number.
     """
-    loader = getattr(loader, "base_dataloader", loader)  # accelerate's loaders hold torch's
-    native = getattr(loader, "_get_iterator", None)
-    if native is None:
-        raise UsageError(f"only a torch DataLoader can be monitored, not {type(loader).__name__}")
-    meter = Meter(log, every)
+    meter, chosen = Meter(log, every), list[Any]()
 
-    def get_iterator() -> Timed:
-        return Timed(native(), meter)
+    def build(loader: Any, native: NativeIterator) -> Any:
+        if not chosen and trains(loader):
+            chosen.append(loader)
+        return Timed(native(loader), meter) if any(loader is one for one in chosen) else native(loader)
 
     try:
-        with replaced(loader, "_get_iterator", get_iterator):
+        with IteratorHook(build).installed():
             yield
     finally:
         meter.over = True  # a loader with persistent workers keeps its iterator

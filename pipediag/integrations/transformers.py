@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import ExitStack
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from ..errors import UsageError
 from ..monitoring import monitored
 
 
@@ -30,10 +28,8 @@ class DataMonitor(TrainerCallback):  # type: ignore[misc]
         def log(figures: dict[str, float], steps: int) -> None:
             self._trainer.log(dict(figures))
 
-        try:
-            self._running.enter_context(monitored(train_dataloader, log, self._every))
-        except UsageError as error:
-            warnings.warn(f"pipediag monitors nothing: {error}", stacklevel=2)
+        trains = getattr(train_dataloader, "base_dataloader", train_dataloader)  # accelerate's loaders hold torch's
+        self._running.enter_context(monitored(lambda loader: loader is trains, log, self._every))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._running.close()
