@@ -328,7 +328,7 @@ def _starving(
 def _only_observed(ladder: LadderView) -> str:
     """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
     session = ladder.session
-    more = "Give a longer --budget" if session.ended == "budget" else "Let it train for more steps"
+    more = "Give a longer budget" if session.ended == "budget" else "Let it train for more steps"
     return (
         f" This was observed in {session.steps_seen} steps; {unfed(session)}. "
         f"{more}, and pipediag measures how fast it would be."
@@ -370,7 +370,7 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     found = f"It is not yet certain whether the loop starves: data costs {percent_of('each step', share)}.{most}"
     if ladder.waits_beside > GATE:
         return f"{found} The loop waits for another loader, too: --loader N analyses the N-th that it iterates."
-    return f"{found} A longer --budget narrows the interval."
+    return f"{found} A longer budget narrows the interval."
 
 
 def _contended(ladder: LadderView, lost: Interval) -> str:

@@ -106,12 +106,12 @@ class Script:
     """
 
     argv: list[str] = field(default_factory=list)
-    options: list[str] = field(default_factory=list)
     passes: int = 0
     exit_code: int | None = None
     error: str = ""
     wrote: list[str] = field(default_factory=list)
     overwrote: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
 
     @property
     def line(self) -> str:

@@ -1440,7 +1440,7 @@ class TestNothingToGain:
         session = make({}, observed=blocks(9, 100.0, 8.0, noise=0.02))
         session.ended = "budget"
         assert self.told(session) == "No gain can be predicted: the time was over before it could be fed from a cache."
-        assert "Give a longer --budget, and" in diagnose_session(session).verdict.sentence
+        assert "Give a longer budget, and" in diagnose_session(session).verdict.sentence
 
     def test_only_observed(self) -> None:
         starves, well = (make({}, observed=blocks(9, 100.0, wait, noise=0.02)) for wait in (50.0, 1.0))

@@ -51,7 +51,7 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     nothing = diagnosis.nothing_to_gain
     if not nothing and not actions and diagnosis.recommendations:
         smaller = counted(len(diagnosis.recommendations), "smaller one")
-        nothing = f"No change alone gains more than {percent(GATE)}; -v shows {smaller}."
+        nothing = f"No change alone gains more than {percent(GATE)}; the report has {smaller}."
     return replace(
         answer(diagnosis),
         subject=_subject(diagnosis.session),
