@@ -1,4 +1,4 @@
-"""A hook of mkdocs: links to files of the repository outside docs/ point nowhere in the site, so their text stays alone.
+"""A hook of mkdocs: links to files of the repository outside docs/ lead nowhere in the site, so only their text stays.
 
 They are for readers of the plain Markdown; ``tests/test_docs.py`` checks that the files are there.
 """
