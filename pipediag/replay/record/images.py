@@ -578,7 +578,12 @@ def _recorded(
 
 
 def _tape_after(
-    image: Any, functional: Functional, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool
+    image: Any,
+    functional: Functional,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: bool,
 ) -> Tape:
     """Return the tape of an image after a call.
 
