@@ -22,14 +22,14 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
-from ..layout import contiguous, copied
+from ..layout import Strides, contiguous, copied
 from ..ops import mixing
 from ..ops.arguments import BANDS
 from ..ops.op import NotRecordable, State, encoded, gives_itself, state_of
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS
 from .pictures import RecordingPicture, lasting
-from .strides import Layout, strides_of_stack
+from .strides import Layout, strides_of, strides_of_stack
 from .tape import Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
@@ -385,7 +385,7 @@ def _picked(image: Any, index: Any) -> Any:
     """Return images of a stack."""
     if isinstance(image, RecordingStack) and not image.mixes:
         strides = strides_of_stack(image.memory_layout)
-        if isinstance(index, int) and strides == contiguous(image.shape):
+        if isinstance(index, int) and _lies_alone(image.parts[index], strides, image):
             part = image.parts[index]
             is_plain = type(part) in (RecordingStack, RecordingTensor)
             return part if is_plain else part.as_subclass(Tensor)
@@ -396,10 +396,21 @@ def _picked(image: Any, index: Any) -> Any:
     raise NotRecordable(_needs_pixels("__getitem__"))
 
 
+def _lies_alone(part: Any, strides: Strides, stack: Any) -> bool:
+    """Return whether a part of a stack with these strides lies in memory as the part by itself."""
+    if strides == contiguous(stack.shape):
+        return True
+    return not isinstance(part, RecordingStack) and strides[1:] == strides_of(part.tape)
+
+
 def _unsqueezed(image: Any, dim: int) -> Any:
     if isinstance(image, RecordingPicture) or dim not in (0, -1 - image.ndim):
         raise NotRecordable(_needs_pixels("unsqueeze"))
-    return RecordingStack.made_of([image])
+    stack = RecordingStack.made_of([image])
+    if not isinstance(image, RecordingStack):
+        strides = strides_of(image.tape)
+        stack.memory_layout = Layout(tuple(stack.shape), stack.dtype, (len(image) * strides[0], *strides))
+    return stack
 
 
 def _squeezed(image: Any, dim: int) -> Any:
