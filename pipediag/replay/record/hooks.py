@@ -47,7 +47,7 @@ from .images import (
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
 from .strides import Layout
-from .tape import session
+from .tape import Call, session
 
 _Function = Callable[..., Any]
 
@@ -126,7 +126,17 @@ def _to_tensor(original: _Function) -> _Function:
 
 def _retyped(to: type) -> Callable[[_Function], _Function]:
     """Record a function that changes the type only."""
-    return lambda original: lambda image: to.of(image.tape.then([], original))  # type: ignore[attr-defined]
+
+    def make(original: _Function) -> _Function:
+        def call(image: Any) -> Any:
+            if isinstance(image, RecordingStack):
+                session.settles(NotRecordable("several images are given another type"))
+                return original(image.settled())
+            return to.of(image.tape.then([], original))  # type: ignore[attr-defined]
+
+        return call
+
+    return make
 
 
 def _to_picture(original: _Function) -> _Function:
@@ -149,7 +159,8 @@ def _older(own: Functional, original: _Function) -> _Function:
             same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
             return image if same else made
         made = record(image, own.name, original, args, kwargs, fixed=False)
-        return made.as_subclass(Tensor) if isinstance(made, (RecordingImage, RecordingMask)) else made
+        computed = own.name == "normalize" and isinstance(made, (RecordingImage, RecordingMask))
+        return made.as_subclass(Tensor) if computed else made
 
     return call
 
@@ -159,6 +170,8 @@ def _convert_image_dtype(original: _Function) -> _Function:
         if dtype not in (image.dtype, torch.uint8) and not dtype.is_floating_point:
             session.settles(NotRecordable(f"an image is converted to {dtype}"))
             return original(image.settled(), dtype)
+        if isinstance(image, RecordingStack):
+            return image.each(lambda part: call(part, dtype), Call(original, (dtype,), {}))
         ops = convert_image_dtype(image.tape.state, dtype)
         computed = ops and not (image.dtype.is_floating_point and dtype.is_floating_point)
         plain = computed and isinstance(image, (RecordingImage, RecordingMask))

@@ -181,6 +181,8 @@ class _Unreadable:
             return answer(*args, **kwargs or {})
         except NotRecordable as error:
             session.settles(error)
+        except (TypeError, IndexError, AttributeError) as error:  # torch raises its own
+            session.settles(NotRecordable(f"{_name(func)}: {error}"))
         args, kwargs = tree_map_only(_Unreadable, lambda image: image.settled(), (args, kwargs or {}))
         return func(*args, **kwargs)
 
