@@ -180,7 +180,10 @@ def line_that_asks_types(code: types.CodeType) -> int | None:
         )
         if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and one.argval == _TYPE:
             end = next((n for n in range(k + 1, len(known)) if known[n].opname.startswith("CALL")), None)
-            if end is None or end == k + 1 or _is_self(known[k + 1 : end]) or _is_printed(known[end + 1 :]):
+            given = known[k + 1 : end]
+            if not given or _is_self(given) or any(part.opname == "BUILD_TUPLE" for part in given):
+                continue  # it is an argument itself, as of isinstance()
+            if end is None or _is_printed(known[end + 1 :]):
                 continue
             return line
         asks = one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == _CLASS

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+import torchvision.transforms.functional as F1
 import torchvision.transforms.v2.functional as F2
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
@@ -17,8 +19,10 @@ from pipediag.loop.separate_process import Numbered, why_not_repeated
 from pipediag.remedy import OffloadedLoader, offload
 from pipediag.replay.certify.certifying import certify
 from pipediag.replay.certify.samples import real, recorded
+from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
+from pipediag.replay.run.replay import replay
 from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide
 from pipediag.usercode import randomness, tree
 
@@ -258,3 +262,124 @@ def test_a_loader_with_workers_moves_what_its_code_calls() -> None:
     assert offloaded.certificate is not None and offloaded.certificate.pixels == "equal"
     assert equal(seen(offloaded).batches, seen(make(2)).batches)
     assert offloaded.unrecorded == 0, offloaded.why
+
+
+# ---- what only a late sample does
+
+
+def flipped(image: Any) -> Any:
+    return F2.horizontal_flip(image)
+
+
+def _stack_written(image: Any, other: Any) -> Any:
+    stack = torch.stack([image, other, image])
+    image.mul_(2)
+    stack[0].sub_(0.5)
+    stack[1:].add_(1)
+    return stack, image, other
+
+
+def _caught(image: Any, other: Any) -> Any:
+    try:
+        image = F1.normalize((image * 255).to(torch.uint8), [0.5] * 3, [0.2] * 3)
+    except TypeError as error:
+        return image, str(error)
+    return image, ""
+
+
+def _refused(image: Any, other: Any) -> Any:
+    calls = (
+        lambda: F2.adjust_hue(image, 0.7),
+        lambda: F2.posterize(image, 9),
+        lambda: F2.pad(image, [1, 2, 3]),
+        lambda: F2.resize(image, [0, 5]),
+        lambda: F1.adjust_brightness(image, -1),
+        lambda: image.size(7),
+        lambda: image.squeeze("a"),
+        lambda: image.absent,
+        lambda: torch.stack([image, F2.resize(other, [5, 5])]),
+    )
+    said = []
+    for call in calls:
+        try:
+            said.append(str(call()))
+        except Exception as error:
+            said.append(f"{type(error)}: {error}")
+    return image, said
+
+
+def _written_in_a_thread(image: Any, other: Any) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: image.mul_(0.5)).result()
+    return image
+
+
+LATER: dict[str, Callable[[Any, Any], Any]] = {
+    "stack written": _stack_written,
+    "error caught": _caught,
+    "calls refused": _refused,
+    "written in a thread": _written_in_a_thread,
+    "to a picture": lambda image, other: F1.pil_to_tensor(F1.to_pil_image(image)),
+    "same object": lambda image, other: (F2.resize(image, [40, 56]) is image, image.float() is image, image),
+    "converted alias": lambda image, other: (image.float().mul_(0.5), image),
+    "clip's strides": lambda image, other: [F1.adjust_hue(torch.stack([image, other]), 0.1) * 0],
+    "clip converted": lambda image, other: F1.convert_image_dtype(torch.stack([image, other]), torch.float64),
+    "further dimension": lambda image, other: (image.unsqueeze(0).mul_(0.5), image),
+    "collated": lambda image, other: torch.utils.data.default_collate([image, other.clone()]),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_only_a_late_sample_does_is_what_it_does_without_recording(name: str) -> None:
+    calls = [0]
+
+    def item(index: int) -> Any:
+        calls[0] += 1
+        image, other = flipped(pixels(index) / 255), flipped(pixels(index + 1) / 255)
+        made = LATER[name](image, other) if index >= 8 else (image, other)
+        return made if isinstance(made, tuple) else (made,)
+
+    plan = find(Items(item), lambda samples: samples, list(range(8)), Plan()).plan
+    side = PackingSide(Items(item, 20), lambda samples: samples, plan)
+    calls[0] = 0
+    made = side.samples([8, 9])
+    batch = replay(made, torch.device("cpu")) if isinstance(made, Packed) else made.batch
+    assert calls[0] == 2, "the user's code ran more often"
+    plain = [item(8), item(9)]
+    assert equal([sample[:-1] for sample in batch], plain)
+    strides = [[leaf.stride() for leaf in tree.leaves(some) if isinstance(leaf, Tensor)] for some in (batch, plain)]
+    assert [one for one in strides[0] if one] == strides[1]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda image: type(image) is Tensor,
+        lambda image: image.__class__.__name__,
+        lambda image: {Tensor: 1}.get(type(image)),
+        lambda image: [*map(type, [image])],
+    ],
+)
+def test_nothing_moves_where_code_asks_for_exact_types(asks: Callable[[Any], Any]) -> None:
+    def item(index: int) -> Any:
+        image = flipped(pixels(index))
+        return image, asks(image) if index > 100 else 0
+
+    plan = planned(DataLoader(Items(item), 4))
+    assert not plan.moves
+    assert any("use isinstance()" in reason for reason in plan.reasons)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda image: f"{type(image)} {type(image).__name__}",
+        lambda image: isinstance(image, (Tensor, type)),
+    ],
+)
+def test_printing_a_type_hinders_nothing(asks: Callable[[Any], Any]) -> None:
+    def item(index: int) -> Any:
+        image = flipped(pixels(index))
+        return image, asks(image) if index > 100 else 0
+
+    assert planned(DataLoader(Items(item), 4)).moves
