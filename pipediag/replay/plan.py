@@ -58,6 +58,7 @@ class Plan:
         reasons: why other links are not recorded.
         begins: the calls of plain code at which a recording begins on a real image.
         called: all calls of plain code that are recorded, in order.
+        compared: functions of plain code that a certificate has compared; None if any may be recorded.
         fuse: True if the device has the fused kernels.
         decodes: True if JPEGs are decoded on the device.
         undecoded: why JPEGs are not decoded on the device, if that was allowed.
@@ -71,6 +72,7 @@ class Plan:
     reasons: tuple[str, ...] = ()
     begins: frozenset[Site] = frozenset()
     called: tuple[Site, ...] = ()
+    compared: frozenset[str] | None = None
     fuse: bool = False
     decodes: bool = False
     undecoded: str = ""
@@ -107,7 +109,7 @@ class Plan:
         ``calls`` are the calls of plain code at which recordings begin, if not the plan's.
         """
         if calls is None and self.begins:
-            calls = Calls(self.begins)
+            calls = Calls(self.begins, self.compared)
         with ExitStack() as undo:
             undo.enter_context(recording(self.refused, self.copies or twins is not None, twins, calls))
             if self.decodes:

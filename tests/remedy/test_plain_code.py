@@ -383,3 +383,15 @@ def test_printing_a_type_hinders_nothing(asks: Callable[[Any], Any]) -> None:
         return image, asks(image) if index > 100 else 0
 
     assert planned(DataLoader(Items(item), 4)).moves
+
+
+def test_a_function_that_no_sample_compared_is_left_to_plain_code() -> None:
+    def item(index: int) -> Any:
+        image = flipped(pixels(index))
+        return (F2.vertical_flip(image) if index >= 12 else image), index
+
+    made = DataLoader(Items(item, 20), 4)
+    offloaded = offload(made, "cpu", samples=8)
+    assert equal(seen(offloaded).batches, seen(made).batches)
+    assert (offloaded.recorded, offloaded.unrecorded) == (3, 2)
+    assert "vertical_flip was not among" in offloaded.why

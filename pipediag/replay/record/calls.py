@@ -20,6 +20,7 @@ import PIL.Image
 
 from ...frames import is_users
 from ...usercode.places import label, short
+from ..ops.op import NotRecordable
 from .images import RecordingStack, is_recording, stand_in, stand_in_for_stack
 from .tape import Tape, session
 
@@ -90,10 +91,11 @@ def site_of(function: str, mode: str = "") -> Site | None:
 
 
 class Calls:
-    """The calls at which a recording begins."""
+    """The calls at which a recording begins. Only calls of functions that were ``compared`` are recorded, if given."""
 
-    def __init__(self, sites: Iterable[Site] = ()) -> None:
+    def __init__(self, sites: Iterable[Site] = (), compared: frozenset[str] | None = None) -> None:
         self._sites = frozenset(sites)
+        self._compared = compared
 
     def begins_at(self, site: Site) -> bool:
         return site in self._sites
@@ -102,7 +104,13 @@ class Calls:
         """Note that a recording image has taken the place of a real one."""
 
     def wrote(self, fn: Callable[..., Any]) -> None:
-        """Note that a call of ``fn`` was recorded."""
+        """Note that a call of ``fn`` is being recorded.
+
+        Raises:
+            NotRecordable: it must not be.
+        """
+        if self._compared is not None and label(fn) not in self._compared:
+            raise NotRecordable(f"{label(fn)} was not among the calls that were compared")
 
     def needs(self, tapes: Iterable[Tape], why: str) -> None:
         """Note that code needs the pixels of images with these tapes."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import PIL.Image
 import torch
@@ -130,8 +130,7 @@ def _retyped(to: type) -> Callable[[_Function], _Function]:
     def make(original: _Function) -> _Function:
         def call(image: Any) -> Any:
             if isinstance(image, RecordingStack):
-                session.settles(NotRecordable("several images are given another type"))
-                return original(image.settled())
+                raise NotRecordable("several images are given another type")
             return to.of(image.tape.then([], original))  # type: ignore[attr-defined]
 
         return call
@@ -139,12 +138,8 @@ def _retyped(to: type) -> Callable[[_Function], _Function]:
     return make
 
 
-def _to_picture(original: _Function) -> _Function:
-    def call(image: Any, *args: Any, **kwargs: Any) -> Any:
-        session.settles(NotRecordable("an image is turned into a picture"))
-        return original(image.settled(), *args, **kwargs)
-
-    return call
+def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotRecordable("an image is turned into a picture")
 
 
 def _older(own: Functional, original: _Function) -> _Function:
@@ -168,8 +163,7 @@ def _older(own: Functional, original: _Function) -> _Function:
 def _convert_image_dtype(original: _Function) -> _Function:
     def call(image: Any, dtype: torch.dtype = torch.float) -> Any:
         if dtype not in (image.dtype, torch.uint8) and not dtype.is_floating_point:
-            session.settles(NotRecordable(f"an image is converted to {dtype}"))
-            return original(image.settled(), dtype)
+            raise NotRecordable(f"an image is converted to {dtype}")
         if isinstance(image, RecordingStack):
             return image.each(lambda part: call(part, dtype), Call(original, (dtype,), {}))
         ops = convert_image_dtype(image.tape.state, dtype)
@@ -204,7 +198,7 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     for module in (older, F):
         yield module, "to_tensor", _guarded(None, _to_tensor, begins=True)
         yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor), begins=True)
-        yield module, "to_pil_image", _guarded(_to_picture, None)
+        yield module, "to_pil_image", _guarded(_always(_to_picture), None)
     yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage), begins=True)
     for name, replacement in image_ops().items():
         yield ImageOps, name, _guarded(None, replacement, begins=True)
@@ -238,7 +232,15 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
             if begins and args and session.calls is not None:
                 args = (begun(args[0], original.__name__, functions), *args[1:])
             instead = functions.get(type(args[0])) if args else None
-            return (instead if instead is not None and session.active else original)(*args, **kwargs)
+            if instead is None or not session.active:
+                return original(*args, **kwargs)
+            try:
+                return instead(*args, **kwargs)
+            except NotRecordable as error:
+                session.settles(error)
+            pixels = args[0].settled()
+            with session.beginning_at(None):
+                return original(pixels, *args[1:], **kwargs)
 
         return call
 

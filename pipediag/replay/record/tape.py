@@ -123,12 +123,12 @@ class Tape:
         """
         if session.refused and ops and label(fn) in session.refused:
             raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
+        if session.calls is not None and ops:
+            session.calls.wrote(fn)
         after = self.copy()
         if state is not None:
             after.state = state
         after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0, 0))
-        if session.calls is not None and ops:
-            session.calls.wrote(fn)
         return after
 
     def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
