@@ -188,6 +188,11 @@ def _restarts() -> Iterator[Fault]:
         yield replace(row, kind=f"restart {kind}")
         row = planted("run", kind, "training", 0, "trained to its end", NOTHING, "--tries=2", "--steps=40")
         yield replace(row, kind=f"restart {kind}")
+    for moment in ("import", "first-batch"):
+        row = planted("analyze", "execs", moment, 0, "", COMPLETE)
+        yield replace(row, kind="restart execs")
+    row = planted("run", "execs", "import", 0, "moved from", NOTHING, "--steps=40")
+    yield replace(row, kind="restart execs")
     for rank in ("0", "1"):
         for kind in ("raises", "killed"):
             for moment in ("import", "first-batch"):
