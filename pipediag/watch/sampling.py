@@ -21,6 +21,8 @@ from ..errors import PipediagError, UsageError
 
 #: CPU seconds that a sample of one process takes, measured with py-spy 0.4.3 on trainings of 3 and 8 processes.
 SECONDS_A_SAMPLE = 0.0005
+#: Seconds for which the end of a recording is waited for.
+_PATIENCE = 10.0
 #: How py-spy names a thread; without the process if it samples only one.
 _NAMED = re.compile(r'(?:Process (\d+) )?Thread (\d+)(?: "(.*)")?$')
 #: What py-spy puts in front of a thread's frames: processes and threads.
@@ -61,13 +63,16 @@ class Recording:
         self._process = _started(["record", "-p", str(pid), *options, *pace])
 
     def threads(self) -> list[Thread]:
-        """Return what was seen; nothing if the process ended at once."""
-        self._process.communicate()
+        """Return what was seen; nothing if the process ended at once, or py-spy does not end."""
         try:
-            text = Path(self._file).read_text(encoding="utf-8", errors="replace")
+            self._process.communicate(timeout=_PATIENCE)
+            found = parsed(json.loads(Path(self._file).read_bytes()), self._pid)
+        except (subprocess.TimeoutExpired, ValueError):
+            found = []
         finally:
+            self._process.kill()
+            self._process.wait()
             os.unlink(self._file)
-        found = parsed(json.loads(text), self._pid) if text else []
         outside = {pid: numbers_outside(pid) for pid in {one.pid for one in found}}
         return [one._replace(tid=outside[one.pid].get(one.tid, one.tid)) for one in found]
 
