@@ -6,8 +6,7 @@ python -m benchmarks.watch --turns 1     # also what cached batches would save, 
 python -m benchmarks.watch --pace 6      # the pace of two scripts with and without watching, in six turns each
 python -m benchmarks.watch --show        # the table of the saved results
 
-The truth is the share of its time that a script waits for its batches, as it times itself while it is watched. A script
-whose loop a framework runs does not: its truth is what kept batches save.
+The truth is the share of its time that a script waits for its batches, as it times itself while it is watched.
 """
 
 from __future__ import annotations
@@ -41,6 +40,8 @@ OUT = common.RESULTS / "watch-cpu.json"
 NEAR, SOON = 12, 5.0
 #: Scripts whose pace is measured with and without watching: one does not starve, the other does.
 _PACED = ("own_step", "jpeg_decode")
+#: Seconds of watching before the first answer.
+_FIRST = 2.5
 #: From this share on a loop starves.
 STARVES = 0.05
 #: Seconds of a turn of the truth, and of its start, and how long a script may take to begin.
@@ -169,11 +170,12 @@ def watched(case: Case, seconds: float) -> dict[str, Any]:
         first = process.stderr.readline().strip()
         soon = time.time() - begun
         out, error = process.communicate()
-        since = time.time() - seconds
-        pace, waits = one.pace(since), one.waits(since)
-    if process.returncode:
-        return {"failed": f"{first} {error}".strip()}
-    report = json.loads(out)
+        if process.returncode:
+            return {"failed": f"{first} {error}".strip()}
+        report = json.loads(out)
+        since = begun + soon - _FIRST
+        until = since + report["session"]["watched"]["seconds"]
+        pace, waits = one.pace(since, until), one.waits(since, until)
     verdict, session = report["verdict"], report["session"]
     culprit = verdict["culprit"] or {"name": "", "where": ""}
     baseline = next(rung for rung in report["rungs"] if rung["name"] == "baseline")
@@ -293,10 +295,10 @@ def main() -> None:
             continue
         row: dict[str, Any] = dict(content["rows"].get(case.name, {}))
         try:
-            if args.turns or not case.times_itself:
-                row["turns"] = truth(case, max(1, args.turns))
+            if args.turns:
+                row["turns"] = truth(case, args.turns)
             row["watch"] = watched(case, args.seconds)
-            row["truth"] = row["watch"].get("waits", 0.0) if case.times_itself else row["turns"]["share"]
+            row["truth"] = row["watch"].get("waits", 0.0)
         except RuntimeError as error:
             print(f"{case.name}: {error}", flush=True)
             continue

@@ -85,7 +85,7 @@ class Watching:
                 for recording in pair:
                     recording.stop()
             threads = [(of_loop.threads(), of_all.threads()) for of_loop, of_all in recordings]
-        busy, took = sum(gpu) / len(gpu) if gpu else None, min(seconds, time.monotonic() - begun)
+        busy, took = sum(gpu) / len(gpu) if gpu else None, time.monotonic() - begun
         for one, (of_loop, of_all) in zip(self._seen, threads, strict=True):
             one.stretches.append(Stretch(took, of_loop or of_all, of_all, busy))
             one.passed, now = time.monotonic() - one.began, _times(one.training.pid)
