@@ -46,7 +46,7 @@ def seen(
     others = [Thread(6 + number, 6 + number, "MainThread", stacks) for number, stacks in enumerate(workers)]
     looks = [{5: Look(at, 5, local(MAIN, step=step))} for at, step in zip((0.0, 10.0), numbers or (), strict=False)]
     training = Training(5, ("train.py", "--token", "abc"), "/home/me")
-    stretch = Stretch(10.0, [main], [main, *others])
+    stretch = Stretch(10.0, [main, *others], len(others))
     figures = Figures(**more.pop("evidence", {}))
     return Seen(training, TEXTS, figures, 0.0, {}, 10.0, stretches=[stretch], looks=looks, **more)  # type: ignore[arg-type]
 
@@ -147,3 +147,11 @@ def test_the_ranks_of_a_job_stand_on_the_screen_the_longest_wait_first() -> None
     summary = summarise(diagnose_session(job_session(sessions)))
     assert summary.findings == [("rank 1", "60 %"), ("rank 0", "33 %")]
     assert summary.headline == "Your training waits for data 60 % of every step"
+
+
+def test_of_many_workers_only_some_are_sampled() -> None:
+    made = seen([IN_NEXT, (*MAIN, CALL)] * 40, [[ITEM] * 10, [ITEM] * 10], (10, 211))
+    made.stretches = [Stretch(10.0, made.stretches[0].threads, 16)]
+    session = session_of(made)
+    assert session.workers == 16
+    assert session.observed[0].worker_ms == pytest.approx(1000 * 16 * 10 / 201)
