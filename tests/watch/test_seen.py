@@ -10,7 +10,7 @@ from pipediag.analysis.ranks.merging import job_session
 from pipediag.analysis.summary import summarise
 from pipediag.errors import NothingMeasured
 from pipediag.measure.account import Times
-from pipediag.report import screen
+from pipediag.report import RENDERERS, screen
 from pipediag.session import Rank, Session
 from pipediag.session.private import redacted
 from pipediag.watch.processes import Training
@@ -155,3 +155,9 @@ def test_of_many_workers_only_some_are_sampled() -> None:
     session = session_of(made)
     assert session.workers == 16
     assert session.observed[0].worker_ms == pytest.approx(1000 * 16 * 10 / 201)
+
+
+@pytest.mark.parametrize("ending", [".txt", ".md", ".html"])
+def test_every_report_has_the_command_that_proves_it(ending: str) -> None:
+    shown = str(RENDERERS[ending](diagnose_session(starving())))
+    assert "cd /home/me &amp;&amp; pipediag analyze" in shown or "cd /home/me && pipediag analyze" in shown
