@@ -92,9 +92,12 @@ def session_of(seen: Seen) -> Session:
     loop = loop_thread(everything, pid)
     if loop is None:
         raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
+    # A stack that was read while it changed may lack its outer calls: it does not begin where the others do.
+    root = _most(Counter(stack[0].name for stack in loop.stacks if stack))
     wraps, sampled = wrappers(loop.stacks), list[tuple[float, list[Stack], list[Moment]]]()
     for one in seen.stretches:
         here = [stack for thread in one.threads if thread.tid == loop.tid for stack in thread.stacks]
+        here = [stack for stack in here if stack and stack[0].name == root]
         sampled += [(one.seconds, here, [of_loop(stack, wraps, source) for stack in here])] if here else []
     seconds, shares = sum(one[0] for one in sampled), Counter[str]()
     for took, _, moments in sampled:

@@ -161,3 +161,10 @@ def test_of_many_workers_only_some_are_sampled() -> None:
 def test_every_report_has_the_command_that_proves_it(ending: str) -> None:
     shown = str(RENDERERS[ending](diagnose_session(starving())))
     assert "cd /home/me &amp;&amp; pipediag analyze" in shown or "cd /home/me && pipediag analyze" in shown
+
+
+def test_stacks_that_were_not_read_whole_do_not_count() -> None:
+    broken: list[Stack] = [(CALL,), (), IN_NEXT[3:]]
+    session = session_of(seen([*([IN_NEXT, (*MAIN, CALL)] * 40), *broken], numbers=(10, 211)))
+    assert session.watched is not None and session.watched.looks == 80
+    assert session.watched.steps_by
