@@ -15,7 +15,7 @@ from ..analysis.summary.parts import shorter_paths
 from ..analysis.words import counted, ends, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
 from . import evidence, ranks, remedy
-from .document import Block, Check, Checklist, Listing, Location, Paragraph, Section, Table, Title
+from .document import Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
@@ -30,16 +30,17 @@ _TONES: dict[str, Tone] = {
 
 def blocks(diagnosis: Diagnosis) -> list[Block]:
     verdict, rows, session = diagnosis.verdict, stage_rows(diagnosis), diagnosis.session
-    culprit = verdict.culprit or Place("")
+    culprit, summary = verdict.culprit or Place(""), summarise(diagnosis)
     where = culprit.where + (f", made at {culprit.made}" if culprit.made else "")
     return [
-        title(summarise(diagnosis), setting(diagnosis)),
+        title(summary, setting(diagnosis)),
         Paragraph(
             f"bottleneck: {shown(verdict.bottleneck)}" + (f" ({verdict.level})" if verdict.level else ""), "line"
         ),
         Paragraph(verdict.sentence),
         Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
         Location("culprit", culprit.name, shorter_paths(session, where)),
+        *([Code("to prove it", [summary.prove])] if summary.prove else []),
         Paragraph(step_line(diagnosis), "line"),
         _where(rows, session.counts_steps),
         Paragraph(rung_line(diagnosis), "list"),
