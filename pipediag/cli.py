@@ -29,6 +29,7 @@ _FILE = click.Path()
 _SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _GROUPS = {
     "Measure a training script": ("demo", "analyze", "audit", "sweep"),
+    "Look at a training that runs": ("watch",),
     "Train with what was found": ("run",),
     "Use saved results": ("report", "compare"),
 }
@@ -360,6 +361,23 @@ def run(
 
     _check_options(script)
     command.run(Target.named(script, list(args), module), plan, approximate, cache_dir)
+
+
+@cli.command()
+@click.argument("pid", type=click.IntRange(min=1), required=False)
+@click.option("--all", "every", is_flag=True, help="Watch all trainings of this user, one after another.")
+@_seconds("--seconds", 20.0, "Seconds to watch.")
+@click.option("--live", is_flag=True, help="Draw the screen again every few seconds, until Ctrl-C.")
+@_results("Also write a report to this file", of_a_diagnosis=True)
+def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Results) -> int:
+    """See whether a training that already runs waits for data.
+
+    The training process PID is not touched: its stacks are read from outside. Without PID, the only training of this
+    user is watched, or several are listed to choose from.
+    """
+    from .commands import watch as command
+
+    return command.watch(pid, every, seconds, live, results)
 
 
 @cli.command()

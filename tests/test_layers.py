@@ -21,6 +21,7 @@ LAYERS = (
     ("remedy",),
     ("ladder",),
     ("diagnosing", "host", "monitoring"),
+    ("watch",),
     ("commands", "demo", "integrations"),
     ("cli",),
     ("__init__", "__main__"),

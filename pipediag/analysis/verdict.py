@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session
+from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
 from ..session.events import KEPT_BATCHES
 from ..session.words import listed
 from .amortised import amortised, described, seen_once
@@ -301,11 +301,14 @@ def _starving(
     ``after`` is steps per second without the costliest stage; ``best`` is the same without any input cost, 0 if
     unknown.
     """
-    base, what = ladder.ms("baseline"), _WORK[top.stage]
+    base, what, session = ladder.ms("baseline"), _WORK[top.stage], ladder.session
     if top.stage == "load" and "transform" in top.covers:
         what = _WHOLE_DATASET
+    if session.watched is not None:
+        of = "each step" if session.counts_steps else "its time"
+        return f"{whose(session).capitalize()} waits for data {percent_of(of, share)}, for {what}."
     text = (
-        f"Data costs {whose(ladder.session)} {percent_of('each step', share)}: "
+        f"Data costs {whose(session)} {percent_of('each step', share)}: "
         f"{what} costs {number(top.ms.value)} of {number(base.value)} ms."
     )
     if others:
@@ -328,10 +331,20 @@ def _starving(
 def _only_observed(ladder: LadderView) -> str:
     """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
     session = ladder.session
+    if session.watched is not None:
+        return f" {seen_from_outside(session.watched)}."
     more = "Give a longer budget" if session.ended == "budget" else "Let it train for more steps"
     return (
         f" This was observed in {session.steps_seen} steps; {unfed(session)}. "
         f"{more}, and pipediag measures how fast it would be."
+    )
+
+
+def seen_from_outside(watched: Watched) -> str:
+    """Return how a running training was seen, and what that leaves open."""
+    return (
+        f"This was observed from outside at {counted(watched.looks, 'moment')} in {watched.seconds:g} s. It does not "
+        "prove what would make the loop faster: only feeding it from a cache does"
     )
 
 
@@ -356,7 +369,8 @@ def _largest_part(session: Session, top: Stage, pieces: list[Stage]) -> str:
 def _not_starved(ladder: LadderView, share: Interval) -> str:
     base = ladder.ms("baseline")
     if not ladder.intervened:
-        share_text = percent_of(f"a {number(base.value)} ms step", share)
+        of = f"a {number(base.value)} ms step" if ladder.session.counts_steps else "its time"
+        share_text = percent_of(of, share)
         return f"Not starved: the loop waits for data {share_text}.{_only_observed(ladder)}"
     best = ladder.best
     return (

@@ -124,6 +124,8 @@ def whose(session: Session) -> str:
 
 def unfed(session: Session) -> str:
     """Return why the loop was not fed from a cache, as a clause."""
+    if session.watched is not None:
+        return "from outside it cannot be fed from a cache"
     what = "the time was over" if session.ended == "budget" else "the loop ended"
     return f"{what} before it could be fed from a cache"
 
@@ -131,4 +133,5 @@ def unfed(session: Session) -> str:
 def waiting(ladder: LadderView) -> str:
     """Return how long the loop waits in ``next()``; empty if that is unknown."""
     share = ladder.waited("baseline") if ladder.has("baseline") else None
-    return f"the loop waits {percent(share.value)} of a step in next()" if share is not None else ""
+    of = "a step in next()" if ladder.session.counts_steps else "its time for data"
+    return f"the loop waits {percent(share.value)} of {of}" if share is not None else ""

@@ -55,19 +55,34 @@ class BatchCost(NamedTuple):
 
 
 class Evidence:
-    """Counters read at both ends of a window, outside the timed stretch."""
+    """Counters read at both ends of a window, outside the timed stretch.
 
-    def __init__(self, worker_pids: Sequence[int], gpu: Gpu | None) -> None:
-        self._workers = [p for p in map(_process, worker_pids or [psutil.Process().pid]) if p is not None]
+    Args:
+        trains: the process that trains, if it is not this one.
+    """
+
+    def __init__(self, worker_pids: Sequence[int], gpu: Gpu | None, trains: int | None = None) -> None:
+        self._trains = psutil.Process(trains)
+        self._workers = [p for p in map(_process, worker_pids or [self._trains.pid]) if p is not None]
         self._gpu = gpu
         self._before = self._read()
 
     def _read(self) -> tuple[float, ...]:
-        own = time.process_time()
+        own, programs = self._own()
         # This process's own children are the workers, or without them the programs that make its batches.
-        made = sum(_cpu_seconds(w) if w.pid != os.getpid() else cpu_of_programs() for w in self._workers)
+        made = sum(_cpu_seconds(w) if w.pid != self._trains.pid else programs for w in self._workers)
         disk = sum(map(_disk_bytes, self._workers))
         return time.perf_counter(), own, own + made, sum(map(_busy, _cpu_times())), disk
+
+    def _own(self) -> tuple[float, float]:
+        """Return the CPU time of the process that trains, and of the programs that it has run to their end."""
+        if self._trains.pid == os.getpid():
+            return time.process_time(), cpu_of_programs()
+        try:
+            times = self._trains.cpu_times()
+        except psutil.Error:
+            return 0.0, 0.0
+        return times.user + times.system, times.children_user + times.children_system
 
     def finish(self, steps: int) -> dict[str, float]:
         """Return the figures of the window that ends now."""
@@ -171,6 +186,29 @@ class Gpu:
             return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
         except Exception:  # no library, no driver, no such device: evidence is optional
             return None
+
+    @classmethod
+    def used_by(cls, pid: int) -> list[Gpu]:
+        """Return the GPUs on which a process computes; empty if NVML is missing or does not tell."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            every = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            return [
+                cls(pynvml, one)
+                for one in every
+                if any(user.pid == pid for user in pynvml.nvmlDeviceGetComputeRunningProcesses(one))
+            ]
+        except Exception:
+            return []
+
+    @property
+    def name(self) -> str:
+        try:
+            return str(self._nvml.nvmlDeviceGetName(self._handle))
+        except Exception:
+            return "GPU"
 
     def utilization(self) -> float | None:
         try:

@@ -41,7 +41,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
         Location("culprit", culprit.name, shorter_paths(session, where)),
         Paragraph(step_line(diagnosis), "line"),
-        Table(_HEADERS, "lrlrr", [row[:-1] for row in rows], bars=[row.bar for row in rows]),
+        _where(rows, session.counts_steps),
         Paragraph(rung_line(diagnosis), "list"),
         ranks.section(diagnosis),
         evidence.account_section(diagnosis),
@@ -52,6 +52,14 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         remedy.section(diagnosis),
         warnings(diagnosis.warnings, session),
     ]
+
+
+def _where(rows: list[StageRow], counts_steps: bool) -> Table:
+    """Return the pieces of a step, or of a second if a watched loop's steps could not be counted."""
+    headers, cells = _HEADERS, [row[:-1] for row in rows]
+    if not counts_steps:
+        headers, cells = ("where a second goes", *headers[1:4], ""), [(*cells_of[:4], "") for cells_of in cells]
+    return Table(headers, "lrlrr", cells, bars=[row.bar for row in rows])
 
 
 def warnings(found: Iterable[Warning_], session: Session) -> Section:

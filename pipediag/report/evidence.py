@@ -12,7 +12,7 @@ from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
 from ..analysis.numbers.load import mean_account
 from ..analysis.words import counted, few, number, percent, shown, waiting
-from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Prefix, Profile, ordered, settings_of
+from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Prefix, Profile, Session, ordered, settings_of
 from .document import Listing, Section, Table
 
 #: Share of a sample's time from which the code between the transforms has a row.
@@ -37,8 +37,8 @@ def sections(diagnosis: Diagnosis) -> list[Section]:
 def worker_parts(diagnosis: Diagnosis) -> list[tuple[str, str, Cost]]:
     """Return the parts of a worker's time for a sample with their places: loading, then the transforms in order."""
     inside, loader = diagnosis.session.inside, diagnosis.session.loader
-    if inside is None or not inside.samples or inside.whole.wall_ms <= 0:
-        return []
+    if inside is None or not inside.samples or inside.whole.wall_ms <= 0 or diagnosis.session.watched is not None:
+        return []  # the size of a watched batch is not known
     where = loader.dataset_code.where if loader and loader.dataset_code else ""
     parts = [(shown("load"), where, inside.load), *((one.in_full, one.where, one.cost) for one in grains(inside.links))]
     between = [("(between them)", "", inside.between)]
@@ -89,8 +89,8 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     """Return the baseline's evidence and the controls."""
     ladder, session = diagnosis.ladder, diagnosis.session
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
-    lines = []
-    if "worker_ms" in seen:
+    lines = _watched_lines(session)
+    if "worker_ms" in seen and session.counts_steps:
         who = "a worker" if session.loader and session.loader.num_workers else "the training process"
         parts = [f"{percent(seen['worker_cpu'])} on a CPU"] if "worker_cpu" in seen else []
         if seen.get("worker_queued", 0.0) >= 0.01:
@@ -130,6 +130,17 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
             f"and samples"
         )
     return lines
+
+
+def _watched_lines(session: Session) -> list[str]:
+    """Return what the loop's thread of a watched process did, and how its steps were counted."""
+    watched = session.watched
+    if watched is None:
+        return []
+    names = {"data": "for data", "start": "starting a loader", "trains": "training", "other": "elsewhere"}
+    shares = [f"{percent(watched.shares.get(kind, 0.0))} {name}" for kind, name in names.items()]
+    steps = f"steps were counted by {watched.steps_by}" if watched.steps_by else "its steps could not be counted"
+    return [f"process {watched.pid} at {counted(watched.looks, 'moment')}: {', '.join(shares)}", steps]
 
 
 def _startup_lines(ladder: LadderView) -> list[str]:

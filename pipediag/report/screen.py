@@ -97,7 +97,7 @@ class _Screen:
             self._gap()
             self._print(Text(summary.holding, "bold"), 0)
         if summary.causes:
-            self._title("WHERE, ms of each step" + (f" ({summary.basis})" if summary.basis else ""))
+            self._title(f"WHERE, ms of {summary.unit}" + (f" ({summary.basis})" if summary.basis else ""))
             self._causes(summary.causes)
             if summary.rest:
                 rest = ", ".join(f"{one.name} {number(one.ms)} ms" for one in summary.rest)
@@ -188,7 +188,7 @@ class _Screen:
 
 def _copyable(line: str, width: int) -> list[str]:
     """Return a line in parts that can be copied: no word is broken, and a command goes on after a backslash."""
-    is_command = line.startswith("pipediag ") or ": pipediag " in line
+    is_command = line.startswith("pipediag ") or ": pipediag " in line or " && pipediag " in line
     parts = wrap(line, width - 2 * is_command, break_long_words=False, break_on_hyphens=False)
     return [part + " \\" for part in parts[:-1]] + parts[-1:] if is_command else parts
 

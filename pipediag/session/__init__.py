@@ -44,7 +44,7 @@ from .rungs import (
     workers_make,
 )
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
-from .windows import UNTOUCHED, Account, Observed, OtherStart, Startup, Stretch, Window
+from .windows import UNTOUCHED, Account, Observed, OtherStart, Startup, Stretch, Watched, Window
 from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail
 
 SCHEMA_VERSION = 1
@@ -93,6 +93,7 @@ class Session:
     ranks: list[Rank] = field(default_factory=list)  # of a distributed job; in a rank's own process, only that rank
     rank_trials: list[RankTrial] = field(default_factory=list)
     of_rank: int | None = None  # of a distributed job: the rank to which windows and loader belong
+    watched: Watched | None = None  # if a running training was seen from outside
     ended: str = ""  # settled, budget, interrupted, script-ended, script-failed
     schema_version: int = SCHEMA_VERSION
 
@@ -138,6 +139,11 @@ class Session:
     def device_type(self) -> str:
         """The device's name in code, ``cpu`` if unknown."""
         return str(self.device.get("type", "cpu"))
+
+    @property
+    def counts_steps(self) -> bool:
+        """False if a watched loop's steps could not be counted: a step of this session is then a second."""
+        return self.watched is None or bool(self.watched.steps_by)
 
     @property
     def steps_seen(self) -> int:

@@ -102,6 +102,7 @@ class Observed:
     ``seconds`` is the time of the ``steps``, ``waited`` the part of it in which the loop waited for batches. On a
     device with a clock of its own both are device times, and ``waited`` is the device's idle time. ``worker_ms`` is a
     worker's time for one of these batches, 0 if unknown. The first batch of an epoch is excluded; see :class:`Startup`.
+    ``evidence`` holds other figures, with the keys of a window's.
     """
 
     steps: int
@@ -109,9 +110,29 @@ class Observed:
     waited: float
     worker_ms: float = 0.0
     attempt: int = 1
+    evidence: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_timed("an observation", self.steps, self.seconds)
+
+
+@dataclass
+class Watched:
+    """How a training that already ran was watched: from outside, without timing a step of it.
+
+    ``looks`` is the number of moments at which the loop's thread was seen in ``seconds``, ``shares`` what it did then:
+    ``data``, ``start`` (of a loader), ``trains``, ``other``. ``steps_by`` says how its steps were counted. If it is
+    empty they could not be, and a step of this session stands for a second. ``ended`` is true if the process ended
+    meanwhile, ``folder`` is where it runs, empty if that is the folder of this measurement.
+    """
+
+    pid: int
+    seconds: float
+    looks: int
+    shares: dict[str, float] = field(default_factory=dict)
+    steps_by: str = ""
+    ended: bool = False
+    folder: str = ""
 
 
 @dataclass

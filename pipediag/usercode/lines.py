@@ -46,9 +46,7 @@ def line_at(code: CodeType, instruction: int) -> Line:
         lines[-1] = lines[-1].encode()[:end].decode(errors="ignore")
         lines[0] = lines[0].encode()[begin:].decode(errors="ignore")
         expression = "".join(map(str.strip, lines))
-    name = called(expression) if end is None or expression.endswith(")") else ""
-    if expression.startswith(("for ", "while ")) or name in _TRIFLES:
-        name = ""  # the line itself, not what it calls to begin with
+    name = _called_first(expression) if end is None or expression.endswith(")") else ""
     if name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
         name = ""  # a variable, such as that of a loop over functions
     if end is not None and (expression.endswith("]") or _is_operation(code, instruction)):
@@ -58,6 +56,17 @@ def line_at(code: CodeType, instruction: int) -> Line:
     function = function or ("a lambda" if code.co_name == "<lambda>" else code.co_name)
     name = _cut(name, in_brackets=True) or (function if text.startswith("def ") else "")
     return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text), function)
+
+
+def described_line(text: str, function: str, where: str) -> Line:
+    """Return a line of which only the text is known, and the function that it belongs to."""
+    return Line(where, text, _cut(_called_first(text), in_brackets=True) or _cut(text), function)
+
+
+def _called_first(expression: str) -> str:
+    """Return what an expression calls first; "" if the line itself takes the time, not what it calls to begin with."""
+    name = called(expression)
+    return "" if expression.startswith(("for ", "while ")) or name in _TRIFLES else name
 
 
 def function_of(code: CodeType) -> str:

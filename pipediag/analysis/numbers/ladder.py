@@ -413,7 +413,7 @@ def _going(observed: list[Observed]) -> list[Observed]:
 
 def _window(one: Observed) -> Window:
     """Return a block of observed steps as a window."""
-    seen = {"wait_ms": 1000 * one.waited / one.steps}
+    seen = {**one.evidence, "wait_ms": 1000 * one.waited / one.steps}
     if one.worker_ms:
         seen["worker_ms"] = one.worker_ms
     return Window("baseline", -1, one.steps, one.seconds, one.steps, one.attempt, seen)

@@ -34,7 +34,8 @@ def for_stage(ladder: LadderView, numbers: WhatIf | None, stage: Stage) -> Recom
     session, base = ladder.session, ladder.ms("baseline").value
     title, how, risk = _in_general(session, stage)
     gain = _without(ladder, numbers, stage) if numbers is not None else None
-    step = f"of a {number(base)} ms step" if stage.without is not None else f"for each step of {number(base)} ms"
+    unit = "step" if session.counts_steps else "second"
+    step = f"of a {number(base)} ms {unit}" if stage.without is not None else f"for each {unit} of {number(base)} ms"
     told = f"{shown(stage.stage)} costs {number(stage.ms.value)} ms {step}"
     if gain is not None:
         evidence = [f"{told}: {ALL}"]

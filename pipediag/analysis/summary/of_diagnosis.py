@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session
+from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session, Watched
 from ...session.words import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
@@ -66,6 +66,9 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         next=_next(diagnosis, actions),
         careful=careful,
         notes=notes,
+        unit="each step" if diagnosis.session.counts_steps else "each second",
+        findings_title="Waits for data, by rank" if diagnosis.session.watched and diagnosis.session.ranks else "",
+        findings=_ranks(diagnosis.session),
     )
 
 
@@ -74,10 +77,13 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
 
 def answer(diagnosis: Diagnosis) -> Summary:
     """Return the headline, its figures and how certain they are."""
-    verdict, starved, loop = diagnosis.verdict, _starved(diagnosis), loop_of(diagnosis.session)
+    session = diagnosis.session
+    verdict, starved, loop = diagnosis.verdict, _starved(diagnosis), loop_of(session)
     if starved is None:
         return Summary(f"Too little was seen to say what data costs your {loop}", tone="doubtful")
     cost = data_costs(diagnosis)
+    if session.watched is not None:
+        return _watched(diagnosis, starved, session.watched)
     if verdict.bottleneck == "inconclusive":
         why = ", ".join(filter(None, [span(starved), verdict.uncertain]))
         return Summary("It is open whether data costs time", f"{cost} of every step", why, "doubtful")
@@ -88,6 +94,19 @@ def answer(diagnosis: Diagnosis) -> Summary:
     if verdict.bottleneck == "contention":
         return Summary(f"Workers slow your {loop} down", f"{cost} of every step", certain, tone)
     return Summary(f"Data costs your {loop} {cost} of every step", "", certain, tone)
+
+
+def _watched(diagnosis: Diagnosis, starved: Interval, watched: Watched) -> Summary:
+    """Return the answer about a loop that was only seen from outside: what it waits, not what data costs it."""
+    session, found = diagnosis.session, diagnosis.verdict.bottleneck
+    share = f"{data_costs(diagnosis)} of {'every step' if session.counts_steps else 'its time'}"
+    certain = f"{span(starved)}, observed from outside for {watched.seconds:g} s"
+    if found == "inconclusive":
+        return Summary("It is open whether your training waits for data", share, certain, "doubtful")
+    if found == "none":
+        return Summary("Your training hardly waits for data", share, certain, "good")
+    tone: Tone = "bad" if diagnosis.verdict.band == "severe" else "doubtful"
+    return Summary(f"Your training waits for data {share}", "", certain, tone)
 
 
 def data_costs(diagnosis: Diagnosis) -> str:
@@ -146,7 +165,7 @@ def _script(session: Session) -> str:
 def _rates(diagnosis: Diagnosis) -> list[Rate]:
     """Return the loop's rate now, and the rate if data were free."""
     ladder = diagnosis.ladder
-    if not ladder.has("baseline"):
+    if not ladder.has("baseline") or not diagnosis.session.counts_steps:
         return []
     step = ladder.ms("baseline").value + sum(cost.ms.value for cost in _between_steps(diagnosis))
     now = Rate("now", 1000.0 / step)
@@ -297,6 +316,14 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     return [*found, *(advice(session, one) for one in worth if not found or one.id != "offload")][:ACTIONS]
 
 
+def _ranks(session: Session) -> list[tuple[str, str]]:
+    """Return how long each rank of a watched job waits, the longest first."""
+    if session.watched is None:
+        return []
+    waits = [(one.wait_ms / one.step_ms, one.rank) for one in session.ranks if one.wait_ms is not None and one.step_ms]
+    return [(f"rank {rank}", percent(share)) for share, rank in sorted(waits, reverse=True)]
+
+
 def _tried(session: Session) -> str:
     """Return why the first of the remedies, usually the offload, is not kept; empty if one is or none was requested."""
     results = outcomes(session)
@@ -362,6 +389,9 @@ def _next(diagnosis: Diagnosis, actions: Sequence[Action]) -> str:
     script = session.script
     if not script.argv:
         return ""
+    if session.watched is not None:
+        folder = session.watched.folder
+        return f"to prove it: {f'cd {shlex.quote(folder)} && ' * bool(folder)}{_analyze(session)}"
     if script.argv[0].endswith(_DEMO):
         return "next, with your own script: pipediag analyze train.py --its --arguments"
     if kept is not None and kept.applied and (remedy := remedy_of(session, kept.rung)) is not None:

@@ -76,6 +76,7 @@ class Summary:
         careful: what the reader must know before trusting or repeating this.
         notes: number of notes that are left out.
         next: the next command to type, complete, after words that say when; empty if there is none.
+        unit: what the milliseconds of the causes are of.
     """
 
     headline: str
@@ -96,6 +97,7 @@ class Summary:
     careful: list[str] = field(default_factory=list)
     notes: int = 0
     next: str = ""
+    unit: str = "each step"
 
 
 def short(session: Session, where: str) -> str:

@@ -136,7 +136,7 @@ def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
         return type(obj)([_placed(item, memory, other) for item in obj])
     if is_named_tuple(obj):
         return type(obj)(*(_placed(item, memory, other) for item in obj))
-    if type(obj) in (dict, OrderedDict, defaultdict):
+    if type(obj) in (dict, OrderedDict, defaultdict) or tree.is_user_dict(obj):
         twin = copy.copy(obj)
         twin.update((key, _placed(value, memory, other)) for key, value in obj.items())
         return twin

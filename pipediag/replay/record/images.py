@@ -348,6 +348,18 @@ def _picked(image: Any, index: Any) -> Any:
     raise NotRecordable(_needs_pixels("__getitem__"))
 
 
+def _unsqueezed(image: Any, dim: int) -> Any:
+    if isinstance(image, RecordingPicture) or dim not in (0, -1 - image.ndim):
+        raise NotRecordable(_needs_pixels("unsqueeze"))
+    return RecordingStack.made_of([image])
+
+
+def _squeezed(image: Any, dim: int) -> Any:
+    if len(image) != 1 or dim not in (0, -image.ndim):
+        raise NotRecordable(_needs_pixels("squeeze"))
+    return _picked(image, 0)
+
+
 def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
     if not isinstance(image, RecordingStack) or dim != 0:
         raise NotRecordable(_needs_pixels("unbind"))
@@ -360,6 +372,10 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__iter__: lambda image: iter(_unbound(image)),
     torch.Tensor.unbind: _unbound,
     torch.unbind: _unbound,
+    torch.Tensor.unsqueeze: _unsqueezed,
+    torch.unsqueeze: _unsqueezed,
+    torch.Tensor.squeeze: _squeezed,
+    torch.squeeze: _squeezed,
     torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
@@ -517,10 +533,15 @@ def record_each(
     """The same for a stack of images: torchvision's functions give each what they give it alone."""
     functional = FUNCTIONALS[name]
     try:
-        in_place = writes(functional, args, kwargs) or fn in _IN_PLACE
-        if functional.draws or functional.several or in_place or session.dictation is not None:
+        if functional.draws or functional.several or session.dictation is not None:
             raise NotRecordable(f"{name} of several images at once is not recorded, only of one image at a time")
-        return stack.each(lambda part: _record_part(part, name, fn, args, kwargs, fixed))
+        made = stack.each(lambda part: _record_part(part, name, fn, args, kwargs, fixed))
+        if not _is_in_place(functional, fn, args, kwargs):
+            return made
+        for part in _single(stack):  # it may be another image too, which is then not as it was
+            part.tape.note_writing()
+        stack.parts = made.parts
+        return stack
     except NotRecordable as error:
         session.settles(error)
     pixels = stack.settled()
@@ -531,7 +552,7 @@ def record_each(
 def _record_part(part: Any, name: str, fn: Any, args: Any, kwargs: Any, fixed: bool) -> Any:
     if isinstance(part, RecordingStack):
         return part.each(lambda inner: _record_part(inner, name, fn, args, kwargs, fixed))
-    return _recorded(part, name, fn, args, kwargs, fixed)
+    return part.of(_tape_after(part, FUNCTIONALS[name], fn, args, kwargs, fixed))
 
 
 def _record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -545,18 +566,42 @@ def _recorded(
         session.dictation.append((name, Call(fn, args, kwargs)))
         return image
     tape, functional = image.tape, FUNCTIONALS[name]
-    drawn_from = torch.get_rng_state() if functional.draws else None
-    ops = functional.encode(tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
     if functional.several:
-        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(ops))
-    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
-    if not writes(functional, args, kwargs) and fn not in _IN_PLACE:
+        parts = functional.encode(tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
+        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(parts))
+    after = _tape_after(image, functional, fn, args, kwargs, fixed)
+    if not _is_in_place(functional, fn, args, kwargs):
         return image.of(after)
-    if isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops):
-        raise NotRecordable("the dataset's own image is written into")
     tape.note_writing()
     image.tape = after
     return image
+
+
+def _tape_after(
+    image: Any,
+    functional: Functional,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: bool,
+) -> Tape:
+    """Return the tape of an image after a call.
+
+    Raises:
+        NotRecordable: the call is not recorded, or would write into the dataset's own image.
+    """
+    tape: Tape = image.tape
+    drawn_from = torch.get_rng_state() if functional.draws else None
+    ops = functional.encode(tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
+    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
+    is_own = isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops)
+    if is_own and _is_in_place(functional, fn, args, kwargs):
+        raise NotRecordable("the dataset's own image is written into")
+    return after
+
+
+def _is_in_place(functional: Functional, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return writes(functional, args, kwargs) or fn in _IN_PLACE
 
 
 def writes(functional: Functional, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -18,6 +18,15 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+def say_as(pid, text):
+    """Say it on another process's standard error: a trial's own goes nowhere."""
+    try:
+        with open(f"/proc/{pid}/fd/2", "w") as errors:
+            print(text, file=errors)
+    except OSError:  # not on this system
+        say(text)
+
+
 def started_command():
     """Return the process that was started as ``pipediag``: an ancestor, or this one where a script runs within it."""
     up = [process.pid for process in psutil.Process().parents() if _is_pipediag(process.cmdline())]
@@ -82,7 +91,7 @@ class Planted:
 
     def _come(self):
         if not self._said:
-            say(f"planted: {self.kind} at {self.moment}")
+            say_as(self.command, f"planted: {self.kind} at {self.moment}")
             self._said = True
         return KINDS[self.kind](self)
 

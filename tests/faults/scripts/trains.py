@@ -56,6 +56,13 @@ class Images(Dataset):
         return self.transform(image), index % 4
 
 
+class Asks(Images):
+    """Asks for a type: what moves is then tried on samples, and not found out from the batches trained on."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(type(index)(index))
+
+
 class Stream(IterableDataset):
     def __init__(self, images):
         self.images = images
@@ -99,7 +106,7 @@ if __name__ == "__main__":
         from torchvision.transforms import v2
 
         chain = v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)])
-    images = Images(chain)
+    images = (Asks if args.at == "certification" else Images)(chain)
     loader = DataLoader(
         Stream(images) if args.broken == "stream" else images,
         batch_size=8,

@@ -1,0 +1,57 @@
+"""Lightning runs the loop; a transform of the script's own takes the workers' time."""
+
+import itertools
+from typing import Any
+
+import lightning
+import torch
+from pace import Pace, arguments, fed, make_sample, network
+from torch.utils.data import DataLoader, IterableDataset
+
+
+class Slow:
+    def __init__(self, work: int) -> None:
+        self.work = work
+
+    def __call__(self, number: int) -> torch.Tensor:
+        return make_sample(number, self.work)
+
+
+class Stream(IterableDataset):
+    def __init__(self, transform: Slow) -> None:
+        self.transform = transform
+
+    def __iter__(self) -> Any:
+        return map(self.transform, itertools.count())
+
+
+class Kept:
+    def __init__(self, loader: DataLoader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Any:
+        return fed(self.loader, True)
+
+
+class Module(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.pace = network(), Pace()
+
+    def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
+        self.pace.step()
+        return self.model(batch).square().mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+
+def main() -> None:
+    args = arguments()
+    loader: Any = DataLoader(Stream(Slow(args.work)), 16, num_workers=args.workers)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "max_steps": 10**6}
+    lightning.Trainer(accelerator="cpu", **quiet).fit(Module(), Kept(loader) if args.cached else loader)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Find the trainings that run on this machine: processes with torch that have a GPU or loader workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+
+from ..analysis.words import counted
+from ..errors import PipediagError
+from ..host.script import PythonCommand, is_named_python
+from ..measure.evidence import Gpu
+from ..session.private import masked
+
+#: Variables in which launchers tell a process its rank and the number of ranks, and what tells one job from another.
+_RANK, _WORLD = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
+#: Words of a command that helps others: it makes no batches.
+_HELPS = ("resource_tracker", "semaphore_tracker", "forkserver import main", "compile_worker")
+
+
+@dataclass(frozen=True)
+class Training:
+    """One process that trains.
+
+    Attributes:
+        argv: the script and its arguments, or ``-m``, the module and its arguments; of a rank, those of its launcher.
+        folder: its working directory; "" if unknown.
+        gpus: the GPUs that NVML says it computes on. ``on_gpu`` is true if it has opened any.
+        rank: its number in a job; None for a process that is no rank. ``job`` is the same for all ranks of one.
+    """
+
+    pid: int
+    argv: tuple[str, ...] = ()
+    folder: str = ""
+    gpus: tuple[Gpu, ...] = ()
+    on_gpu: bool = False
+    rank: int | None = None
+    world_size: int = 1
+    job: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes with torch below this one at present: loader workers, or the ranks of a launcher."""
+        with suppress(psutil.Error):
+            below = psutil.Process(self.pid).children(recursive=True)
+            return [one.pid for one in below if _has_torch(one.pid) and not any(map(_command(one).count, _HELPS))]
+        return []
+
+    @classmethod
+    def of(cls, pid: int) -> Training:
+        """Return what the system says of a process; what it does not tell is empty.
+
+        Raises:
+            PipediagError: there is no such process.
+        """
+        try:
+            process = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            raise PipediagError(f"there is no process {pid}") from None
+        given, folder = _environment(process), ""
+        with suppress(psutil.Error, OSError):
+            folder = process.cwd()
+        rank, world = _number(given, _RANK), _number(given, _WORLD)
+        argv, launcher = _argv(process), _argv(process.parent()) if rank is not None else ()
+        launches = any(word in launcher for word in argv[:2] if word != "-m")
+        job = tuple(given.get(name, "") for name in _JOB) if rank is not None else (str(pid),)
+        gpus = tuple(Gpu.used_by(pid))
+        return cls(
+            pid, launcher if launches else argv, folder, gpus, bool(gpus) or _has_gpu(pid), rank, world or 1, job
+        )
+
+
+def jobs_of(pid: int | None) -> list[list[Training]]:
+    """Return the job of a process or launcher, or without one all of this user's; root's are those of all users.
+
+    Raises:
+        PipediagError: there is none.
+    """
+    if pid is not None:
+        one = Training.of(pid)
+        return [_in_order([Training.of(child) for child in one.workers if _is_rank(child)] or [one])]
+    own, parents = os.geteuid(), dict[int, int]()
+    for process in psutil.process_iter(["ppid", "uids"]):
+        uids = process.info["uids"]
+        if process.pid != os.getpid() and own in (0, uids and uids.effective) and _has_torch(process.pid):
+            parents[process.pid] = process.info["ppid"]
+    ranks = {one for one in parents if _is_rank(one)}
+    launchers = {parents[rank] for rank in ranks}
+    jobs: dict[tuple[str, ...], list[Training]] = {}
+    for number in parents.keys() - launchers:
+        if number in ranks or parents[number] not in parents.keys() - launchers:
+            with suppress(PipediagError):  # it has ended
+                found = Training.of(number)
+                if found.on_gpu or found.workers:
+                    jobs.setdefault(found.job, []).append(found)
+    if not jobs:
+        raise PipediagError("no training of this user has a GPU or loader workers; name one: pipediag watch PID")
+    return [_in_order(job) for job in jobs.values()]
+
+
+def described(job: Sequence[Training]) -> str:
+    """Return a job in one line, its process number first."""
+    first, words = job[0], " ".join(masked(job[0].argv))
+    parts = [f"{first.pid}", words if len(words) <= 80 else f"...{words[-77:]}"]
+    parts += [f"{len(job)} ranks"] * (len(job) > 1)
+    parts += [counted(len(first.workers), "worker")] * bool(first.workers)
+    return ", ".join([*parts, *["on a GPU"] * first.on_gpu])
+
+
+def _in_order(job: list[Training]) -> list[Training]:
+    return sorted(job, key=lambda one: one.rank or 0)
+
+
+def _is_rank(pid: int) -> bool:
+    """Return whether a launcher has started a process; workers inherit a rank's variables."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        parent = process.parent()
+        before = _number(_environment(parent), _RANK) if parent is not None else None
+        return before is None and _number(_environment(process), _RANK) is not None
+    return False
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    with suppress(psutil.Error, OSError):
+        return process.environ()
+    return {}
+
+
+def _number(given: dict[str, str], names: Sequence[str]) -> int | None:
+    return next((int(text) for name in names if (text := given.get(name, "")).isdecimal()), None)
+
+
+def _command(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _argv(process: psutil.Process | None) -> tuple[str, ...]:
+    """Return the script or module that a process runs, with its arguments; all words if it is no Python."""
+    words: list[str] = []
+    with suppress(psutil.Error):
+        words = process.cmdline() if process is not None else []
+    found = PythonCommand.of(words) if words and is_named_python(words[0]) else None
+    return found.target if found is not None else tuple(words)
+
+
+def _has_torch(pid: int) -> bool:
+    """Return whether a process has torch's library in its memory; False if that may not be read."""
+    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+        return any("libtorch" in line for line in maps)
+    return False
+
+
+def _has_gpu(pid: int) -> bool:
+    """Return whether a process has opened a GPU of NVIDIA's or AMD's."""
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+                if target == "/dev/kfd" or target.removeprefix("/dev/nvidia").isdecimal():
+                    return True
+    return False

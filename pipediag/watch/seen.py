@@ -1,0 +1,220 @@
+"""Make a session of what was seen of one process that trains."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .._version import __version__
+from ..analysis.words import percent
+from ..errors import NothingMeasured
+from ..measure.account import Times
+from ..measure.evidence import Evidence
+from ..measure.machine import cores, environment
+from ..session import Cost, Inside, Loader, Observed, Script, Session, Watched
+from ..session.private import masked
+from .processes import Training
+from .sampling import Stack, Thread
+from .sources import Sources
+from .stacks import (
+    COLLATES,
+    DATA,
+    IDLE,
+    LOADS,
+    OTHER,
+    START,
+    TRAINS,
+    Moment,
+    hot_lines,
+    is_worker,
+    loop_thread,
+    of_loop,
+    of_worker,
+    producing,
+    users,
+    wrappers,
+)
+from .steps import Look, blocks, counted
+
+#: Cores that other processes must use to be worth a word, and megabytes that workers read from storage for a batch.
+_OTHERS, _READ = 0.4, 0.01
+#: Shares worth a word: of the loop's time without a core and in starting a loader, of a worker's time blocked.
+_QUEUED, _STARTS, _BLOCKED = 0.05, 0.05, 0.2
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Seconds of sampling: the threads of the process that trains, those of all processes, the GPU's utilisation."""
+
+    seconds: float
+    loop: Sequence[Thread]
+    all: Sequence[Thread]
+    gpu: float | None = None
+
+
+@dataclass
+class Seen:
+    """What was seen of one process that trains.
+
+    Attributes:
+        began: when its counters were read ``before``; they are of its threads.
+        threads: what Linux has counted of its threads in the seconds that have ``passed`` since then.
+        looks: single looks at the numbers on its threads' stacks; ``worker_looks`` are those of one worker.
+        workers: for each worker the time at which it was first seen, and what was counted of it by then.
+        spent: seconds since then, and what was counted, of the workers that still run.
+    """
+
+    training: Training
+    source: Sources
+    evidence: Evidence
+    began: float
+    before: dict[int, Times]
+    passed: float = 0.0
+    threads: dict[int, Times] = field(default_factory=dict)
+    stretches: list[Stretch] = field(default_factory=list)
+    looks: list[dict[int, Look]] = field(default_factory=list)
+    worker_looks: list[Look] = field(default_factory=list)
+    workers: dict[int, tuple[float, Times]] = field(default_factory=dict)
+    spent: list[tuple[float, Times]] = field(default_factory=list)
+    ended: bool = False
+
+
+def session_of(seen: Seen) -> Session:
+    """Return what was seen as a session of level *observed*.
+
+    Raises:
+        NothingMeasured: no stack was seen.
+    """
+    pid, source = seen.training.pid, seen.source
+    loop = loop_thread(_merged(thread for one in seen.stretches for thread in one.loop), pid)
+    if loop is None:
+        raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
+    wraps, sampled = wrappers(loop.stacks), list[tuple[float, list[Stack], list[Moment]]]()
+    for one in seen.stretches:
+        here = [stack for thread in one.loop if thread.tid == loop.tid for stack in thread.stacks]
+        sampled += [(one.seconds, here, [of_loop(stack, wraps, source) for stack in here])] if here else []
+    seconds, shares = sum(one[0] for one in sampled), Counter[str]()
+    for took, _, moments in sampled:
+        for moment in moments:
+            shares[moment.kind] += took / seconds / len(moments)  # type: ignore[assignment]
+    count = counted(
+        [threads[loop.tid] for threads in seen.looks if loop.tid in threads],
+        seen.worker_looks,
+        [(took, here) for took, here, _ in sampled],
+    )
+    steps = max(1, round(count.per_s * seconds if count is not None else seconds))
+
+    everything = _merged(thread for one in seen.stretches for thread in one.all)
+    workers = [one for one in everything if one.tid == one.pid and any(map(is_worker, one.stacks))]
+    looks = [len(one.stacks) for one in workers]
+    number = round(sum(looks) / max(looks)) if looks else 0  # each epoch may have started others
+    works = [_making(stack, source) for one in workers for stack in one.stacks]
+    in_workers = [made for made in works if made is not None]
+    waiting = [
+        (stack, one) for _, here, found in sampled for stack, one in zip(here, found, strict=True) if one.waiting
+    ]
+    if waiting and 2 * sum(one.waits for _, one in waiting) < len(waiting):
+        own = [stack[one.at :] for stack, one in waiting if not one.waits and one.kind == DATA]
+        made = [_making(stack, source) or (stack, LOADS) for stack in own]
+    else:
+        beside = [one for thread in everything if thread.tid != loop.tid for one in thread.stacks if producing(one)]
+        made = [*in_workers, *(_making(stack, source) or (stack, LOADS) for stack in beside)]
+    busy = number * len(in_workers) / len(works) if works else shares[DATA] + shares[START]
+    evidence, worker_ms = seen.evidence.finish(steps), 1000 * seconds * busy / steps
+    if used := [one.gpu for one in seen.stretches if one.gpu is not None]:
+        evidence["gpu_utilization"] = round(sum(used) / len(used), 4)
+    if in_workers and seen.spent:
+        wall, cpu, queue = (sum(column) for column in zip(*((s, *times) for s, times in seen.spent), strict=True))
+        working = wall * len(in_workers) / len(works)
+        evidence["worker_cpu"], evidence["worker_queued"] = cpu / working, min(1.0, queue / working)
+        evidence["worker_blocked"] = max(0.0, 1 - evidence["worker_cpu"] - evidence["worker_queued"])
+    if made:
+        evidence["collate_ms"] = worker_ms * sum(stage == COLLATES for _, stage in made) / len(made)
+    gpus, folder = [one.name for one in seen.training.gpus] or ["the GPU"], seen.training.folder
+    session = Session(
+        tool_version=__version__,
+        script=Script(masked(seen.training.argv), 1),
+        environment={name: value for name, value in environment().items() if name != "python"},
+        device={"type": "cuda", "name": gpus[0]} if seen.training.on_gpu else {"type": "cpu"},
+        loader=_loader(waiting, workers, number, source),
+        observed=[
+            Observed(here, took, waited, worker_ms, evidence=evidence)
+            for here, took, waited in blocks([(took, moments) for took, _, moments in sampled], steps)
+        ],
+        watched=Watched(
+            pid,
+            round(seconds, 1),
+            sum(len(moments) for *_, moments in sampled),
+            {kind: round(shares[kind], 4) for kind in (DATA, START, TRAINS, OTHER)},
+            count.by if count is not None else "",
+            seen.ended,
+            "" if folder == os.getcwd() else folder,
+        ),
+        ended="watched",
+    )
+    if made:
+        whole = Cost(worker_ms, worker_ms * evidence.get("worker_cpu", 1.0))
+        session.inside = Inside(len(made), whole, whole, lines=hot_lines(made, source), looks=len(made))
+    queued = seen.threads[loop.tid].queue / seen.passed if loop.tid in seen.threads else 0.0
+    _warn(session, shares[START], queued, evidence)
+    return session
+
+
+def _merged(threads: Iterator[Thread]) -> list[Thread]:
+    """Return the threads of several recordings, each with all its stacks in order."""
+    found: dict[tuple[int, int], Thread] = {}
+    for one in threads:
+        found.setdefault((one.pid, one.tid), one._replace(stacks=[])).stacks.extend(one.stacks)
+    return [*found.values()]
+
+
+def _making(stack: Stack, source: Sources) -> tuple[Stack, str] | None:
+    """Return what runs below the fetch of torch's loader, with its stage; None if no batch is made there."""
+    moment = of_worker(stack, source)
+    return (stack[moment.at + 1 :], moment.kind) if moment.kind != IDLE else None
+
+
+def _loader(
+    waiting: Sequence[tuple[Stack, Moment]], workers: Sequence[Thread], number: int, source: Sources
+) -> Loader | None:
+    """Return what is known of the loader: its workers, the user's line that draws from it, the dataset's class."""
+    if not waiting and not workers:
+        return None
+    lines, entries, datasets = Counter[str](), Counter[str](), Counter[str]()
+    for stack, moment in waiting:
+        above = [frame for frame in stack[: moment.at] if users(frame)]
+        lines.update(map(source.where, above[-1:]))
+        entries[stack[moment.at].name] += 1
+    for stack in [one for thread in workers for one in thread.stacks] or [stack for stack, _ in waiting]:
+        moment = of_worker(stack, source)
+        for frame in stack[moment.at + 1 : moment.at + 2] if moment.kind == LOADS else ():
+            owner, _, method = frame.name.rpartition(".")
+            datasets.update([owner.rpartition(".")[2]] if owner and method.startswith("__") else [])
+    plain = not workers and not any("torch/utils/data/" in one.file for stack, _ in waiting for one in stack)
+    name = _most(datasets) or (_most(entries) if plain else "DataLoader")
+    return Loader(name, num_workers=number, where=_most(lines), iterated=_most(lines), plain_iterable=plain)
+
+
+def _most(counts: Counter[str]) -> str:
+    return max(counts, key=lambda name: counts[name], default="")
+
+
+def _warn(session: Session, starts: float, queued: float, evidence: dict[str, float]) -> None:
+    """Say what else was seen that matters."""
+    watched = session.watched
+    assert watched is not None
+    if watched.ended:
+        session.warn("ended", f"process {watched.pid} ended after {watched.seconds:g} s of watching")
+    if starts > _STARTS:
+        session.warn("starts", f"{percent(starts)} of the time goes into starting the loader for an epoch")
+    if queued > _QUEUED:
+        session.warn("queued", f"the loop's thread waits {percent(queued)} of the time for a core")
+    others = evidence.get("cores_busy", 0.0) - evidence.get("cores_used", evidence.get("cores_busy", 0.0))
+    if others > _OTHERS:
+        session.warn("foreign-load", f"other processes use {others:.1f} of {cores():g} cores")
+    blocked, read = evidence.get("worker_blocked", 0.0), evidence.get("disk_read_mb", 0.0)
+    if blocked > _BLOCKED:
+        how = f"they read {read:.3g} MB a batch from storage" if read >= _READ else "they read nothing from storage"
+        session.warn("blocked", f"the workers are blocked {percent(blocked)} of the time that batches take; {how}")

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipediag.watch import sampling
+from pipediag.watch.sampling import Frame, Thread, how_to_permit, parsed
+
+
+def test_a_recording_of_several_processes() -> None:
+    frames = [
+        {"name": 'process 5:"python train.py"', "file": "", "line": 0},
+        {"name": "thread (7): MainThread", "file": "", "line": 0},
+        {"name": "main", "file": "train.py", "line": 3},
+        {"name": "process data", "file": "<string>", "line": None},
+    ]
+    profiles = [
+        {"name": 'Process 7 Thread 8 "Thread-1 (fill)"', "samples": [[0, 1, 2], [0, 1, 2, 3], []]},
+        {"name": "Thread 5", "samples": [[1, 2]]},
+    ]
+    main = Frame("main", "train.py", 3)
+    assert parsed({"shared": {"frames": frames}, "profiles": profiles}, 5) == [
+        Thread(7, 8, "Thread-1 (fill)", [(main,), (main, Frame("process data", "<string>", 0)), ()]),
+        Thread(5, 5, "", [(main,)]),
+    ]
+
+
+def place(root: Path, scope: str = "", docker: bool = False, pid: int = 5) -> Path:
+    """Make the files of a machine that say what forbids to read process ``pid``."""
+    (root / "proc" / str(pid)).mkdir(parents=True)
+    if scope:
+        (root / "proc/sys/kernel/yama").mkdir(parents=True)
+        (root / "proc/sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
+    if docker:
+        (root / ".dockerenv").touch()
+    return root
+
+
+def test_what_permits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert "--cap-add SYS_PTRACE" in how_to_permit(5, place(tmp_path / "docker", docker=True))
+    assert "sysctl kernel.yama.ptrace_scope=0" in how_to_permit(5, place(tmp_path / "yama", "1"))
+    assert "forbids it to everybody" in how_to_permit(5, place(tmp_path / "locked", "3"))
+    assert how_to_permit(5, place(tmp_path / "plain", "0")) == "use sudo"
+    other = place(tmp_path / "other", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: (other / "proc/5").stat().st_uid + 1)
+    assert "it belongs to user" in how_to_permit(5, other)
+    monkeypatch.undo()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert 'add: ["SYS_PTRACE"]' in how_to_permit(5, place(tmp_path / "pod", docker=True))
+
+
+def test_py_spys_refusal_becomes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "how_to_permit", lambda pid: "use sudo")
+    own = os.getpid()
+    assert sampling._reason("Permission Denied: Try running again with elevated permissions", own) == (
+        f"process {own} may not be read by this user: use sudo"
+    )
+    assert sampling._reason("Error: a\nReason: b\n", own) == f"process {own} cannot be read by py-spy (Reason: b)"
+    assert sampling._reason("", 999999999) == "process 999999999 has ended"
+
+
+def test_threads_of_a_container_have_other_numbers_inside(tmp_path: Path) -> None:
+    for tid, inside in ((70, "70\t1"), (71, "71\t9")):
+        (tmp_path / f"70/task/{tid}").mkdir(parents=True)
+        (tmp_path / f"70/task/{tid}/status").write_text(f"Name:\tpython\nNSpid:\t{inside}\n")
+    assert sampling.numbers_outside(70, tmp_path) == {1: 70, 9: 71}
+    assert sampling.numbers_outside(os.getpid()) == {}
+    assert sampling.numbers_outside(5, tmp_path) == {}

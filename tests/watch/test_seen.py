@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pipediag.analysis import diagnose_session
+from pipediag.analysis.ranks.merging import job_session
+from pipediag.analysis.summary import summarise
+from pipediag.errors import NothingMeasured
+from pipediag.measure.account import Times
+from pipediag.report import screen
+from pipediag.session import Rank, Session
+from pipediag.session.private import redacted
+from pipediag.watch.processes import Training
+from pipediag.watch.sampling import Stack, Thread
+from pipediag.watch.seen import Seen, Stretch, session_of
+from pipediag.watch.steps import Look
+
+from .made import BACKWARD_CALL, CALL, EACH, FETCH, IN_ITER, IN_NEXT, IN_WORKER, MAIN, POLL, SCRIPT, Texts, frame, local
+
+ITEM = (*IN_WORKER, FETCH, EACH, frame("Pictures.__getitem__", SCRIPT, 7))
+WAITS_FOR_WORK = (*IN_WORKER, *POLL)
+TEXTS = Texts({(SCRIPT, 7): "return self.transform(Image.open(path))"})
+
+
+class Figures:
+    """Evidence of known figures."""
+
+    def __init__(self, **figures: float) -> None:
+        self.figures = figures
+
+    def finish(self, steps: int) -> dict[str, float]:
+        return dict(self.figures)
+
+
+def seen(
+    loop: list[Stack],
+    workers: Sequence[list[Stack]] = (),
+    numbers: tuple[int, int] | None = None,
+    **more: Any,
+) -> Seen:
+    """Return ten seconds of a loop and its workers; ``numbers`` are those of its counter at both ends."""
+    main = Thread(5, 5, "MainThread", loop)
+    others = [Thread(6 + number, 6 + number, "MainThread", stacks) for number, stacks in enumerate(workers)]
+    looks = [{5: Look(at, 5, local(MAIN, step=step))} for at, step in zip((0.0, 10.0), numbers or (), strict=False)]
+    training = Training(5, ("train.py", "--token", "abc"), "/home/me")
+    stretch = Stretch(10.0, [main], [main, *others])
+    figures = Figures(**more.pop("evidence", {}))
+    return Seen(training, TEXTS, figures, 0.0, {}, 10.0, stretches=[stretch], looks=looks, **more)  # type: ignore[arg-type]
+
+
+def starving() -> Session:
+    loop = [IN_NEXT, IN_NEXT, IN_NEXT, (*MAIN, CALL)] * 20
+    return session_of(seen(loop, [[ITEM] * 9 + [WAITS_FOR_WORK]] * 2, (10, 211), spent=[(10.0, Times(2.0, 1.0))] * 2))
+
+
+def test_a_loop_that_waits_for_its_workers() -> None:
+    session = starving()
+    assert session.watched is not None and session.watched.shares == {
+        "data": 0.75,
+        "start": 0,
+        "trains": 0.25,
+        "other": 0,
+    }
+    assert session.watched.steps_by == f"the loop's own counter step, {SCRIPT}:40"
+    assert sum(one.steps for one in session.observed) == 201
+    assert sum(one.waited for one in session.observed) == pytest.approx(7.5, rel=1e-3)
+    assert sum(one.seconds for one in session.observed) == pytest.approx(10.0)
+    first = session.observed[0]
+    # Two workers work nine tenths of 10 s for 201 batches; of their 9 s each they run 2 s and wait 1 s for a core.
+    assert first.worker_ms == pytest.approx(1000 * 18 / 201)
+    assert first.evidence["worker_cpu"] == pytest.approx(2 / 9)
+    assert first.evidence["worker_blocked"] == pytest.approx(6 / 9)
+    assert session.loader is not None
+    assert (session.loader.dataset, session.loader.num_workers, session.loader.where) == ("Pictures", 2, f"{SCRIPT}:40")
+    assert session.script.argv == ["train.py", "--token", "***"]
+    assert session.inside is not None and session.inside.lines[0].where == f"{SCRIPT}:7"
+    assert [one.code for one in session.warnings] == ["blocked"]
+
+
+def test_its_report_says_how_it_is_known_and_what_would_prove_it() -> None:
+    diagnosis = diagnose_session(starving())
+    assert (diagnosis.verdict.bottleneck, diagnosis.verdict.level) == ("load", "observed")
+    assert "from outside at 80 moments in 10 s" in diagnosis.verdict.sentence
+    shown = screen.write(summarise(diagnosis))
+    assert shown.startswith("YOUR TRAINING WAITS FOR DATA 75 % OF EVERY STEP (")
+    assert "observed from\noutside for 10 s)" in shown
+    assert "to prove it: cd /home/me && pipediag analyze train.py --token '***'\n" in shown
+    assert "/home/me" not in screen.write(summarise(diagnose_session(redacted(starving()))))
+
+
+def test_steps_that_cannot_be_counted_are_not_invented() -> None:
+    session = session_of(seen([IN_NEXT, (*MAIN, CALL)] * 40, [[ITEM] * 10]))
+    assert not session.counts_steps
+    summary = summarise(diagnose_session(session))
+    assert summary.headline == "Your training waits for data 50 % of its time"
+    assert (summary.rates, summary.unit) == ([], "each second")
+    assert summary.causes[0].ms == pytest.approx(500)
+
+
+def test_a_loop_that_does_not_wait() -> None:
+    session = session_of(seen([(*MAIN, CALL), (*MAIN, BACKWARD_CALL)] * 100, [[WAITS_FOR_WORK] * 20], (5, 400)))
+    diagnosis = diagnose_session(session)
+    assert diagnosis.verdict.bottleneck == "none"
+    assert summarise(diagnosis).headline == "Your training hardly waits for data"
+
+
+def test_without_workers_the_lines_are_those_of_the_loops_own_thread() -> None:
+    here = (*IN_NEXT[:3], FETCH, EACH, frame("Pictures.__getitem__", SCRIPT, 7))
+    session = session_of(seen([here, here, (*MAIN, CALL)] * 20, numbers=(1, 51)))
+    assert session.workers == 0 and session.loader is not None and not session.loader.plain_iterable
+    assert session.inside is not None and [line.where for line in session.inside.lines] == [f"{SCRIPT}:7"]
+    assert session.observed[0].worker_ms == pytest.approx(1000 * 10 * 2 / 3 / 50)
+
+
+def test_what_else_matters_is_said() -> None:
+    loop = [IN_ITER, (*MAIN, CALL), (*MAIN, CALL), (*MAIN, CALL)] * 10
+    evidence = {"cores_busy": 3.5, "cores_used": 2.0}
+    session = session_of(seen(loop, evidence=evidence, threads={5: Times(4.0, 2.0)}, ended=True))
+    told = {one.code: one.message for one in session.warnings}
+    assert told["ended"] == "process 5 ended after 10 s of watching"
+    assert told["starts"] == "25 % of the time goes into starting the loader for an epoch"
+    assert told["queued"] == "the loop's thread waits 20 % of the time for a core"
+    assert told["foreign-load"].startswith("other processes use 1.5 of ")
+
+
+def test_a_process_of_which_nothing_was_seen() -> None:
+    with pytest.raises(NothingMeasured, match="process 5 runs no Python"):
+        session_of(seen([]))
+
+
+def test_its_json_is_a_session_like_any_other() -> None:
+    session = starving()
+    again = Session.from_dict(session.to_dict())
+    assert again == session
+    assert diagnose_session(again).to_dict() == diagnose_session(session).to_dict()
+
+
+def test_the_ranks_of_a_job_stand_on_the_screen_the_longest_wait_first() -> None:
+    sessions = {}
+    for rank, waits in enumerate((1, 3)):
+        loop = [IN_NEXT] * waits + [(*MAIN, CALL)] * 2
+        sessions[rank] = session_of(seen(loop * 20, [[ITEM] * 10], (10, 211)))
+        sessions[rank].ranks = [Rank(rank, 2, "here", workers=1)]
+    summary = summarise(diagnose_session(job_session(sessions)))
+    assert summary.findings == [("rank 1", "60 %"), ("rank 0", "33 %")]
+    assert summary.headline == "Your training waits for data 60 % of every step"
