@@ -390,8 +390,8 @@ def _next(diagnosis: Diagnosis, actions: Sequence[Action]) -> str:
     if not script.argv:
         return ""
     if session.watched is not None:
-        folder = session.watched.folder
-        return f"to prove it: {f'cd {shlex.quote(folder)} && ' * bool(folder)}{_analyze(session)}"
+        command, folder = shlex.join(["pipediag", "analyze", *script.argv]), session.watched.folder
+        return f"to prove it: {f'cd {shlex.quote(folder)} && {command}' if folder else command}"
     if script.argv[0].endswith(_DEMO):
         return "next, with your own script: pipediag analyze train.py --its --arguments"
     if kept is not None and kept.applied and (remedy := remedy_of(session, kept.rung)) is not None:

@@ -75,8 +75,8 @@ class Summary:
         tried: what was tried and is not kept, and why; empty if nothing was.
         careful: what the reader must know before trusting or repeating this.
         notes: number of notes that are left out.
-        next: the next command to type, complete, after words that say when; empty if there is none.
         unit: what the milliseconds of the causes are of.
+        next: the next command to type, complete, after words that say when; empty if there is none.
     """
 
     headline: str
@@ -96,8 +96,8 @@ class Summary:
     tried: str = ""
     careful: list[str] = field(default_factory=list)
     notes: int = 0
-    next: str = ""
     unit: str = "each step"
+    next: str = ""
 
 
 def short(session: Session, where: str) -> str:
