@@ -65,7 +65,7 @@ def test_unknown_option_before_a_script(main: Main, script: Path) -> None:
     "words, told",
     [
         ("analyse", "no such command: analyse. Did you mean analyze?"),
-        ("frobnicate", "no such command: frobnicate; known: analyze, audit, sweep, run, demo, report, compare"),
+        ("frobnicate", "no such command: frobnicate; known: analyze, audit, sweep, run, watch, demo, report, compare"),
         ("train.py --epochs 3", "train.py is no command. To analyse it: pipediag analyze train.py --epochs 3"),
         (
             "analyze --epochs 3 --budget 60 train.py -x",

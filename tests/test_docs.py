@@ -20,8 +20,8 @@ PAGES = [
         for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md", "pipediag/replay/README.md")
     ),
 ]
-#: Pages of evidence, whose length is not bounded.
-EVIDENCE = {"accuracy", "benchmarks", "reliability", "compatibility", "transforms", "limits"}
+#: Pages of evidence, and that for contributors, whose length is not bounded.
+EVIDENCE = {"accuracy", "benchmarks", "reliability", "compatibility", "transforms", "limits", "architecture"}
 MOST_WORDS = 18_000
 #: Launchers and options that need a file of their own, or that start something else.
 _NOT_RUN = re.compile(r"torchrun|accelerate|python -m|srun|pipediag (run|demo)|--plan plan.json train|\.\.\.|[A-Z]{3,}")

@@ -47,10 +47,6 @@ class Case:
         return not (SCRIPTS / self.script).exists()
 
     @property
-    def times_itself(self) -> bool:
-        return "timed(" in self.paced
-
-    @property
     def starves(self) -> bool:
         return bool(self.code)
 

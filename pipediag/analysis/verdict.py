@@ -354,7 +354,8 @@ def _largest_part(session: Session, top: Stage, pieces: list[Stage]) -> str:
     if (top.stage == "transform" and len(parts) > 1) or (top.stage in _OF_LINES and parts):
         parts = ranked(parts)
         told = [
-            f"{named(p.culprit)} costs {number(p.ms.value)} ms"
+            f"{named(p.culprit)} costs "
+            + (f"{number(p.ms.value)} ms" if session.counts_steps else f"{percent(p.share)} of the time")
             for p in parts[:3]
             if p.culprit is not None and p.ms.value >= CO_BOTTLENECK * parts[0].ms.value
         ]

@@ -27,7 +27,7 @@ def report(session: str | None, results: Results, price: float | None = None, di
         kept = best(found.session)
         remedy = remedy_of(found.session, kept.rung) if kept is not None and kept.applied else None
         if remedy is None:
-            why = why_none(found.session) or "no remedy was tried: analyze --apply tries them"
+            why = why_none(found.session) or "no remedy was tried: analyze --apply tries them, if its time suffices"
             raise SessionFileError(f"there is no change to print: {why}")
         if not remedy.edit.diff:
             raise SessionFileError(f"there is no change to print: {remedy.edit.why_not}")

@@ -31,6 +31,8 @@ def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Res
         for job in found:
             say(described(job))
         raise UsageError(f"{len(found)} trainings run: choose one by its number, or watch all with --all")
+    if len(found) > 1 and (results.files or results.json or live):
+        raise UsageError(f"{len(found)} trainings run, and -o, --json and --live show one: choose it by its number")
     for job in found:
         watching = Watching(job)
         with suppress(KeyboardInterrupt):

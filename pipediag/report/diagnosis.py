@@ -30,10 +30,10 @@ _TONES: dict[str, Tone] = {
 
 def blocks(diagnosis: Diagnosis) -> list[Block]:
     verdict, rows, session = diagnosis.verdict, stage_rows(diagnosis), diagnosis.session
-    culprit = verdict.culprit or Place("")
+    culprit, summary = verdict.culprit or Place(""), summarise(diagnosis)
     where = culprit.where + (f", made at {culprit.made}" if culprit.made else "")
     return [
-        title(summarise(diagnosis), setting(diagnosis)),
+        title(summary, setting(diagnosis)),
         Paragraph(
             f"bottleneck: {shown(verdict.bottleneck)}" + (f" ({verdict.level})" if verdict.level else ""), "line"
         ),

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 import psutil
 
@@ -44,11 +46,8 @@ class Training:
 
     @property
     def workers(self) -> list[int]:
-        """The processes with torch below this one at present: loader workers, or the ranks of a launcher."""
-        with suppress(psutil.Error):
-            below = psutil.Process(self.pid).children(recursive=True)
-            return [one.pid for one in below if _has_torch(one.pid) and not any(map(_command(one).count, _HELPS))]
-        return []
+        """The processes below this one at present that may make its batches, or are the ranks of a launcher."""
+        return [pid for pid in _below(self.pid) if not any(map(_command(pid).count, _HELPS))]
 
     @classmethod
     def of(cls, pid: int) -> Training:
@@ -95,7 +94,7 @@ def jobs_of(pid: int | None) -> list[list[Training]]:
         if number in ranks or parents[number] not in parents.keys() - launchers:
             with suppress(PipediagError):  # it has ended
                 found = Training.of(number)
-                if found.on_gpu or found.workers:
+                if found.on_gpu or any(map(_has_torch, found.workers)):
                     jobs.setdefault(found.job, []).append(found)
     if not jobs:
         raise PipediagError("no training of this user has a GPU or loader workers; name one: pipediag watch PID")
@@ -135,9 +134,23 @@ def _number(given: dict[str, str], names: Sequence[str]) -> int | None:
     return next((int(text) for name in names if (text := given.get(name, "")).isdecimal()), None)
 
 
-def _command(process: psutil.Process) -> str:
+def _below(pid: int) -> list[int]:
+    """Return the processes below another one. Linux may list them; psutil reads all processes for that."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+        lists = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
+    except OSError:
+        with suppress(psutil.Error):
+            return [one.pid for one in psutil.Process(pid).children(recursive=True)]
+        return []
+    found = [int(child) for text in lists for child in text.split()]
+    return [*found, *(one for child in found for one in _below(child))]
+
+
+@cache
+def _command(pid: int) -> str:
     with suppress(psutil.Error):
-        return " ".join(process.cmdline())
+        return " ".join(psutil.Process(pid).cmdline())
     return ""
 
 

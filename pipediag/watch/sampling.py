@@ -21,10 +21,12 @@ from ..errors import PipediagError, UsageError
 
 #: CPU seconds that a sample of one process takes, measured with py-spy 0.4.3 on trainings of 3 and 8 processes.
 SECONDS_A_SAMPLE = 0.0005
-#: How py-spy names a thread; without the process if it samples only one.
-_NAMED = re.compile(r'(?:Process (\d+) )?Thread (\d+)(?: "(.*)")?$')
-#: What py-spy puts in front of a thread's frames: processes and threads.
-_HEADS = ("process ", "thread ")
+#: Seconds for which the end of a recording is waited for.
+_PATIENCE = 10.0
+#: How py-spy names a thread.
+_NAMED = re.compile(r'Thread (\d+)(?: "(.*)")?$')
+#: The beginning of what py-spy puts in front of a thread's frames.
+_HEAD = "thread "
 
 
 class Frame(NamedTuple):
@@ -51,25 +53,27 @@ class Thread(NamedTuple):
 class Recording:
     """py-spy at work for whole seconds, which begin when it is ready; :meth:`threads` waits for its end."""
 
-    def __init__(self, pid: int, seconds: int, rate: float, with_children: bool) -> None:
+    def __init__(self, pid: int, seconds: int, rate: float) -> None:
         handle, self._file = tempfile.mkstemp(suffix=".json", prefix="pipediag-watch-")
         os.close(handle)
         options = ["--nonblocking", "--idle", "--threads", "--full-filenames", "-f", "speedscope", "-o", self._file]
-        options += ["--subprocesses"] * with_children
         pace = ["-r", str(max(1, round(rate))), "-d", str(seconds)]
-        self._pid = pid
+        self.pid = pid
         self._process = _started(["record", "-p", str(pid), *options, *pace])
 
     def threads(self) -> list[Thread]:
-        """Return what was seen; nothing if the process ended at once."""
-        self._process.communicate()
+        """Return what was seen; nothing if the process ended at once, or py-spy does not end."""
         try:
-            text = Path(self._file).read_text(encoding="utf-8", errors="replace")
+            self._process.communicate(timeout=_PATIENCE)
+            found = parsed(json.loads(Path(self._file).read_bytes()), self.pid)
+        except (subprocess.TimeoutExpired, ValueError):
+            found = []
         finally:
+            self._process.kill()
+            self._process.wait()
             os.unlink(self._file)
-        found = parsed(json.loads(text), self._pid) if text else []
-        outside = {pid: numbers_outside(pid) for pid in {one.pid for one in found}}
-        return [one._replace(tid=outside[one.pid].get(one.tid, one.tid)) for one in found]
+        outside = numbers_outside(self.pid)
+        return [one._replace(tid=outside.get(one.tid, one.tid)) for one in found]
 
     @property
     def runs(self) -> bool:
@@ -91,10 +95,10 @@ def parsed(speedscope: dict[str, Any], pid: int) -> list[Thread]:
         stacks = []
         for sample in profile["samples"]:
             stack = [frames[index] for index in sample]
-            while stack and not stack[0].file and stack[0].name.startswith(_HEADS):
+            while stack and not stack[0].file and stack[0].name.startswith(_HEAD):
                 del stack[0]
             stacks.append(tuple(stack))
-        threads.append(Thread(int(found[1] or pid), int(found[2]), found[3] or "", stacks))
+        threads.append(Thread(pid, int(found[1]), found[2] or "", stacks))
     return threads
 
 

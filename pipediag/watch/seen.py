@@ -46,11 +46,11 @@ _QUEUED, _STARTS, _BLOCKED = 0.05, 0.05, 0.2
 
 @dataclass(frozen=True)
 class Stretch:
-    """Seconds of sampling: the threads of the process that trains, those of all processes, the GPU's utilisation."""
+    """Seconds of sampling: the threads of the process that trains and of some workers, of how many, the GPU's use."""
 
     seconds: float
-    loop: Sequence[Thread]
-    all: Sequence[Thread]
+    threads: Sequence[Thread]
+    workers: int = 0
     gpu: float | None = None
 
 
@@ -88,12 +88,16 @@ def session_of(seen: Seen) -> Session:
         NothingMeasured: no stack was seen.
     """
     pid, source = seen.training.pid, seen.source
-    loop = loop_thread(_merged(thread for one in seen.stretches for thread in one.loop), pid)
+    everything = _merged(thread for one in seen.stretches for thread in one.threads)
+    loop = loop_thread(everything, pid)
     if loop is None:
         raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
+    # A stack that was read while it changed may lack its outer calls: it does not begin where the others do.
+    root = _most(Counter(stack[0].name for stack in loop.stacks if stack))
     wraps, sampled = wrappers(loop.stacks), list[tuple[float, list[Stack], list[Moment]]]()
     for one in seen.stretches:
-        here = [stack for thread in one.loop if thread.tid == loop.tid for stack in thread.stacks]
+        here = [stack for thread in one.threads if thread.tid == loop.tid for stack in thread.stacks]
+        here = [stack for stack in here if stack and stack[0].name == root]
         sampled += [(one.seconds, here, [of_loop(stack, wraps, source) for stack in here])] if here else []
     seconds, shares = sum(one[0] for one in sampled), Counter[str]()
     for took, _, moments in sampled:
@@ -106,10 +110,10 @@ def session_of(seen: Seen) -> Session:
     )
     steps = max(1, round(count.per_s * seconds if count is not None else seconds))
 
-    everything = _merged(thread for one in seen.stretches for thread in one.all)
     workers = [one for one in everything if one.tid == one.pid and any(map(is_worker, one.stacks))]
-    looks = [len(one.stacks) for one in workers]
-    number = round(sum(looks) / max(looks)) if looks else 0  # each epoch may have started others
+    sampled_pids = {one.pid for one in everything} - {pid}
+    most = max((one.workers for one in seen.stretches), default=0)
+    number = max(1, round(most * len(workers) / len(sampled_pids))) if workers else 0
     works = [_making(stack, source) for one in workers for stack in one.stacks]
     in_workers = [made for made in works if made is not None]
     waiting = [

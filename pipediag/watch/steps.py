@@ -11,8 +11,8 @@ from itertools import pairwise
 from .sampling import LocalFrame, Stack
 from .stacks import Moment, is_worker, part_of_step
 
-#: Fewest counted steps for a rate.
-_FEWEST = 3
+#: Fewest steps for a rate: by numbers that count them, and by turns, of which one is missed at each end.
+_FEWEST, _FEWEST_TURNS = 3, 8
 #: Factor by which the pace of a loop's counter may change between two looks: others than steps rarely grow so evenly.
 _EVEN = 3.0
 #: Turns that are seen, as a share of those between moments in no order: of more, too many fall between two samples.
@@ -63,7 +63,7 @@ def counted(looks: Sequence[Look], worker: Sequence[Look], stretches: Sequence[S
         return counter
     paces = [(seconds, count) for seconds, count, complete in turns if complete]
     most = sum(count for _, count in paces)
-    if most < _FEWEST or len(paces) < len(turns):
+    if most < _FEWEST_TURNS or len(paces) < len(turns):
         return None
     per_s = most / sum(seconds for seconds, _ in paces)
     fastest = max((count / seconds for seconds, count in paces if count >= _FEWEST), default=per_s)

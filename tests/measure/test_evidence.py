@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from pipediag.measure.evidence import BatchCost, Evidence, worker_figures
@@ -76,3 +78,16 @@ def test_evidence_of_this_process() -> None:
     assert figures.keys() == {"process_cpu", "cores_used", "cores_busy", "disk_read_mb"}
     assert all(value >= 0 for value in figures.values())
     assert figures["cores_used"] == figures["process_cpu"], "its own time counts once"
+
+
+def test_evidence_of_another_process() -> None:
+    program = "import time; end = time.time() + 60\nwhile time.time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        evidence = Evidence([], None, process.pid)
+        spent = psutil.Process(process.pid).cpu_times()
+        while psutil.Process(process.pid).cpu_times().user < spent.user + 0.5:
+            time.sleep(0.05)
+        figures = evidence.finish(steps=1)
+        process.kill()
+    assert figures["process_cpu"] > 0
+    assert figures["cores_used"] == pytest.approx(figures["process_cpu"])

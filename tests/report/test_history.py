@@ -10,7 +10,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.report import history, read
-from pipediag.session import Session
+from pipediag.session import Edit, Place, Proof, Remedy, Session, Window
 
 from ..conftest import Analyzed, Main
 from ..made import climbing, make
@@ -177,3 +177,13 @@ class TestCommands:
         main("analyze", script)
         code, out, err = main("report", "-q", "--diff")
         assert (code, out) == (2, "") and "no change to print: no remedy was tried" in err
+
+    def test_diff_is_what_patch_takes(self, cache: Path, main: Main, script: Path, analyzed: Analyzed) -> None:
+        session = made(str(script))
+        diff = "--- train.py\n+++ train.py\n@@ -1 +1,2 @@\n loader = 1\n+loader = pipediag.offload(loader, device)\n"
+        session.remedy = Remedy(device="cuda:0", moved=[Place("Crop")], proof=Proof(True, 64), edit=Edit(diff=diff))
+        for round_ in range(10, 16):
+            session.windows += [Window("baseline", round_, 10, 1.0, 10), Window("remedied", round_, 10, 0.5, 10)]
+        analyzed(session)
+        main("analyze", script)
+        assert main("report", "-q", "--diff")[:2] == (0, diff)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import ImageFile
 
-from pipediag.usercode.lines import Line, called, compiled_function, function_of, line_at
+from pipediag.usercode.lines import Line, called, compiled_function, described_line, function_of, line_at
 from pipediag.usercode.places import short
 
 HERE = short(__file__)
@@ -173,3 +173,17 @@ def test_functions_of_libraries_by_their_full_names() -> None:
 def test_compiled_functions(name: str, found: str) -> None:
     scope = {"z": zlib, "crc": zlib.crc32, "np": numpy, "json": json, "self": object(), "sum": sum}
     assert compiled_function(name, scope) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('image = Image.open(path).convert("RGB")', "Image.open(...).convert"),
+        ("for name in sorted(names):", "for name in sorted(names):"),
+        ("if len(rows) > 3:", "if len(rows) > 3:"),
+        ("y += x * 2", "y += x * 2"),
+        ("", ""),
+    ],
+)
+def test_a_line_of_which_only_the_text_is_known(text: str, name: str) -> None:
+    assert described_line(text, "load", "data.py:3") == Line("data.py:3", text, name, "load")

@@ -9,20 +9,19 @@ from pipediag.watch import sampling
 from pipediag.watch.sampling import Frame, Thread, how_to_permit, parsed
 
 
-def test_a_recording_of_several_processes() -> None:
+def test_a_recording() -> None:
     frames = [
-        {"name": 'process 5:"python train.py"', "file": "", "line": 0},
         {"name": "thread (7): MainThread", "file": "", "line": 0},
         {"name": "main", "file": "train.py", "line": 3},
-        {"name": "process data", "file": "<string>", "line": None},
+        {"name": "thread data", "file": "<string>", "line": None},
     ]
     profiles = [
-        {"name": 'Process 7 Thread 8 "Thread-1 (fill)"', "samples": [[0, 1, 2], [0, 1, 2, 3], []]},
-        {"name": "Thread 5", "samples": [[1, 2]]},
+        {"name": 'Thread 8 "Thread-1 (fill)"', "samples": [[0, 1], [0, 1, 2], []]},
+        {"name": "Thread 5", "samples": [[0, 1]]},
     ]
     main = Frame("main", "train.py", 3)
     assert parsed({"shared": {"frames": frames}, "profiles": profiles}, 5) == [
-        Thread(7, 8, "Thread-1 (fill)", [(main,), (main, Frame("process data", "<string>", 0)), ()]),
+        Thread(5, 8, "Thread-1 (fill)", [(main,), (main, Frame("thread data", "<string>", 0)), ()]),
         Thread(5, 5, "", [(main,)]),
     ]
 

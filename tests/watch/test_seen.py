@@ -10,7 +10,7 @@ from pipediag.analysis.ranks.merging import job_session
 from pipediag.analysis.summary import summarise
 from pipediag.errors import NothingMeasured
 from pipediag.measure.account import Times
-from pipediag.report import screen
+from pipediag.report import RENDERERS, screen
 from pipediag.session import Rank, Session
 from pipediag.session.private import redacted
 from pipediag.watch.processes import Training
@@ -46,7 +46,7 @@ def seen(
     others = [Thread(6 + number, 6 + number, "MainThread", stacks) for number, stacks in enumerate(workers)]
     looks = [{5: Look(at, 5, local(MAIN, step=step))} for at, step in zip((0.0, 10.0), numbers or (), strict=False)]
     training = Training(5, ("train.py", "--token", "abc"), "/home/me")
-    stretch = Stretch(10.0, [main], [main, *others])
+    stretch = Stretch(10.0, [main, *others], len(others))
     figures = Figures(**more.pop("evidence", {}))
     return Seen(training, TEXTS, figures, 0.0, {}, 10.0, stretches=[stretch], looks=looks, **more)  # type: ignore[arg-type]
 
@@ -147,3 +147,24 @@ def test_the_ranks_of_a_job_stand_on_the_screen_the_longest_wait_first() -> None
     summary = summarise(diagnose_session(job_session(sessions)))
     assert summary.findings == [("rank 1", "60 %"), ("rank 0", "33 %")]
     assert summary.headline == "Your training waits for data 60 % of every step"
+
+
+def test_of_many_workers_only_some_are_sampled() -> None:
+    made = seen([IN_NEXT, (*MAIN, CALL)] * 40, [[ITEM] * 10, [ITEM] * 10], (10, 211))
+    made.stretches = [Stretch(10.0, made.stretches[0].threads, 16)]
+    session = session_of(made)
+    assert session.workers == 16
+    assert session.observed[0].worker_ms == pytest.approx(1000 * 16 * 10 / 201)
+
+
+@pytest.mark.parametrize("ending", [".txt", ".md", ".html"])
+def test_every_report_has_the_command_that_proves_it(ending: str) -> None:
+    shown = str(RENDERERS[ending](diagnose_session(starving())))
+    assert "cd /home/me &amp;&amp; pipediag analyze" in shown or "cd /home/me && pipediag analyze" in shown
+
+
+def test_stacks_that_were_not_read_whole_do_not_count() -> None:
+    broken: list[Stack] = [(CALL,), (), IN_NEXT[3:]]
+    session = session_of(seen([*([IN_NEXT, (*MAIN, CALL)] * 40), *broken], numbers=(10, 211)))
+    assert session.watched is not None and session.watched.looks == 80
+    assert session.watched.steps_by

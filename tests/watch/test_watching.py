@@ -121,6 +121,7 @@ def test_a_generator_without_a_loader_that_is_fast_enough(start: Start) -> None:
     assert report["session"]["inside"] is None or report["verdict"]["starved"]["value"] < 0.05
 
 
+@pytest.mark.slow
 def test_a_target_that_ends_meanwhile_is_said(start: Start) -> None:
     process = start("batches()", 0.1)
     watching = subprocess.Popen(
@@ -165,6 +166,7 @@ def test_a_process_that_runs_no_python() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_live_view_with_its_last_screen(start: Start) -> None:
     process = start("batches()", 0.1)
     command = [sys.executable, "-m", "pipediag", "watch", "--live", str(process.pid)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import lightning
 import torch
-from pace import Pace, arguments, fed, make_sample, network
+from pace import Pace, arguments, fed, make_sample, network, timed
 from torch.utils.data import DataLoader, IterableDataset
 
 
@@ -25,12 +25,12 @@ class Stream(IterableDataset):
         return map(self.transform, itertools.count())
 
 
-class Kept:
-    def __init__(self, loader: DataLoader) -> None:
-        self.loader = loader
+class Timed:
+    def __init__(self, loader: DataLoader, cached: bool) -> None:
+        self.loader, self.cached = loader, cached
 
     def __iter__(self) -> Any:
-        return fed(self.loader, True)
+        return timed(fed(self.loader, self.cached))
 
 
 class Module(lightning.LightningModule):
@@ -38,9 +38,10 @@ class Module(lightning.LightningModule):
         super().__init__()
         self.model, self.pace = network(), Pace()
 
-    def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
-        self.pace.step()
-        return self.model(batch).square().mean()
+    def training_step(self, batch: tuple[float, torch.Tensor, float], number: int) -> torch.Tensor:
+        begun, images, got = batch
+        self.pace.step(got - begun)
+        return self.model(images).square().mean()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), 0.01)
@@ -48,9 +49,9 @@ class Module(lightning.LightningModule):
 
 def main() -> None:
     args = arguments()
-    loader: Any = DataLoader(Stream(Slow(args.work)), 16, num_workers=args.workers)
+    loader = DataLoader(Stream(Slow(args.work)), 16, num_workers=args.workers)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "max_steps": 10**6}
-    lightning.Trainer(accelerator="cpu", **quiet).fit(Module(), Kept(loader) if args.cached else loader)
+    lightning.Trainer(accelerator="cpu", **quiet).fit(Module(), Timed(loader, args.cached))
 
 
 if __name__ == "__main__":

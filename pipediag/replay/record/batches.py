@@ -48,7 +48,7 @@ def fetched(
     samples: list[Any] = []
     for index in indices:
         begin()
-        samples.append(sample_of(dataset, index))
+        samples += _MapDatasetFetcher(dataset, True, _unchanged, False).fetch([index])
         end(samples)
     return samples
 
