@@ -33,7 +33,8 @@ from ..record.images import RecordingImage, RecordingMask, RecordingStack, is_re
 from ..record.pictures import RecordingPicture
 from ..record.strides import strides_of
 from ..record.tape import Tape
-from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from ..record.views import simplified
+from .packed_batch import Arranged, Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 
@@ -48,8 +49,8 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     """Pack a collated batch that contains recording images.
 
     Args:
-        batch: any structure. Stacks of recording images and single ones become :class:`Leaf`; plain tensors and
-            :class:`Parts` become :class:`Plain`.
+        batch: any structure. Stacks of recording images and single ones become :class:`Leaf`, other arrangements of
+            them :class:`Arranged`; plain tensors and :class:`Parts` become :class:`Plain`.
         fuse: True if the device has the fused kernels. They resize images of different sizes in one launch, so only the
             part of an image that a random crop needs is sent.
         ring: written to if it has a free slot.
@@ -61,14 +62,18 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     tapes: list[Tape] = []
     members: list[range] = []
     memory = Memory()
-    known: dict[int, Leaf] = {}  # by the id of the image: a batch may hold it twice
+    known: dict[int, Any] = {}  # by the id of the image: a batch may hold it twice
 
     def other(value: Any) -> Any:
         if not is_recording(value):
             _check_holds_no_image(value)
             return value
         if id(value) not in known:
-            known[id(value)] = recorded(value)
+            made = simplified(value)
+            if isinstance(made, tuple):
+                known[id(value)] = Arranged(made[0], *_placed(made[1:], memory, other))
+            else:
+                known[id(value)] = recorded(made) if is_recording(made) else _placed(made, memory, other)
         return known[id(value)]
 
     def recorded(value: Any) -> Leaf:
@@ -163,13 +168,9 @@ def _check_holds_no_image(value: Any) -> None:
 
 
 def _images(value: Any) -> Iterator[Any]:
-    if isinstance(value, RecordingStack):
-        for part in value.parts:
-            yield from _images(part)
-    elif isinstance(value, RecordingPicture):
+    if isinstance(value, RecordingPicture):
         raise NotRecordable("the batch holds pictures, which become tensors only after the loader")
-    else:
-        yield value
+    yield from value.singles()
 
 
 def _fused(track: Any, kind: tuple[Any, ...]) -> Any:

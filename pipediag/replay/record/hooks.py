@@ -45,6 +45,7 @@ from .images import (
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
 from .tape import session
+from .views import RecordingView
 
 _Function = Callable[..., Any]
 
@@ -64,6 +65,17 @@ def _kernel_of_stack(name: str, functional: _Function) -> _Function:
     return lambda stack, *args, **kwargs: record_each(stack, name, functional, args, kwargs)
 
 
+def _of_images(functional: _Function) -> _Function:
+    """Call a function for the images that a view consists of."""
+
+    def call(view: Any, *args: Any, **kwargs: Any) -> Any:
+        images = view.images_or_pixels()
+        with nullcontext() if is_recording(images) else session.beginning_at(None):
+            return functional(images, *args, **kwargs)
+
+    return call
+
+
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
     if not session.active:  # recording images that user code has kept
         return default_collate([image.pixels() if is_recording(image) else image for image in images])
@@ -78,7 +90,7 @@ def register() -> None:
     """
     registry = dispatch._KERNEL_REGISTRY
     functionals = {functional.__name__: functional for functional in registry}  # whatever user code has put into F
-    for kind in (*TENSORS, RecordingStack, RecordingVideo):
+    for kind in (*TENSORS, RecordingStack, RecordingVideo, RecordingView):
         default_collate_fn_map[kind] = _collate
     for name in FUNCTIONALS:
         if name not in functionals:  # not in this version of torchvision
@@ -88,12 +100,13 @@ def register() -> None:
         if name in OF_PICTURES:
             known[RecordingPicture] = recorded(OF_PICTURES[name], functional)
         known[RecordingStack] = known[RecordingVideo] = _kernel_of_stack(name, functional)
+        known[RecordingView] = _of_images(functional)
         for cls in TENSORS:
             # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
             if any(base in known for base in _dispatched(cls)):
                 known[cls] = kernel
     for name, answer in _META.items():
-        for cls in (*TENSORS, RecordingStack, RecordingVideo):
+        for cls in (*TENSORS, RecordingStack, RecordingVideo, RecordingView):
             registry[functionals[name]][cls] = answer
 
 
@@ -194,7 +207,8 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
     def make(original: _Function) -> _Function:
         functions: dict[type, _Function] = {}
         if of_tensor is not None:
-            functions.update(dict.fromkeys((*TENSORS, RecordingStack), of_tensor(original)))
+            functions.update(dict.fromkeys((*TENSORS, RecordingStack, RecordingVideo), of_tensor(original)))
+            functions[RecordingView] = _of_images(functions[RecordingStack])
         if of_picture is not None:
             functions[RecordingPicture] = of_picture(original)
 

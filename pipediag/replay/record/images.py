@@ -35,7 +35,7 @@ _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
 
 
-class _Unreadable:
+class Unreadable:
     """Base class of recording images except pictures.
 
     Attributes:
@@ -136,6 +136,34 @@ class _Unreadable:
         self.tape.settled = True
         return image
 
+    def standing_for(self, image: Tensor) -> Any:
+        """Return what stands for a real image that this one's stack has given to code."""
+        made = (RecordingMask if image.ndim == 2 else RecordingTensor).of(
+            Tape(image, self.tape.state._replace(strided=not image.is_contiguous()))
+        )
+        made.tape.settled = True
+        return made
+
+    def singles(self) -> Iterator[Any]:
+        """Yield the single images that it consists of."""
+        yield self
+
+    def as_images(self) -> Any:
+        """Return an image, or a stack of images, with the same pixels.
+
+        Raises:
+            NotRecordable: it consists of no images.
+        """
+        return self
+
+    def images_or_pixels(self) -> Any:
+        """Return the same, or the real tensor where a sample is trained on that consists of no images."""
+        try:
+            return self.as_images()
+        except NotRecordable as error:
+            session.settles(error)
+        return self.settled()
+
     def to(self, *args: Any, **kwargs: Any) -> Any:
         if not session.active:
             return self.pixels().to(*args, **kwargs)
@@ -143,7 +171,7 @@ class _Unreadable:
         if kwargs or len(args) > 1 or dtype is None:
             session.settles(NotRecordable("an image is moved before the loader hands it over"))
             return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
-        return _record_any(self, "to_dtype", F.to_dtype, (dtype,), {})
+        return record_any(self, "to_dtype", F.to_dtype, (dtype,), {})
 
     def __repr__(self, **kwargs: Any) -> str:
         if not session.active:
@@ -159,33 +187,33 @@ class _Unreadable:
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not session.active:
-            args, kwargs = tree_map_only(_Unreadable, lambda image: image.pixels(), (args, kwargs or {}))
+            args, kwargs = tree_map_only(Unreadable, lambda image: image.pixels(), (args, kwargs or {}))
             return func(*args, **kwargs)
         try:
-            answer = _ANSWERS.get(func)
+            answer = ANSWERS.get(func)
             if answer is None:
-                raise NotRecordable(_needs_pixels(_name(func)))
+                raise NotRecordable(needs_pixels(_name(func)))
             return answer(*args, **kwargs or {})
         except NotRecordable as error:
             session.settles(error)
-        args, kwargs = tree_map_only(_Unreadable, lambda image: image.settled(), (args, kwargs or {}))
+        args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
-class RecordingTensor(_Unreadable, torch.Tensor):  # type: ignore[misc]
+class RecordingTensor(Unreadable, torch.Tensor):  # type: ignore[misc]
     stands_for = torch.Tensor
 
 
-class RecordingImage(_Unreadable, tv_tensors.Image):  # type: ignore[misc]
+class RecordingImage(Unreadable, tv_tensors.Image):  # type: ignore[misc]
     stands_for = tv_tensors.Image
 
 
-class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
+class RecordingMask(Unreadable, tv_tensors.Mask):  # type: ignore[misc]
     stands_for = tv_tensors.Mask
     dimensions = (2, 3)
 
 
-class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
+class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
     """Result of ``torch.stack`` on recording images or such stacks: a batch, or the crops of one image.
 
     ``mixes`` holds the functions of :mod:`pipediag.replay.ops.mixing` applied since, with their weight or box.
@@ -198,7 +226,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
     def made_of(parts: list[Any]) -> Any:
         shape, dtype, *_ = parts[0].tape.state
         for part in parts:
-            if not isinstance(part, _Unreadable):
+            if not isinstance(part, Unreadable):
                 raise NotRecordable("images are stacked with something that is no recorded image")
             state = part.tape.state
             if state.shape != shape:
@@ -216,6 +244,11 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         return stacked
 
     @classmethod
+    def of_parts(cls, parts: list[Any], like: Any) -> Any:
+        """Return a stack of these parts, of the shape and dtype of ``like``."""
+        return cls._with(parts, like.tape.state.shape, like.dtype, ())
+
+    @classmethod
     def _with(cls, parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any) -> Any:
         stack = cls.of(Tape(None, State(shape, dtype)))
         stack.parts, stack.mixes = parts, mixes
@@ -223,14 +256,19 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
 
     def settled(self) -> Tensor:
         """Return the real images, which the parts stand for from now on even if they are written into."""
-        for part in _single(self):
-            part.tape.is_needed()
+        for image in self.singles():
+            image.tape.is_needed()
         images = real(self)
-        self.parts, self.mixes = (
-            [_settled_part(part, image) for part, image in zip(self.parts, images, strict=True)],
-            (),
-        )
+        self.parts = [part.standing_for(image) for part, image in zip(self.parts, images, strict=True)]
+        self.mixes = ()
         return images
+
+    def standing_for(self, image: Tensor) -> Any:
+        return RecordingStack.made_of([part.standing_for(one) for part, one in zip(self.parts, image, strict=True)])
+
+    def singles(self) -> Iterator[Any]:
+        for part in self.parts:
+            yield from part.singles()
 
     def each(self, change: Callable[[Any], Any]) -> Any:
         """Return the stack of what ``change`` gives for each part.
@@ -241,7 +279,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         if self.mixes:
             raise NotRecordable("a mixed batch is changed once more")
         made = RecordingStack.made_of([change(part) for part in self.parts])
-        return self._with(made.parts, made.tape.state.shape, made.dtype, ())
+        return self.of_parts(made.parts, made)
 
     def mixed(self, how: str, value: Any) -> Any:
         """Return the batch after one more mix."""
@@ -250,24 +288,6 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
 
 class RecordingVideo(RecordingStack, tv_tensors.Video):  # type: ignore[misc]
     stands_for = tv_tensors.Video
-
-
-def _single(image: Any) -> Iterator[Any]:
-    """Yield the images in a stack, or the image itself."""
-    for part in image.parts if isinstance(image, RecordingStack) else ():
-        yield from _single(part)
-    if not isinstance(image, RecordingStack):
-        yield image
-
-
-def _settled_part(part: Any, image: Tensor) -> Any:
-    """Return what stands for a part of real images, like the ``part`` of their stack."""
-    if isinstance(part, RecordingStack):
-        return RecordingStack.made_of([_settled_part(*both) for both in zip(part.parts, image, strict=True)])
-    cls = RecordingMask if image.ndim == 2 else RecordingTensor
-    made = cls.of(Tape(image, part.tape.state._replace(strided=not image.is_contiguous())))
-    made.tape.settled = True
-    return made
 
 
 #: Readable names for operations that users write as syntax.
@@ -279,7 +299,7 @@ def _name(func: Any) -> str:
     return str(owner or getattr(func, "__name__", func))
 
 
-def _needs_pixels(name: str) -> str:
+def needs_pixels(name: str) -> str:
     """Return why an operation is not recorded, and what to write in its place if anything does the same."""
     what = f"{_SPOKEN.get(name, name)} would need the pixels of an image"
     return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), _ELSEWHERE)}"
@@ -291,7 +311,7 @@ _INSTEAD = {
     ("permute", "transpose", "movedim", "flatten", "reshape", "view", "unsqueeze", "squeeze"): (
         "change the order of dimensions on the batch, behind the loader"
     ),
-    ("cat", "concat", "concatenate"): "join images with torch.stack, or on the batch, behind the loader",
+    ("cat", "concat", "concatenate", "written"): "join recorded images only, or do it on the batch, behind the loader",
     ("flip", "fliplr", "flipud"): "flip with torchvision.transforms.v2.functional.horizontal_flip or vertical_flip",
     ("interpolate", "grid_sample"): "resize with torchvision.transforms.v2.functional.resize",
     ("numpy", "__array__"): "use torchvision's functions of tensors in place of numpy's, or numpy's before them",
@@ -300,31 +320,30 @@ _INSTEAD = {
 _ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
 
-def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
-    parts = list(tensors)
-    if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
-        raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
-    return RecordingStack.made_of(parts)
-
-
 def _written(image: Any, index: Any, value: Any) -> None:
     """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
     shape, dtype, _, mask, *_ = image.tape.state
-    box = None if mask else _box(index, shape)  # torchvision erases no masks
+    box = None if mask or len(shape) != 3 else box_of(index, shape)  # torchvision erases no masks
     value = value.clone() if isinstance(value, Tensor) else value
     if isinstance(value, (int, float)):
         value = torch.full((1, 1, 1), value, dtype=dtype)
     if box is None or not isinstance(value, Tensor) or not _fits(value, shape[0], box[2:], dtype):
-        raise NotRecordable(_needs_pixels("__setitem__"))
+        raise NotRecordable(needs_pixels("__setitem__"))
     record(image, "erase", F.erase, (*box, value, True), {})
 
 
-def _box(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
-    """Return the box (top, left, height, width) that an index selects in all channels, or None."""
-    if not isinstance(index, tuple) or len(index) != 3 or not all(isinstance(part, slice) for part in index):
+def box_of(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """Return the box (top, left, height, width) that an index selects in all channels of all images, or None."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in parts:
+        k = parts.index(Ellipsis)
+        parts = (*parts[:k], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[k + 1 :])
+    parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
+    if len(shape) < 3 or len(parts) != len(shape) or not all(isinstance(part, slice) for part in parts):
         return None
-    channels, rows, columns = (range(*part.indices(side)) for part, side in zip(index, shape, strict=True))
-    if len(channels) != shape[0] or {channels.step, rows.step, columns.step} != {1} or not (rows and columns):
+    *others, rows, columns = (range(*part.indices(side)) for part, side in zip(parts, shape, strict=True))
+    whole = all(other == range(side) for other, side in zip(others, shape, strict=False))
+    if not whole or {rows.step, columns.step} != {1} or not (rows and columns):
         return None
     return rows.start, columns.start, len(rows), len(columns)
 
@@ -336,7 +355,7 @@ def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype
     return alike and (each_pixel or tuple(value.shape) in ((1, 1, 1), (channels, 1, 1)))
 
 
-def _picked(image: Any, index: Any) -> Any:
+def picked(image: Any, index: Any) -> Any:
     """Return images of a stack."""
     if isinstance(image, RecordingStack) and not image.mixes:
         if isinstance(index, int):
@@ -345,37 +364,10 @@ def _picked(image: Any, index: Any) -> Any:
             return part if is_plain else part.as_subclass(Tensor)
         if isinstance(index, slice) and image.parts[index]:
             return RecordingStack.made_of(image.parts[index])
-    raise NotRecordable(_needs_pixels("__getitem__"))
+    raise NotRecordable(needs_pixels("__getitem__"))
 
 
-def _unsqueezed(image: Any, dim: int) -> Any:
-    if isinstance(image, RecordingPicture) or dim not in (0, -1 - image.ndim):
-        raise NotRecordable(_needs_pixels("unsqueeze"))
-    return RecordingStack.made_of([image])
-
-
-def _squeezed(image: Any, dim: int) -> Any:
-    if len(image) != 1 or dim not in (0, -image.ndim):
-        raise NotRecordable(_needs_pixels("squeeze"))
-    return _picked(image, 0)
-
-
-def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
-    if not isinstance(image, RecordingStack) or dim != 0:
-        raise NotRecordable(_needs_pixels("unbind"))
-    return tuple(_picked(image, k) for k in range(len(image)))
-
-
-_ANSWERS: dict[Any, Callable[..., Any]] = {
-    torch.stack: _stacked,
-    torch.Tensor.__getitem__: _picked,
-    torch.Tensor.__iter__: lambda image: iter(_unbound(image)),
-    torch.Tensor.unbind: _unbound,
-    torch.unbind: _unbound,
-    torch.Tensor.unsqueeze: _unsqueezed,
-    torch.unsqueeze: _unsqueezed,
-    torch.Tensor.squeeze: _squeezed,
-    torch.squeeze: _squeezed,
+ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
@@ -392,11 +384,11 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def compute(image: Any, *args: Any, **kwargs: Any) -> Any:
         # In a transform's own link it stays code of the user's, which is proven as a whole.
-        if not isinstance(image, _Unreadable) or session.calls is None:
-            raise NotRecordable(_needs_pixels(name))
+        if not isinstance(image, Unreadable) or session.calls is None:
+            raise NotRecordable(needs_pixels(name))
         if fn not in _IN_PLACE and type(image) not in (RecordingTensor, RecordingStack):
             image = image.as_subclass(Tensor)
-        return _record_any(image, name, fn, args, kwargs)
+        return record_any(image, name, fn, args, kwargs)
 
     return compute
 
@@ -420,9 +412,9 @@ _IN_PLACE = frozenset(getattr(Tensor, method) for methods in _WRITING.values() f
 for _table in (_METHODS, _WRITING):
     for _of, _methods in _table.items():
         for _method in _methods:
-            _ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
-_ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
-_ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
+            ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
+ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
+ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
 
 TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
@@ -449,14 +441,14 @@ def stand_in_for_stack(value: Any) -> Any:
 
 
 def is_recording(value: Any) -> bool:
-    return isinstance(value, (_Unreadable, RecordingPicture))
+    return isinstance(value, (Unreadable, RecordingPicture))
 
 
 def real(image: Any) -> Any:
     """Return the real image for a recording image, of the type that it stands for."""
     with session.idle():
-        pixels = decoded(image.pixels() if isinstance(image, _Unreadable) else image.tape.pixels())
-    alike = not isinstance(image, _Unreadable) or type(pixels) is image.stands_for
+        pixels = decoded(image.pixels() if isinstance(image, Unreadable) else image.tape.pixels())
+    alike = not isinstance(image, Unreadable) or type(pixels) is image.stands_for
     return pixels if alike else pixels.as_subclass(image.stands_for)
 
 
@@ -490,7 +482,7 @@ def _is_arrays(image: Tensor) -> bool:
         return not isinstance(image, UndecodedTensor) and not image.untyped_storage().resizable()
 
 
-_STANDING_FOR: dict[type, type[_Unreadable]] = {
+_STANDING_FOR: dict[type, type[Unreadable]] = {
     **{cls.stands_for: cls for cls in TENSORS},
     UndecodedTensor: RecordingTensor,
     UndecodedImage: RecordingImage,
@@ -538,7 +530,7 @@ def record_each(
         made = stack.each(lambda part: _record_part(part, name, fn, args, kwargs, fixed))
         if not _is_in_place(functional, fn, args, kwargs):
             return made
-        for part in _single(stack):  # it may be another image too, which is then not as it was
+        for part in stack.singles():  # it may be another image too, which is then not as it was
             part.tape.note_writing()
         stack.parts = made.parts
         return stack
@@ -550,12 +542,16 @@ def record_each(
 
 
 def _record_part(part: Any, name: str, fn: Any, args: Any, kwargs: Any, fixed: bool) -> Any:
+    part = part.as_images()
     if isinstance(part, RecordingStack):
         return part.each(lambda inner: _record_part(inner, name, fn, args, kwargs, fixed))
     return part.of(_tape_after(part, FUNCTIONALS[name], fn, args, kwargs, fixed))
 
 
-def _record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    image = image.images_or_pixels()
+    if not isinstance(image, Unreadable):
+        return fn(image, *args, **kwargs)
     return (record_each if isinstance(image, RecordingStack) else record)(image, name, fn, args, kwargs)
 
 
@@ -578,7 +574,12 @@ def _recorded(
 
 
 def _tape_after(
-    image: Any, functional: Functional, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool
+    image: Any,
+    functional: Functional,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: bool,
 ) -> Tape:
     """Return the tape of an image after a call.
 

@@ -467,7 +467,6 @@ NEED_PIXELS: list[Any] = [
         "unsqueeze": lambda x: x.unsqueeze(0),
         "T": lambda x: x.mT,
         "clone": torch.clone,
-        "zeros_like": torch.zeros_like,
         "interpolate": lambda x: torch.nn.functional.interpolate(x, 3),
         "chunk": lambda x: x.chunk(3),
         "data_ptr": lambda x: x.data_ptr(),
@@ -497,8 +496,8 @@ def test_uses_that_need_pixels_raise(make: Callable[[int], Any], use: Callable[[
 
 @pytest.mark.parametrize(
     "use",
-    [lambda x: F.jpeg(x, 50), lambda x: F.resize(x, [5, 5], interpolation=v2.InterpolationMode.LANCZOS)],
-    ids=["jpeg", "lanczos"],
+    [lambda x: F.jpeg(x, 50), lambda x: F.resize(x, [5, 5], interpolation=v2.InterpolationMode.BOX)],
+    ids=["jpeg", "box"],
 )
 def test_functions_without_a_kernel_raise(use: Callable[[Any], Any]) -> None:
     with pytest.raises(NotRecordable):
@@ -559,7 +558,6 @@ def test_a_box_that_is_written(index: Any, value: Any, op: str) -> None:
         ((slice(0, 2), slice(0, 9), slice(None)), 0.0),
         ((slice(None), slice(9, 9), slice(None)), 0.0),
         ((slice(None), 3, slice(None)), 0.0),
-        (slice(None), 0.0),
         ((slice(None), slice(0, 4), slice(0, 4)), torch.rand(4)),
         ((slice(None), slice(0, 4), slice(0, 4)), torch.ones(3, 1, 1, dtype=torch.float64)),
     ],
