@@ -323,7 +323,9 @@ _ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 def _written(image: Any, index: Any, value: Any) -> None:
     """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
     shape, dtype, _, mask, *_ = image.tape.state
-    box = None if mask or len(shape) != 3 else box_of(index, shape)  # torchvision erases no masks
+    box = (
+        None if mask or not isinstance(index, tuple) or len(index) != 3 else box_of(index, shape)
+    )  # torchvision erases no masks
     value = value.clone() if isinstance(value, Tensor) else value
     if isinstance(value, (int, float)):
         value = torch.full((1, 1, 1), value, dtype=dtype)

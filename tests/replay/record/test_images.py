@@ -558,6 +558,7 @@ def test_a_box_that_is_written(index: Any, value: Any, op: str) -> None:
         ((slice(0, 2), slice(0, 9), slice(None)), 0.0),
         ((slice(None), slice(9, 9), slice(None)), 0.0),
         ((slice(None), 3, slice(None)), 0.0),
+        (slice(None), 0.0),
         ((slice(None), slice(0, 4), slice(0, 4)), torch.rand(4)),
         ((slice(None), slice(0, 4), slice(0, 4)), torch.ones(3, 1, 1, dtype=torch.float64)),
     ],
