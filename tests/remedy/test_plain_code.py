@@ -137,9 +137,16 @@ def test_a_call_that_needs_a_collate_function_to_be_exact_is_named() -> None:
     assert [one.name for one in proof.elsewhere] == ["gaussian_blur"]
 
 
-@pytest.mark.parametrize("name", ["flip_and_resize_v2", "clip_as_stack", "compose_made_in_getitem", "pillow_by_hand"])
-def test_a_spot_check_records_a_batch_that_is_executed(name: str) -> None:
-    loader = SCRIPTS["item", name](0)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("item", name) for name in ("flip_and_resize_v2", "clip_as_stack", "compose_made_in_getitem")),
+        *(("item", name) for name in ("pillow_by_hand", "crop_by_slices", "clip_channels_first")),
+        *(("collate", name) for name in ("processor_without_groups", "patched", "tiled", "padded_to_the_largest")),
+    ],
+)
+def test_a_spot_check_records_a_batch_that_is_executed(kind: str, name: str) -> None:
+    loader = SCRIPTS[kind, name](0)
     plan = planned(loader)
     side = PackingSide(loader.dataset, loader.collate_fn, plan)
     kept = randomness.state()
