@@ -39,6 +39,7 @@ Interpolation: TypeAlias = Literal["nearest", "nearest-exact", "bilinear", "bicu
 _NEAREST = ("nearest", "nearest-exact")
 #: Filters that torchvision has for tensors.
 _OF_TENSORS = ("bilinear", "bicubic", "lanczos")
+_HAS_LANCZOS = hasattr(torch.ops.aten, "_upsample_lanczos2d_aa")  # torch itself
 
 #: ATen computes nearest pixels differently if height + width of the result exceed this.
 DIRECT_LIMIT = 128
@@ -367,7 +368,10 @@ def prepare_resized_crop(
 
 def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
     mode = "nearest" if state.mask else interpolation_name(interpolation)
-    if mode not in (*_NEAREST, *_OF_TENSORS) or (mode == "lanczos" and not antialias):
+    known = (
+        (*_NEAREST, *_OF_TENSORS) if antialias and state.fixed and _HAS_LANCZOS else (*_NEAREST, "bilinear", "bicubic")
+    )
+    if mode not in known:
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
     if state.dtype == torch.bool and mode in _OF_TENSORS:
         raise NotRecordable("boolean pixels are interpolated")
