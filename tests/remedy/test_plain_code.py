@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2.functional as F2
@@ -199,6 +200,7 @@ def test_what_stays_says_what_to_change(change: Callable[[Tensor], Any], says: s
         lambda image: (image.clone().mul_(2.0), image),
         lambda image: (image.permute(1, 2, 0).contiguous(), image.mul_(2.0)),
         lambda image: (image.permute(1, 2, 0).sqrt(), image.permute(1, 2, 0)),
+        lambda image: (image[:, torch.tensor([3, 1])], image[image > 0.99].sum(), image[:, np.array([0, 2])]),
         lambda image: (image[None].expand(2, -1, -1, -1).float().sub(1.0).sum(0),),
     ],
 )

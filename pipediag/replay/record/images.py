@@ -323,9 +323,8 @@ _ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 def _written(image: Any, index: Any, value: Any) -> None:
     """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
     shape, dtype, _, mask, *_ = image.tape.state
-    box = (
-        None if mask or not isinstance(index, tuple) or len(index) != 3 else box_of(index, shape)
-    )  # torchvision erases no masks
+    as_box = isinstance(index, tuple) and len(index) == 3 and not mask  # torchvision erases no masks
+    box = box_of(index, shape) if as_box else None
     value = value.clone() if isinstance(value, Tensor) else value
     if isinstance(value, (int, float)):
         value = torch.full((1, 1, 1), value, dtype=dtype)
@@ -337,8 +336,7 @@ def _written(image: Any, index: Any, value: Any) -> None:
 def box_of(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
     """Return the box (top, left, height, width) that an index selects in all channels of all images, or None."""
     parts = index if isinstance(index, tuple) else (index,)
-    if Ellipsis in parts:
-        k = parts.index(Ellipsis)
+    for k in [k for k, part in enumerate(parts) if part is Ellipsis][:1]:
         parts = (*parts[:k], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[k + 1 :])
     parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
     if len(shape) < 3 or len(parts) != len(shape) or not all(isinstance(part, slice) for part in parts):

@@ -55,13 +55,16 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         """Record a call.
 
         Raises:
-            NotRecordable: one of its images has been mixed.
+            NotRecordable: one of its images has been mixed, or the shape of the result depends on pixels.
         """
         if not _of_plain_code():
             raise NotRecordable(needs_pixels(name))
         args, kwargs = tree_map_only(Tensor, as_it_is, (args, kwargs))
-        with torch._C.DisableTorchFunction():
-            like = arranged(name, *tree_map_only(Tensor, _without_memory, (args, kwargs)))
+        try:
+            with torch._C.DisableTorchFunction():
+                like = arranged(name, *tree_map_only(Tensor, _without_memory, (args, kwargs)))
+        except Exception as error:  # if it is the user's own, the call on the pixels raises it too
+            raise NotRecordable(needs_pixels(name)) from error
         return RecordingView.of_result(like, name, args, kwargs)
 
     @staticmethod
