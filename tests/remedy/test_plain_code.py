@@ -185,6 +185,12 @@ def test_what_stays_says_what_to_change(change: Callable[[Tensor], Any], says: s
     assert any(says in reason and "test_plain_code.py" in reason for reason in plan.reasons), plan.reasons
 
 
+def used_twice(view: Tensor) -> Any:
+    """A view on which functions of images are called, and which is then rearranged again, and read."""
+    flipped = F2.horizontal_flip(view)
+    return flipped, F2.vertical_flip(view.unsqueeze(1).squeeze(1)), view.permute(2, 0, 1), view.sum()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -201,6 +207,7 @@ def test_what_stays_says_what_to_change(change: Callable[[Tensor], Any], says: s
         lambda image: (image.permute(1, 2, 0).contiguous(), image.mul_(2.0)),
         lambda image: (image.permute(1, 2, 0).sqrt(), image.permute(1, 2, 0)),
         lambda image: (image[:, torch.tensor([3, 1])], image[image > 0.99].sum(), image[:, np.array([0, 2])]),
+        lambda image: (used_twice(image.clone()), image),
         lambda image: (image[None].expand(2, -1, -1, -1).float().sub(1.0).sum(0),),
     ],
 )

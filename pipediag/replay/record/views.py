@@ -74,8 +74,13 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         view.call, view.like, view.images, view.made = (name, args, kwargs), like, None, None
         return view  # type: ignore[no-any-return]
 
+    @property
+    def consists_of(self) -> Any:
+        """Its images if they are known; otherwise the call."""
+        return self.call if self.images is None else self.images
+
     def singles(self) -> Iterator[Any]:
-        for image in tree_leaves((self.images or self.call,)):
+        for image in tree_leaves(self.consists_of):
             if isinstance(image, Unreadable):
                 yield from image.singles()
 
@@ -201,14 +206,14 @@ def _crops(view: RecordingView) -> Any:
 
 def _of_images_only(value: Any) -> bool:
     if isinstance(value, RecordingView):
-        return all(map(_of_images_only, tree_leaves(value.images or value.call)))
+        return all(map(_of_images_only, tree_leaves(value.consists_of)))
     return isinstance(value, Unreadable) or not isinstance(value, Tensor)
 
 
 def _spelled(value: Any) -> str:
     """Return how a view is made, for equal ones the same."""
     if isinstance(value, RecordingView):
-        return _spelled(value.images or value.call)
+        return _spelled(value.consists_of)
     if isinstance(value, RecordingStack):
         return f"stack{_spelled(value.parts)}"
     if isinstance(value, Unreadable):
