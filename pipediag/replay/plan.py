@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -175,7 +176,8 @@ def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
     for piece in plan.pieces:
         links = links_of(slot_at(dataset, piece.path).get())
         found += list(zip(piece.moves, map(partial(digest, named_only=True), links[piece.start :]), strict=False))
-    return found + [(str(site), site.text) for site in plan.called]
+    # The folder of a file's name depends on where the script was started.
+    return found + [(f"{site.function} ({os.path.basename(site.file)}:{site.line})", site.text) for site in plan.called]
 
 
 def names(links: Sequence[Link]) -> tuple[str, ...]:

@@ -168,6 +168,36 @@ class TestEndings:
         assert ran.said == [f"pipediag: nothing was moved: {why}"]
 
 
+class TestPlainCode:
+    """What plain code calls moves too, also by a plan that was made elsewhere."""
+
+    def test_with_a_plan(self, sandbox: Sandbox) -> None:
+        plan = sandbox.folder / "plan.json"
+        native = natively(sandbox, "plain_code.py", "--plan", str(plan))
+        (sandbox.cwd / "plain_code.py").write_text((SCRIPTS / "plain_code.py").read_text())
+        ran = sandbox.run(*PIPEDIAG, "run", "--plan", str(plan), "plain_code.py")
+        assert (native.code, ran.code) == (0, 0), native.stderr + ran.stderr
+        assert ran.stdout == native.stdout and len(native.stdout.splitlines()) == 48
+        assert "to cpu: resize (plain_code.py:" in ran.said[0] and "the pixels are equal" in ran.said[0]
+
+    @pytest.mark.slow
+    def test_without_a_plan(self, sandbox: Sandbox) -> None:
+        native, ran = natively(sandbox, "plain_code.py"), run(sandbox, "plain_code.py")
+        assert (native.code, ran.code) == (0, 0), ran.stderr
+        assert ran.stdout == native.stdout
+        assert "crop (" in ran.said[0] and "the pixels are equal" in ran.said[0]
+
+    @pytest.mark.slow
+    def test_a_call_that_has_changed(self, sandbox: Sandbox) -> None:
+        plan = sandbox.folder / "plan.json"
+        assert natively(sandbox, "plain_code.py", "--plan", str(plan)).code == 0
+        changed = (SCRIPTS / "plain_code.py").read_text().replace("[20, 20]", "[22, 20]")
+        (sandbox.cwd / "plain_code.py").write_text(changed)
+        ran = sandbox.run(*PIPEDIAG, "run", "--plan", str(plan), "plain_code.py")
+        assert ran.code == 2
+        assert "resize (plain_code.py:" in ran.said[-1] and "is not what it was when the plan was made" in ran.said[-1]
+
+
 def _interrupted(process: subprocess.Popen[str]) -> Ran:
     began = time.monotonic()
     assert process.stdout is not None

@@ -386,6 +386,67 @@ SCRIPTS["collate", "processor_without_groups"] = processing(Processor(crop=True,
 SCRIPTS["collate", "processor_that_rescales"] = processing(Processor(fused=False))
 
 
+def patched(workers: int) -> DataLoader[Any]:
+    """Patches of pictures of several sizes, one after the other, as for Qwen2-VL."""
+
+    def patches(stack: Tensor, side: int = 4) -> Tensor:
+        number, channels, height, width = stack.shape
+        grid = stack.reshape(number, channels, height // side, side, width // side, side).permute(0, 2, 4, 1, 3, 5)
+        return grid.unsqueeze(4).expand(-1, -1, -1, -1, 2, -1, -1).reshape(number, -1, 2 * channels * side * side)
+
+    def collate(samples: Any) -> Any:
+        made = []
+        for image, *_ in samples:
+            stack = F2.pil_to_tensor(image).contiguous().unsqueeze(0)
+            stack = F2.resize(stack, [8, 8 * (1 + stack.shape[-1] % 3)])
+            made.append(patches(F2.normalize(stack.to(torch.float32), MEAN, STD, inplace=True))[0])
+        return {"pixel_values": torch.cat(made, dim=0), "grid": torch.tensor([len(one) for one in made])}
+
+    return loader(workers, collate, raw)
+
+
+def tiled(workers: int) -> DataLoader[Any]:
+    """Tiles of pictures of several sizes and a small picture, in a batch filled up with zeros, as for Idefics3."""
+
+    def tiles(stack: Tensor, side: int) -> Tensor:
+        frames = stack.unfold(2, side, side).unfold(3, side, side).contiguous()
+        frames = frames.view(*stack.shape[:2], -1, side, side).permute(0, 2, 1, 3, 4)
+        return torch.cat((frames, F2.resize(stack, [side, side]).unsqueeze(1)), dim=1)
+
+    def collate(samples: Any) -> Any:
+        rows = []
+        for image, *_ in samples:
+            stack = F2.pil_to_tensor(image).unsqueeze(0)
+            stack = F2.resize(stack, [16, 8 * (2 + stack.shape[-1] % 2)], interpolation=v2.InterpolationMode.LANCZOS)
+            parts = [tile.unsqueeze(0).to(torch.float32) for tile in tiles(stack, 8)[0]]
+            rows.append([F2.normalize(part, MEAN, STD, inplace=True)[0] for part in parts])
+        batch = torch.zeros(len(rows), max(map(len, rows)), 3, 8, 8)
+        masks = torch.zeros(len(rows), max(map(len, rows)), 8, 8, dtype=torch.int64)
+        for i, row in enumerate(rows):
+            for j, tile in enumerate(row):
+                batch[i, j], masks[i, j] = tile, torch.ones_like(tile[0], dtype=torch.int64)
+        return batch, masks
+
+    return loader(workers, collate, raw)
+
+
+def padded_to_the_largest(workers: int) -> DataLoader[Any]:
+    def collate(samples: Any) -> Any:
+        images = [F2.to_dtype(F2.horizontal_flip(F2.pil_to_tensor(image)), torch.float32) for image, *_ in samples]
+        height, width = (max(image.shape[side] for image in images) for side in (1, 2))
+        batch = torch.full((len(images), 3, height, width), 0.5)
+        for image, into in zip(images, batch, strict=True):
+            into[:, : image.shape[1], : image.shape[2]].copy_(image)
+        return batch
+
+    return loader(workers, collate, raw)
+
+
+SCRIPTS["collate", "patched"] = patched
+SCRIPTS["collate", "tiled"] = tiled
+SCRIPTS["collate", "padded_to_the_largest"] = padded_to_the_largest
+
+
 @script("collate")
 def processor_in_set_transform(workers: int) -> DataLoader[Any]:
     processor = Processor(crop=True)

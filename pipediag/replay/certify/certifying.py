@@ -28,7 +28,7 @@ from ..plan import Plan
 from ..run.replay import replay, replay_on
 from .differences import INTEGER_SHARE, Compared, Difference, as_in_a_worker, equal
 from .pictures import Pictures
-from .samples import History, Real, Recorded, Step, images, tensor_of
+from .samples import History, Real, Recorded, Step, images, tensor_made, tensor_of
 
 #: Maximum bytes of images that wait for their replay.
 _WAITING = 1 << 26
@@ -262,10 +262,12 @@ class _Comparison:
             agree = self._whole[reference.dtype].ours.add(ours, reference, strides=True) and agree
             self._pictures.add(ours, reference)
         for history, image in images(recorded.samples, [real.batch] if recorded.of_batch else real.samples):
-            want = self._by_op(history)
+            want = tensor_made(history, self._by_op)
             self._faithful = self._faithful and equal(want, tensor_of(image))
             if not agree:
-                self._whole[want.dtype].theirs.add(self._by_torchvision(history), want)
+                self._whole[want.dtype].theirs.add(
+                    tensor_made(history, lambda one: self._by_torchvision(one).cpu()), want
+                )
 
     def certificate(self) -> Certificate:
         self._calls.finish()

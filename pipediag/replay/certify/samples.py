@@ -11,7 +11,9 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from torchvision.transforms import functional as older
 
 from ...usercode import randomness, tree
@@ -19,15 +21,17 @@ from ...usercode.attributes import attribute
 from ...usercode.places import label
 from ...usercode.transform_slots import Slot
 from ..decode.undecoded import decoded
+from ..ops.arrangement import arranged
 from ..ops.op import Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Place, Plan
 from ..record.batches import RealRows, assembled, batch_of, fetched
-from ..record.images import RecordingStack, is_recording
+from ..record.images import RecordingStack, Unreadable, is_recording
 from ..record.recorder import Recorder, unhidden
 from ..record.tape import Call, Tape
 from ..record.twins import Twins
+from ..record.views import simplified
 
 
 class Step(NamedTuple):
@@ -53,6 +57,24 @@ class Stacked:
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
+
+
+class Arrangement:
+    """Tensor that a call makes of such objects among its arguments. It is not a container type either."""
+
+    def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+
+def tensor_made(of: Any, pixels: Callable[[History], Tensor]) -> Tensor:
+    """Return the tensor that a history, stack or arrangement stands for, from the pixels of each history."""
+    if isinstance(of, History):
+        return pixels(of)
+    if isinstance(of, Stacked):
+        return torch.stack([tensor_made(part, pixels) for part in of.parts])
+    kinds = (History, Stacked, Arrangement)
+    made: Tensor = arranged(of.name, *tree_map_only(kinds, lambda one: tensor_made(one, pixels), (of.args, of.kwargs)))
+    return made
 
 
 class Real(NamedTuple):
@@ -117,8 +139,11 @@ def histories(samples: Any, plan: Plan) -> list[Any]:
     owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
 
     def leaf(value: Any) -> Any:
+        value = simplified(value)
         if isinstance(value, RecordingStack):
             return Stacked([leaf(part) for part in value.parts])
+        if isinstance(value, tuple):
+            return Arrangement(value[0], *tree_map_only(Unreadable, leaf, value[1:]))
         return _history(value.tape, owners) if is_recording(value) else None
 
     return [tree.map_leaves(sample, leaf) for sample in samples]
@@ -134,14 +159,14 @@ def _history(tape: Tape, owners: dict[int, Place]) -> History:
     return History(tape.source, tuple(steps))
 
 
-def images(recorded: Any, real: Any) -> Iterator[tuple[History, Any]]:
-    """Yield each history in the recorded samples with its image in the real ones."""
+def images(recorded: Any, real: Any) -> Iterator[tuple[History | Arrangement, Any]]:
+    """Yield each history in the recorded samples with its image in the real ones, and each arrangement likewise."""
     for one, other in zip(tree.leaves(recorded), tree.leaves(real), strict=True):
         yield from _images(one, other)
 
 
-def _images(leaf: Any, real: Any) -> Iterator[tuple[History, Any]]:
-    if isinstance(leaf, History):
+def _images(leaf: Any, real: Any) -> Iterator[tuple[History | Arrangement, Any]]:
+    if isinstance(leaf, (History, Arrangement)):
         yield leaf, real
     elif isinstance(leaf, Stacked):
         for part, image in zip(leaf.parts, real, strict=True):

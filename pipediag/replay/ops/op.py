@@ -137,7 +137,8 @@ class State(NamedTuple):
     @property
     def size(self) -> tuple[int, int]:
         """Height and width in pixels."""
-        return self.shape[-2], self.shape[-1]
+        height, width = (1, 1, *self.shape)[-2:]
+        return height, width
 
     @property
     def channels(self) -> int:

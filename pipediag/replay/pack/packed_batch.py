@@ -100,6 +100,15 @@ class Leaf:
         self.wrap = wrap
 
 
+class Arranged:
+    """Placeholder for a tensor that a call makes, by its name, of those whose placeholders its arguments hold."""
+
+    __slots__ = ("args", "kwargs", "name")
+
+    def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+
 class Plain:
     """Placeholder in the batch for a tensor that no op changes. ``stride`` is given if the tensor is not contiguous."""
 

@@ -29,11 +29,11 @@ from ..ops.fuse import fused
 from ..ops.op import NotRecordable, Op, Shape, inside
 from ..ops.operation import Box
 from ..record.batches import Parts, is_named_tuple, is_plain
-from ..record.images import RecordingImage, RecordingMask, RecordingStack, is_recording
+from ..record.images import RecordingImage, RecordingMask, is_recording
 from ..record.pictures import RecordingPicture
-from ..record.strides import strides_of, strides_of_stack
 from ..record.tape import Tape
-from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from ..record.views import simplified
+from .packed_batch import Arranged, Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 
@@ -48,8 +48,8 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     """Pack a collated batch that contains recording images.
 
     Args:
-        batch: any structure. Stacks of recording images and single ones become :class:`Leaf`; plain tensors and
-            :class:`Parts` become :class:`Plain`.
+        batch: any structure. Stacks of recording images and single ones become :class:`Leaf`, other arrangements of
+            them :class:`Arranged`; plain tensors and :class:`Parts` become :class:`Plain`.
         fuse: True if the device has the fused kernels. They resize images of different sizes in one launch, so only the
             part of an image that a random crop needs is sent.
         ring: written to if it has a free slot.
@@ -61,14 +61,18 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
     tapes: list[Tape] = []
     members: list[range] = []
     memory = Memory()
-    known: dict[int, Leaf] = {}  # by the id of the image: a batch may hold it twice
+    known: dict[int, Any] = {}  # by the id of the image: a batch may hold it twice
 
     def other(value: Any) -> Any:
         if not is_recording(value):
             _check_holds_no_image(value)
             return value
         if id(value) not in known:
-            known[id(value)] = recorded(value)
+            made = simplified(value)
+            if isinstance(made, tuple):
+                known[id(value)] = Arranged(made[0], *_placed(made[1:], memory, other))
+            else:
+                known[id(value)] = recorded(made) if is_recording(made) else _placed(made, memory, other)
         return known[id(value)]
 
     def recorded(value: Any) -> Leaf:
@@ -78,10 +82,7 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
             tape.check()
         members.append(range(begin, len(tapes)))
         wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
-        if isinstance(value, RecordingStack):
-            stride = strides_of_stack(value.memory_layout) if not value.mixes else None
-        else:
-            stride = strides_of(value.tape)
+        stride = value.strides()
         if stride == contiguous(value.shape):
             stride = None
         return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
@@ -166,13 +167,9 @@ def _check_holds_no_image(value: Any) -> None:
 
 
 def _images(value: Any) -> Iterator[Any]:
-    if isinstance(value, RecordingStack):
-        for part in value.parts:
-            yield from _images(part)
-    elif isinstance(value, RecordingPicture):
+    if isinstance(value, RecordingPicture):
         raise NotRecordable("the batch holds pictures, which become tensors only after the loader")
-    else:
-        yield value
+    yield from value.singles()
 
 
 def _fused(track: Any, kind: tuple[Any, ...]) -> Any:

@@ -4,14 +4,14 @@ Of ``default_collate``, torch's code builds the structure, with :class:`Parts` i
 code would see them: the stacking waits until the batch's place in memory is known. All else is left to torch, including
 tensors that cannot be stacked, for which it raises its usual errors.
 
-Another collate function may copy images into the rows of a batch tensor, as timm's ``fast_collate`` does. A recording
-image has no pixels to copy. Instead, the image of each row is noted, and a complete tensor counts as the stack of its
-images. Other code may not read such a tensor, whose memory does not hold the images.
+Another collate function may copy images into a batch tensor: into its rows, as timm's ``fast_collate`` does, or into
+parts of its rows, to pad them. A recording image has no pixels to copy. Instead, the image of each part is noted, and a
+tensor whose rows are complete counts as the stack of its images. Other code may not read such a tensor, whose memory
+does not hold the images.
 """
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,6 +28,7 @@ from ...usercode.attributes import has_attribute
 from ..ops.op import NotRecordable
 from .hooks import register
 from .images import RecordingStack, is_recording
+from .views import RecordingView, as_it_is
 
 
 def fetched(
@@ -155,7 +156,7 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
     """Return the batch that ``collate`` makes of samples with recording images.
 
     Raises:
-        NotRecordable: some rows of a tensor got images and others none, or the tensor was read, or it lives on.
+        NotRecordable: a tensor that got images was read, or it lives on.
     """
     if collate is default_collate or collate is collated:  # the user's may define equality
         return collate(samples)
@@ -163,7 +164,7 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
         batch = batch_of(samples, collate)
     if not rows.tensors:
         return batch
-    tensors = [weakref.ref(tensor) for tensor, _ in rows.tensors.values()]
+    tensors = [weakref.ref(tensor) for tensor, _, _ in rows.tensors.values()]
     stacked = tree.map_leaves(batch, rows.stack_for)
     del batch
     rows.tensors.clear()
@@ -172,12 +173,17 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
     return stacked
 
 
+#: A part of a tensor: its size, strides and offset.
+Region = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
 class _Rows(TorchFunctionMode):  # type: ignore[misc]
-    """Record of the images written into rows of tensors."""
+    """Record of the images written into tensors."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tensors: dict[int, tuple[Tensor, dict[int, Any]]] = {}  # by id: each tensor, and its images by row
+        #: By id: each tensor, itself or a copy as it was before, and its images in order.
+        self.tensors: dict[int, tuple[Tensor, Tensor, dict[Region, Any]]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         image = _WRITES.get(func)
@@ -190,28 +196,41 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **kwargs or {})
 
     def stack_for(self, leaf: Any) -> Any:
-        """Return the stack of the images written into a tensor; any other leaf unchanged.
+        """Return what stands for a tensor with the images written into it; any other leaf unchanged.
 
         Raises:
-            NotRecordable: a row has no image, or the leaf is only a part of the tensor.
+            NotRecordable: the leaf is only a part of the tensor.
         """
         if not isinstance(leaf, Tensor) or id(leaf) not in self.tensors:
             self._check((leaf,))
             return leaf
-        _, images = self.tensors[id(leaf)]
-        if len(images) < len(leaf):
-            raise NotRecordable("the collate function copies images into some rows of a batch only")
-        return RecordingStack.made_of([images[row] for row in range(len(leaf))])
+        tensor, before, images = self.tensors[id(leaf)]
+        row = tensor[0]
+        rows = [(tuple(row.shape), row.stride(), k * row.numel()) for k in range(len(tensor))]
+        if len(images) == len(rows) and all(region in images for region in rows):
+            return RecordingStack.made_of([images[region] for region in rows])
+        first = before.flatten()[0]
+        into = first.item() if bool((before == first).all()) else before.clone()
+        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        return RecordingView.of_result(like, "written", (into, tensor.shape, [*images], [*images.values()]), {})
 
     def _write(self, into: Tensor, image: Any, adds: bool) -> None:
-        found = _row(into)
-        if found is None or isinstance(image, RecordingStack) or (image.shape, image.dtype) != (into.shape, into.dtype):
-            raise NotRecordable("the collate function copies an image into something other than a row of its size")
-        tensor, row = found
-        _, images = self.tensors.setdefault(id(tensor), (tensor, {}))
-        if adds and (row in images or into.count_nonzero()):
+        whole = into if into._base is None else into._base
+        alike = (image.shape, image.dtype, into.dtype) == (into.shape, into.dtype, whole.dtype)
+        if not alike or not whole.is_contiguous():
+            raise NotRecordable("the collate function copies an image into something of another size, type or layout")
+        if id(whole) not in self.tensors:
+            self.tensors[id(whole)] = whole, self._before(whole), {}
+        _, _, images = self.tensors[id(whole)]
+        region = tuple(into.shape), into.stride(), into.storage_offset() - whole.storage_offset()
+        rows_only = adds and {tuple(whole.shape[1:])} >= {region[0], *(size for size, _, _ in images)}
+        if adds and (not rows_only or region in images or into.count_nonzero()):
             raise NotRecordable("the collate function adds images")
-        images[row] = image
+        images.pop(region, None)
+        images[region] = as_it_is(image)
+
+    def _before(self, whole: Tensor) -> Tensor:
+        return whole
 
     def _writes_back(self, func: Any, args: Any) -> bool:
         """Return whether a row is written to its own place, the last step of ``batch[row] += image``."""
@@ -247,6 +266,9 @@ class RealRows(_Rows):
             self.tensors.clear()
         return func(*args, **kwargs or {})
 
+    def _before(self, whole: Tensor) -> Tensor:
+        return whole.clone()
+
     def twin_of(self, leaf: Any) -> Any:
         """Return the twin of a part of the batch, or the part itself if it has none."""
         twin = self._twins.of(leaf)
@@ -261,15 +283,6 @@ class RealRows(_Rows):
                 return
         if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
             self._check((args, *kwargs.values()))
-
-
-def _row(view: Tensor) -> tuple[Tensor, int] | None:
-    """Return the tensor of which ``view`` is exactly one row, and the row's number; None if there is none."""
-    whole = view._base
-    if whole is None or not whole.is_contiguous() or view.shape != whole.shape[1:] or not view.is_contiguous():
-        return None
-    row, rest = divmod(view.storage_offset() - whole.storage_offset(), max(1, math.prod(view.shape)))
-    return (whole, row) if rest == 0 and view.dtype == whole.dtype else None
 
 
 _ADDS = frozenset({Tensor.__iadd__, Tensor.add_})

@@ -21,7 +21,7 @@ import PIL.Image
 from ...frames import is_users
 from ...usercode.places import label, short
 from ..ops.op import NotRecordable
-from .images import RecordingStack, is_recording, stand_in, stand_in_for_stack
+from .images import Unreadable, is_recording, stand_in, stand_in_for_stack
 from .tape import Tape, session
 
 _RECORD = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -166,8 +166,7 @@ class Tried(Calls):
 
 def tapes_of(image: Any) -> list[Tape]:
     """Return the tapes of a recording image, or of all images in a stack."""
-    parts = image.parts if isinstance(image, RecordingStack) else ()
-    return [tape for part in parts for tape in tapes_of(part)] or [image.tape]
+    return [one.tape for one in image.singles()] if isinstance(image, Unreadable) else [image.tape]
 
 
 def begun(image: Any, function: str, kinds: Any = None) -> Any:

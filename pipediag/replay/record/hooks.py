@@ -46,8 +46,8 @@ from .images import (
     stacked,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
-from .strides import Layout
 from .tape import Call, session
+from .views import RecordingView
 
 _Function = Callable[..., Any]
 
@@ -67,6 +67,17 @@ def _kernel_of_stack(name: str, functional: _Function) -> _Function:
     return lambda stack, *args, **kwargs: record_each(stack, name, functional, args, kwargs)
 
 
+def _of_images(functional: _Function) -> _Function:
+    """Call a function for the images that a view consists of."""
+
+    def call(view: Any, *args: Any, **kwargs: Any) -> Any:
+        images = view.images_or_pixels()
+        with nullcontext() if is_recording(images) else session.beginning_at(None):
+            return functional(images, *args, **kwargs)
+
+    return call
+
+
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
     if session.active and not all(map(is_recording, images)):
         session.settles(NotRecordable("images are collated with something that is no recorded image"))
@@ -75,7 +86,7 @@ def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
         return default_collate([image.pixels() if is_recording(image) else image for image in images])
     stack = stacked(images)
     if get_worker_info() is not None:  # torch stacks into memory that it shares, which is contiguous
-        stack.memory_layout = Layout(tuple(stack.shape), stack.dtype)
+        stack.laid(())
     return stack
 
 
@@ -87,7 +98,7 @@ def register() -> None:
     """
     registry = dispatch._KERNEL_REGISTRY
     functionals = {functional.__name__: functional for functional in registry}  # whatever user code has put into F
-    for kind in (*TENSORS, RecordingStack, RecordingVideo):
+    for kind in (*TENSORS, RecordingStack, RecordingVideo, RecordingView):
         default_collate_fn_map[kind] = _collate
     for name in FUNCTIONALS:
         if name not in functionals:  # not in this version of torchvision
@@ -97,12 +108,13 @@ def register() -> None:
         if name in OF_PICTURES:
             known[RecordingPicture] = recorded(OF_PICTURES[name], functional)
         known[RecordingStack] = known[RecordingVideo] = _kernel_of_stack(name, functional)
+        known[RecordingView] = _of_images(functional)
         for cls in TENSORS:
             # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
             if any(base in known for base in _dispatched(cls)):
                 known[cls] = kernel
     for name, answer in _META.items():
-        for cls in (*TENSORS, RecordingStack, RecordingVideo):
+        for cls in (*TENSORS, RecordingStack, RecordingVideo, RecordingView):
             registry[functionals[name]][cls] = answer
 
 
@@ -221,7 +233,9 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
     def make(original: _Function) -> _Function:
         functions: dict[type, _Function] = {}
         if of_tensor is not None:
-            functions.update(dict.fromkeys((*TENSORS, RecordingStack), of_tensor(original)))
+            of_image = of_tensor(original)
+            functions.update(dict.fromkeys((*TENSORS, RecordingStack, RecordingVideo), of_image))
+            functions[RecordingView] = lambda view, *args, **kwargs: of_image(view.as_images(), *args, **kwargs)
         if of_picture is not None:
             functions[RecordingPicture] = of_picture(original)
 

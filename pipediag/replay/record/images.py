@@ -36,7 +36,7 @@ _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
 
 
-class _Unreadable:
+class Unreadable:
     """Base class of recording images except pictures.
 
     Attributes:
@@ -44,12 +44,14 @@ class _Unreadable:
         stands_for: the type of the real image.
         dimensions: possible numbers of dimensions.
         mixes: see :class:`RecordingStack`.
+        memory_layout: how several images lie in memory without the remedy; None for a single one.
     """
 
     tape: Tape
     stands_for: ClassVar[type]
     dimensions: ClassVar[tuple[int, ...]] = (3,)
     mixes: tuple[tuple[str, Any], ...] = ()
+    memory_layout: Layout | None = None
 
     @classmethod
     def of(cls, tape: Tape) -> Any:
@@ -147,6 +149,46 @@ class _Unreadable:
         self.tape.settled = True
         return image
 
+    def standing_for(self, image: Tensor) -> Any:
+        """Return what stands for a real image that this one's stack has given to code."""
+        made = (RecordingMask if image.ndim == 2 else RecordingTensor).of(
+            Tape(image, self.tape.state._replace(strided=not image.is_contiguous()))
+        )
+        made.tape.settled = True
+        return made
+
+    def strides(self) -> Strides:
+        """Return the strides that the real image has without the remedy."""
+        return strides_of(self.tape)
+
+    def apart(self) -> Any:
+        """Return an image with the same pixels that shares no memory with this one."""
+        return self.of(self.tape.apart())
+
+    def as_it_is(self) -> Any:
+        """Return an image with the same pixels in the same memory, which cannot be used if this one is written into."""
+        return self.of(self.tape.copy())
+
+    def singles(self) -> Iterator[Any]:
+        """Yield the single images that it consists of."""
+        yield self
+
+    def as_images(self) -> Any:
+        """Return an image, or a stack of images, with the same pixels.
+
+        Raises:
+            NotRecordable: it consists of no images.
+        """
+        return self
+
+    def images_or_pixels(self) -> Any:
+        """Return the same, or the real tensor where a sample is trained on that consists of no images."""
+        try:
+            return self.as_images()
+        except NotRecordable as error:
+            session.settles(error)
+        return self.settled()
+
     def to(self, *args: Any, **kwargs: Any) -> Any:
         if not session.active:
             return self.pixels().to(*args, **kwargs)
@@ -156,7 +198,7 @@ class _Unreadable:
             return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
         if dtype == self.dtype and type(self) in (RecordingStack, RecordingTensor):
             return self
-        return _record_any(self, "to_dtype", F.to_dtype, (dtype,), {})
+        return record_any(self, "to_dtype", F.to_dtype, (dtype,), {})
 
     def __repr__(self, **kwargs: Any) -> str:
         if not session.active:
@@ -172,35 +214,35 @@ class _Unreadable:
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not session.active:
-            args, kwargs = tree_map_only(_Unreadable, lambda image: image.lasting(), (args, kwargs or {}))
+            args, kwargs = tree_map_only(Unreadable, lambda image: image.lasting(), (args, kwargs or {}))
             return func(*args, **kwargs)
         try:
-            answer = _ANSWERS.get(func)
+            answer = ANSWERS.get(func)
             if answer is None:
-                raise NotRecordable(_needs_pixels(_name(func)))
+                raise NotRecordable(needs_pixels(_name(func)))
             return answer(*args, **kwargs or {})
         except NotRecordable as error:
             session.settles(error)
         except (TypeError, IndexError, AttributeError) as error:  # torch raises its own
             session.settles(NotRecordable(f"{_name(func)}: {error}"))
-        args, kwargs = tree_map_only(_Unreadable, lambda image: image.settled(), (args, kwargs or {}))
+        args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
-class RecordingTensor(_Unreadable, torch.Tensor):  # type: ignore[misc]
+class RecordingTensor(Unreadable, torch.Tensor):  # type: ignore[misc]
     stands_for = torch.Tensor
 
 
-class RecordingImage(_Unreadable, tv_tensors.Image):  # type: ignore[misc]
+class RecordingImage(Unreadable, tv_tensors.Image):  # type: ignore[misc]
     stands_for = tv_tensors.Image
 
 
-class RecordingMask(_Unreadable, tv_tensors.Mask):  # type: ignore[misc]
+class RecordingMask(Unreadable, tv_tensors.Mask):  # type: ignore[misc]
     stands_for = tv_tensors.Mask
     dimensions = (2, 3)
 
 
-class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
+class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
     """Result of ``torch.stack`` on recording images or such stacks: a batch, or the crops of one image.
 
     ``mixes`` holds the functions of :mod:`pipediag.replay.ops.mixing` applied since, with their weight or box.
@@ -214,7 +256,7 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
     def made_of(parts: list[Any]) -> Any:
         shape, dtype, *_ = parts[0].tape.state
         for k, part in enumerate(parts):
-            if not isinstance(part, _Unreadable):
+            if not isinstance(part, Unreadable):
                 raise NotRecordable("images are stacked with something that is no recorded image")
             state = part.tape.state
             if state.shape != shape:
@@ -225,9 +267,14 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
             if part.mixes:
                 raise NotRecordable("mixed batches are stacked")
         whole = (len(parts), *shape)
-        layouts = tuple(part.memory_layout for part in parts if isinstance(part, RecordingStack))
-        lies = any(one.made_of or one.calls for one in layouts)
+        layouts = tuple(part.memory_layout for part in parts if part.memory_layout is not None)
+        lies = len(layouts) == len(parts) and any(one.made_of or one.calls for one in layouts)
         return RecordingStack._with(parts, whole, dtype, (), Layout(whole, dtype, layouts if lies else ()))
+
+    def laid(self, strides: Strides) -> Any:
+        """Return the stack itself, which has these strides without the remedy."""
+        self.memory_layout = Layout(tuple(self.shape), self.dtype, strides)
+        return self
 
     def pixels(self) -> Tensor:
         stacked = torch.stack([part.pixels().as_subclass(Tensor) for part in self.parts])
@@ -243,15 +290,24 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
 
     def settled(self) -> Tensor:
         """Return the real images, which the parts stand for from now on even if they are written into."""
-        for part in _single(self):
-            part.tape.is_needed()
+        for image in self.singles():
+            image.tape.is_needed()
         images = real(self)
-        self.parts, self.mixes = (
-            [_settled_part(part, image) for part, image in zip(self.parts, images, strict=True)],
-            (),
-        )
-        self.memory_layout = Layout(tuple(images.shape), images.dtype, images.stride())
+        self.parts = [part.standing_for(image) for part, image in zip(self.parts, images, strict=True)]
+        self.mixes, self.memory_layout = (), Layout(tuple(images.shape), images.dtype, images.stride())
         return images
+
+    def standing_for(self, image: Tensor) -> Any:
+        stack = RecordingStack.made_of([part.standing_for(one) for part, one in zip(self.parts, image, strict=True)])
+        return stack.laid(image.stride())
+
+    def singles(self) -> Iterator[Any]:
+        for part in self.parts:
+            yield from part.singles()
+
+    def as_images(self) -> Any:
+        self.parts = [part.as_images() for part in self.parts]
+        return self
 
     def each(self, change: Callable[[Any], Any], call: Call) -> Any:
         """Return the stack of what ``change`` gives for each part, which is what ``call`` gives for the stack.
@@ -261,9 +317,9 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         """
         if self.mixes:
             raise NotRecordable("a mixed batch is changed once more")
-        before = len(_first(self).tape.ops)
+        before = len(next(self.as_images().singles()).tape.ops)
         made = RecordingStack.made_of([change(part) for part in self.parts])
-        kinds = tuple(op.kind for op in _first(made).tape.ops[before:])
+        kinds = tuple(op.kind for op in next(made.singles()).tape.ops[before:])
         layout = self.memory_layout._replace(calls=(*self.memory_layout.calls, (call, kinds)))
         return self._with(made.parts, made.tape.state.shape, made.dtype, (), layout)
 
@@ -273,43 +329,24 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
             self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)), self.memory_layout
         )
 
+    def strides(self) -> Strides:
+        return contiguous(tuple(self.shape)) if self.mixes else strides_of_stack(self.memory_layout)
+
     def apart(self) -> Any:
-        """Return a stack with these images that shares no memory with them."""
-        return self._with([_apart(part) for part in self.parts], self.shape, self.dtype, self.mixes, self.memory_layout)
+        return self._of([part.apart() for part in self.parts])
+
+    def as_it_is(self) -> Any:
+        if self.mixes:
+            raise NotRecordable("a mixed batch is rearranged")
+        return self._of([part.as_it_is() for part in self.parts])
+
+    def _of(self, parts: list[Any]) -> Any:
+        """Return a stack like this one of other parts."""
+        return self._with(parts, self.tape.state.shape, self.dtype, self.mixes, self.memory_layout)
 
 
 class RecordingVideo(RecordingStack, tv_tensors.Video):  # type: ignore[misc]
     stands_for = tv_tensors.Video
-
-
-def _single(image: Any) -> Iterator[Any]:
-    """Yield the images in a stack, or the image itself."""
-    for part in image.parts if isinstance(image, RecordingStack) else ():
-        yield from _single(part)
-    if not isinstance(image, RecordingStack):
-        yield image
-
-
-def _first(stack: Any) -> Any:
-    """Return the first image in a stack."""
-    return next(_single(stack))
-
-
-def _apart(image: Any) -> Any:
-    """Return an image that shares no memory with this one, as ``torch.stack`` copies its images."""
-    return image.apart() if isinstance(image, RecordingStack) else image.of(image.tape.apart())
-
-
-def _settled_part(part: Any, image: Tensor) -> Any:
-    """Return what stands for a part of real images, like the ``part`` of their stack."""
-    if isinstance(part, RecordingStack):
-        stack = RecordingStack.made_of([_settled_part(*both) for both in zip(part.parts, image, strict=True)])
-        stack.memory_layout = Layout(tuple(image.shape), image.dtype, image.stride())
-        return stack
-    cls = RecordingMask if image.ndim == 2 else RecordingTensor
-    made = cls.of(Tape(image, part.tape.state._replace(strided=not image.is_contiguous())))
-    made.tape.settled = True
-    return made
 
 
 #: Readable names for operations that users write as syntax.
@@ -321,7 +358,7 @@ def _name(func: Any) -> str:
     return str(owner or getattr(func, "__name__", func))
 
 
-def _needs_pixels(name: str) -> str:
+def needs_pixels(name: str) -> str:
     """Return why an operation is not recorded, and what to write in its place if anything does the same."""
     what = f"{_SPOKEN.get(name, name)} would need the pixels of an image"
     return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), _ELSEWHERE)}"
@@ -333,7 +370,7 @@ _INSTEAD = {
     ("permute", "transpose", "movedim", "flatten", "reshape", "view", "unsqueeze", "squeeze"): (
         "change the order of dimensions on the batch, behind the loader"
     ),
-    ("cat", "concat", "concatenate"): "join images with torch.stack, or on the batch, behind the loader",
+    ("cat", "concat", "concatenate", "written"): "join recorded images only, or do it on the batch, behind the loader",
     ("flip", "fliplr", "flipud"): "flip with torchvision.transforms.v2.functional.horizontal_flip or vertical_flip",
     ("interpolate", "grid_sample"): "resize with torchvision.transforms.v2.functional.resize",
     ("numpy", "__array__"): "use torchvision's functions of tensors in place of numpy's, or numpy's before them",
@@ -342,36 +379,35 @@ _INSTEAD = {
 _ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
 
-def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
-    parts = list(tensors)
-    if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
-        raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
-    return stacked(parts)
-
-
 def stacked(parts: Sequence[Any]) -> Any:
     """Return the stack of images, which shares no memory with them."""
-    return RecordingStack.made_of([_apart(part) if isinstance(part, _Unreadable) else part for part in parts])
+    return RecordingStack.made_of([part.apart() if isinstance(part, Unreadable) else part for part in parts])
 
 
 def _written(image: Any, index: Any, value: Any) -> None:
     """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
     shape, dtype, _, mask, *_ = image.tape.state
-    box = None if mask else _box(index, shape)  # torchvision erases no masks
+    as_box = isinstance(index, tuple) and len(index) == 3 and not mask  # torchvision erases no masks
+    box = box_of(index, shape) if as_box else None
     value = value.clone() if isinstance(value, Tensor) else value
     if isinstance(value, (int, float)):
         value = torch.full((1, 1, 1), value, dtype=dtype)
     if box is None or not isinstance(value, Tensor) or not _fits(value, shape[0], box[2:], dtype):
-        raise NotRecordable(_needs_pixels("__setitem__"))
+        raise NotRecordable(needs_pixels("__setitem__"))
     record(image, "erase", F.erase, (*box, value, True), {})
 
 
-def _box(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
-    """Return the box (top, left, height, width) that an index selects in all channels, or None."""
-    if not isinstance(index, tuple) or len(index) != 3 or not all(isinstance(part, slice) for part in index):
+def box_of(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """Return the box (top, left, height, width) that an index selects in all channels of all images, or None."""
+    parts = index if isinstance(index, tuple) else (index,)
+    for k in [k for k, part in enumerate(parts) if part is Ellipsis][:1]:
+        parts = (*parts[:k], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[k + 1 :])
+    parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
+    if len(shape) < 3 or len(parts) != len(shape) or not all(isinstance(part, slice) for part in parts):
         return None
-    channels, rows, columns = (range(*part.indices(side)) for part, side in zip(index, shape, strict=True))
-    if len(channels) != shape[0] or {channels.step, rows.step, columns.step} != {1} or not (rows and columns):
+    *others, rows, columns = (range(*part.indices(side)) for part, side in zip(parts, shape, strict=True))
+    whole = all(other == range(side) for other, side in zip(others, shape, strict=False))
+    if not whole or {rows.step, columns.step} != {1} or not (rows and columns):
         return None
     return rows.start, columns.start, len(rows), len(columns)
 
@@ -383,60 +419,7 @@ def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype
     return alike and (each_pixel or tuple(value.shape) in ((1, 1, 1), (channels, 1, 1)))
 
 
-def _picked(image: Any, index: Any) -> Any:
-    """Return images of a stack."""
-    if isinstance(image, RecordingStack) and not image.mixes:
-        strides = strides_of_stack(image.memory_layout)
-        if isinstance(index, int) and _lies_alone(image.parts[index], strides, image):
-            part = image.parts[index]
-            is_plain = type(part) in (RecordingStack, RecordingTensor)
-            return part if is_plain else part.as_subclass(Tensor)
-        if isinstance(index, slice) and image.parts[index]:
-            stack = RecordingStack.made_of(image.parts[index])
-            stack.memory_layout = Layout(tuple(stack.shape), stack.dtype, strides)
-            return stack
-    raise NotRecordable(_needs_pixels("__getitem__"))
-
-
-def _lies_alone(part: Any, strides: Strides, stack: Any) -> bool:
-    """Return whether a part of a stack with these strides lies in memory as the part by itself."""
-    if strides == contiguous(stack.shape):
-        return True
-    return not isinstance(part, RecordingStack) and strides[1:] == strides_of(part.tape)
-
-
-def _unsqueezed(image: Any, dim: int) -> Any:
-    if isinstance(image, RecordingPicture) or dim not in (0, -1 - image.ndim):
-        raise NotRecordable(_needs_pixels("unsqueeze"))
-    stack = RecordingStack.made_of([image])
-    if not isinstance(image, RecordingStack):
-        strides = strides_of(image.tape)
-        stack.memory_layout = Layout(tuple(stack.shape), stack.dtype, (len(image) * strides[0], *strides))
-    return stack
-
-
-def _squeezed(image: Any, dim: int) -> Any:
-    if len(image) != 1 or dim not in (0, -image.ndim):
-        raise NotRecordable(_needs_pixels("squeeze"))
-    return _picked(image, 0)
-
-
-def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
-    if not isinstance(image, RecordingStack) or dim != 0:
-        raise NotRecordable(_needs_pixels("unbind"))
-    return tuple(_picked(image, k) for k in range(len(image)))
-
-
-_ANSWERS: dict[Any, Callable[..., Any]] = {
-    torch.stack: _stacked,
-    torch.Tensor.__getitem__: _picked,
-    torch.Tensor.__iter__: lambda image: iter(_unbound(image)),
-    torch.Tensor.unbind: _unbound,
-    torch.unbind: _unbound,
-    torch.Tensor.unsqueeze: _unsqueezed,
-    torch.unsqueeze: _unsqueezed,
-    torch.Tensor.squeeze: _squeezed,
-    torch.squeeze: _squeezed,
+ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
@@ -453,12 +436,12 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def compute(image: Any, *args: Any, **kwargs: Any) -> Any:
         # In a transform's own link it stays code of the user's, which is proven as a whole.
-        if not isinstance(image, _Unreadable) or session.calls is None:
-            raise NotRecordable(_needs_pixels(name))
+        if not isinstance(image, Unreadable) or session.calls is None:
+            raise NotRecordable(needs_pixels(name))
         plain = type(image) in (RecordingTensor, RecordingStack)
         if fn not in _IN_PLACE and not plain:
             image = image.as_subclass(Tensor)
-        made = _record_any(image, name, fn, args, kwargs)
+        made = record_any(image, name, fn, args, kwargs)
         return made.as_subclass(Tensor) if fn in _IN_PLACE and made is image and not plain else made
 
     return compute
@@ -483,9 +466,9 @@ _IN_PLACE = frozenset(getattr(Tensor, method) for methods in _WRITING.values() f
 for _table in (_METHODS, _WRITING):
     for _of, _methods in _table.items():
         for _method in _methods:
-            _ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
-_ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
-_ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
+            ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
+ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
+ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
 
 TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
@@ -508,21 +491,21 @@ def stand_in_for_stack(value: Any) -> Any:
     if 0 in value.shape or _is_arrays(value):
         return None
     stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)])
-    stack.memory_layout = Layout(tuple(value.shape), value.dtype, value.stride())
+    stack.laid(value.stride())
     if not video:
         return stack
     return RecordingVideo._with(stack.parts, stack.tape.state.shape, stack.dtype, (), stack.memory_layout)
 
 
 def is_recording(value: Any) -> bool:
-    return isinstance(value, (_Unreadable, RecordingPicture))
+    return isinstance(value, (Unreadable, RecordingPicture))
 
 
 def real(image: Any) -> Any:
     """Return the real image for a recording image, of the type that it stands for."""
     with session.idle():
-        pixels = decoded(image.pixels() if isinstance(image, _Unreadable) else image.tape.pixels())
-    alike = not isinstance(image, _Unreadable) or type(pixels) is image.stands_for
+        pixels = decoded(image.pixels() if isinstance(image, Unreadable) else image.tape.pixels())
+    alike = not isinstance(image, Unreadable) or type(pixels) is image.stands_for
     return pixels if alike else pixels.as_subclass(image.stands_for)
 
 
@@ -556,7 +539,7 @@ def _is_arrays(image: Tensor) -> bool:
         return not isinstance(image, UndecodedTensor) and not image.untyped_storage().resizable()
 
 
-_STANDING_FOR: dict[type, type[_Unreadable]] = {
+_STANDING_FOR: dict[type, type[Unreadable]] = {
     **{cls.stands_for: cls for cls in TENSORS},
     UndecodedTensor: RecordingTensor,
     UndecodedImage: RecordingImage,
@@ -604,7 +587,7 @@ def record_each(
         made = stack.each(lambda part: _record_part(part, name, call, fixed), call)
         if not _is_in_place(functional, fn, args, kwargs):
             return made
-        for part, after in zip(_single(stack), _single(made), strict=True):  # other stacks may hold the part too
+        for part, after in zip(stack.singles(), made.singles(), strict=True):  # other stacks may hold the part too
             part.tape.note_writing()
             part.tape = after.tape
         return stack
@@ -622,7 +605,10 @@ def _record_part(part: Any, name: str, call: Call, fixed: bool) -> Any:
     return part if after is part.tape else part.of(after)
 
 
-def _record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    image = image.images_or_pixels()
+    if not isinstance(image, Unreadable):
+        return fn(image, *args, **kwargs)
     return (record_each if isinstance(image, RecordingStack) else record)(image, name, fn, args, kwargs)
 
 

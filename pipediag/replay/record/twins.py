@@ -30,7 +30,7 @@ from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .calls import begun
 from .drawing import functionals, is_torchs
-from .images import is_recording, retyped
+from .images import ANSWERS, is_recording, retyped
 from .recorder import Recorder, stood_in
 from .tape import session
 
@@ -57,6 +57,8 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         self._inside = False  # True while a library's function runs
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__iter__:
+            return iter(self.through(Tensor.unbind, Tensor.unbind, args, kwargs or {}))
         record = _FOLLOWED.get(func)
         if record is None:
             return func(*args, **kwargs or {})
@@ -205,6 +207,7 @@ def _written(image: Any, index: Any, value: Any) -> Any:
 
 #: Functions and methods that recording tensors have too, besides what :mod:`.hooks` patches.
 _FOLLOWED: dict[Any, _Function] = {
+    **{function: function for function in ANSWERS if getattr(function, "__name__", "") != "__get__"},
     Tensor.to: lambda image, *args, **kwargs: image.to(*args, **kwargs),
     Tensor.float: lambda image: image.float(),
     Tensor.contiguous: lambda image, **kwargs: image.contiguous(**kwargs),

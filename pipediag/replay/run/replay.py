@@ -16,8 +16,9 @@ from torch import Tensor
 from ...usercode import tree
 from ..layout import laid_out
 from ..ops import mixing
+from ..ops.arrangement import arranged
 from ..ops.table import OPERATIONS
-from ..pack.packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from ..pack.packed_batch import Arranged, Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 
 
 class Applied(Protocol):
@@ -53,11 +54,19 @@ def replay(
     known: dict[int, Tensor] = {}  # by the id of the placeholder
 
     def leaf(value: Any) -> Any:
-        if not isinstance(value, (Plain, Leaf)):
+        if not isinstance(value, (Plain, Leaf, Arranged)):
             return tree.move(value, device, non_blocking=True)
         if id(value) not in known:
-            known[id(value)] = _by_itself(value, there.memory) if isinstance(value, Plain) else image(value)
+            known[id(value)] = tensor(value)
         return known[id(value)]
+
+    def tensor(value: Plain | Leaf | Arranged) -> Tensor:
+        if isinstance(value, Plain):
+            return _by_itself(value, there.memory)
+        if isinstance(value, Leaf):
+            return image(value)
+        made: Tensor = arranged(value.name, *tree.map_leaves((value.args, value.kwargs), leaf))
+        return made
 
     def image(value: Leaf) -> Tensor:
         made = ready[value.number].reshape(value.shape)

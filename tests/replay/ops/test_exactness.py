@@ -52,7 +52,7 @@ def _new_size(r: random.Random, height: int, width: int) -> list[int]:
 
 def _resize(mode: str) -> Draw:
     def draw(r: random.Random, height: int, width: int) -> Arguments:
-        how = {"interpolation": InterpolationMode(mode), "antialias": r.random() < 0.5}
+        how = {"interpolation": InterpolationMode(mode), "antialias": mode == "lanczos" or r.random() < 0.5}
         return (_new_size(r, height, width),), how
 
     return draw
@@ -81,11 +81,13 @@ def _has_noise_for_bytes() -> bool:
     return True
 
 
+#: Its name, if this torch has it for tensors.
+LANCZOS = ("lanczos",) if hasattr(torch.ops.aten, "_upsample_lanczos2d_aa") else ()
 #: By the name of the functional; a second word only tells cases apart.
 DRAWS: dict[str, Draw] = {
     **dict.fromkeys(["horizontal_flip", "vertical_flip", "invert", "autocontrast", "equalize"], _none),
     **{f"adjust_{what}": _factor for what in ("brightness", "contrast", "saturation", "sharpness")},
-    **{f"resize {mode}": _resize(mode) for mode in ("nearest", "nearest-exact", "bilinear", "bicubic")},
+    **{f"resize {mode}": _resize(mode) for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", *LANCZOS)},
     **{f"resized_crop {mode}": _resized_crop(mode) for mode in ("nearest", "nearest-exact", "bilinear", "bicubic")},
     "erase": _erase,
     "crop": lambda r, h, w: (
@@ -164,7 +166,7 @@ CASES = [
     )
     if (name, dtype) not in NOT_FOR_BYTES
     and not (by == "pillow" and name in NOT_FOR_PICTURES)
-    and not (by == "v1" and (name, dtype) in NOT_FOR_FLOATS_OF_V1)
+    and not (by == "v1" and ((name, dtype) in NOT_FOR_FLOATS_OF_V1 or "lanczos" in name))
     and hasattr(older if by == "v1" else F, name.split()[0])  # some are newer than the oldest torchvision
 ]
 

@@ -475,7 +475,6 @@ NEED_PIXELS: list[Any] = [
         "unsqueeze": lambda x: x.unsqueeze(1),
         "T": lambda x: x.mT,
         "clone": torch.clone,
-        "zeros_like": torch.zeros_like,
         "interpolate": lambda x: torch.nn.functional.interpolate(x, 3),
         "chunk": lambda x: x.chunk(3),
         "data_ptr": lambda x: x.data_ptr(),
@@ -505,8 +504,8 @@ def test_uses_that_need_pixels_raise(make: Callable[[int], Any], use: Callable[[
 
 @pytest.mark.parametrize(
     "use",
-    [lambda x: F.jpeg(x, 50), lambda x: F.resize(x, [5, 5], interpolation=v2.InterpolationMode.LANCZOS)],
-    ids=["jpeg", "lanczos"],
+    [lambda x: F.jpeg(x, 50), lambda x: F.resize(x, [5, 5], interpolation=v2.InterpolationMode.BOX)],
+    ids=["jpeg", "box"],
 )
 def test_functions_without_a_kernel_raise(use: Callable[[Any], Any]) -> None:
     with pytest.raises(NotRecordable):

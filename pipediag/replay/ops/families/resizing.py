@@ -37,6 +37,9 @@ from .pillow_warp import affine_picture
 Interpolation: TypeAlias = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
 _NEAREST = ("nearest", "nearest-exact")
+#: Filters that torchvision has for tensors.
+_OF_TENSORS = ("bilinear", "bicubic", "lanczos")
+_HAS_LANCZOS = hasattr(torch.ops.aten, "_upsample_lanczos2d_aa")  # torch itself
 
 #: ATen computes nearest pixels differently if height + width of the result exceed this.
 DIRECT_LIMIT = 128
@@ -83,7 +86,7 @@ def resized_crops(
         pillow: the pass that Pillow makes first, if uint8 images are resized as by Pillow, bit-equal, with any of its
             filters. ``antialias`` and ``fixed_point`` must be True then.
     """
-    known = (*_NEAREST, *(pillows.FILTERS if pillow else ("bilinear", "bicubic")))
+    known = (*_NEAREST, *(pillows.FILTERS if pillow else _OF_TENSORS))
     if interpolation not in known:
         raise ValueError(f"interpolation {interpolation!r} is not one of {known}")
     if interpolation in _NEAREST:
@@ -367,11 +370,14 @@ def prepare_resized_crop(
 
 def _resampled(state: State, size: tuple[int, int], interpolation: Any, antialias: bool | None) -> Op:
     mode = "nearest" if state.mask else interpolation_name(interpolation)
-    if mode in ("lanczos", "box", "hamming"):
+    known = (
+        (*_NEAREST, *_OF_TENSORS) if antialias and state.fixed and _HAS_LANCZOS else (*_NEAREST, "bilinear", "bicubic")
+    )
+    if mode not in known:
         raise NotRecordable(f"resizing with interpolation={mode!r} has no kernel on the device")
-    if state.dtype == torch.bool and mode in ("bilinear", "bicubic"):
+    if state.dtype == torch.bool and mode in _OF_TENSORS:
         raise NotRecordable("boolean pixels are interpolated")
-    smooth = mode in ("bilinear", "bicubic") and bool(antialias)
+    smooth = mode in _OF_TENSORS and bool(antialias)
     return state.op("resample", static=(*size, mode, smooth, state.fixed, None), shape=state.resized(*size))
 
 
@@ -444,7 +450,7 @@ def _settings(static: Sequence[Any]) -> dict[str, Any]:
 
 def _in_fixed_point(interpolation: str, fixed: bool) -> bool:
     """Return whether uint8 images are resized in fixed point on this machine; v1 (``fixed`` is False) never does."""
-    return fixed and (interpolation == "bicubic" or uint8_in_fixed_point())
+    return fixed and (interpolation in ("bicubic", "lanczos") or uint8_in_fixed_point())
 
 
 def _kernel(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
@@ -502,7 +508,7 @@ def _within(op: Op, box: Box) -> Op:
 
 def _is_fused(kind: Kind) -> bool:
     """Return whether there is a fused kernel: of Pillow's filters, two have one."""
-    return kind.static[-1] is None or kind.static[2] in ("bilinear", "bicubic")
+    return kind.static[2] in ("bilinear", "bicubic") or (kind.static[-1] is None and kind.static[2] in _NEAREST)
 
 
 def _rule(op: Op, given: Input) -> Deviation:

@@ -1,0 +1,33 @@
+"""Rearrange the pixels of images: permute, slice, join, and write into a tensor. It changes no value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def arranged(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a method of tensors, a function of torch, or one of :data:`_OTHERS`, by its name."""
+    function = _OTHERS.get(name) or getattr(Tensor, name, None) or getattr(torch, name)
+    return function(*args, **kwargs)
+
+
+def written(into: Any, shape: Sequence[int], regions: Sequence[Any], images: Sequence[Tensor]) -> Tensor:
+    """Return a tensor with images in its regions, each a size, strides and an offset.
+
+    ``into`` is the tensor, which is not written into, or the value that it is filled with.
+    """
+    like = images[0]
+    if isinstance(into, Tensor):
+        made = into.to(like.device, copy=True)
+    else:
+        made = torch.full(tuple(shape), into, dtype=like.dtype, device=like.device)
+    for region, image in zip(regions, images, strict=True):
+        made.as_strided(*region).copy_(image)
+    return made
+
+
+_OTHERS = {"written": written, "pad": torch.nn.functional.pad}
