@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision.transforms.v2 import functional as F
 
-from ..layout import Strides, contiguous
+from ..layout import Strides, contiguous, laid_out
 from ..ops.arrangement import arranged
 from ..ops.op import NotRecordable, State
 from .images import (
@@ -226,14 +226,13 @@ def _crops(view: RecordingView) -> Any:
     boxes = _KNOWN[key]
     if boxes is None:
         raise NotRecordable(needs_pixels(view.call[0]))
-    images = [record_any(bases[base], "crop", F.crop, box, {}) for base, box in boxes]
+    images = [record_any(_plain(bases[base]), "crop", F.crop, box, {}) for base, box in boxes]
     for dim in reversed(view.shape[:-3]):
         images = [RecordingStack.made_of(images[k : k + dim]) for k in range(0, len(images), dim)]
-    if isinstance(images[0], RecordingStack):
-        return images[0].laid(view.strides())
-    if images[0].strides() != view.strides():
-        raise NotRecordable(needs_pixels(view.call[0]))
-    return images[0]
+    image, strides = images[0], view.strides()
+    if isinstance(image, RecordingStack):
+        return image.laid(strides)
+    return image if image.strides() == strides else image.of(image.tape.then([], laid_out, (strides,)))
 
 
 def _of_images_only(value: Any) -> bool:
