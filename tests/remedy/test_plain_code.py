@@ -189,6 +189,11 @@ def test_what_stays_says_what_to_change(change: Callable[[Tensor], Any], says: s
     assert any(says in reason and "test_plain_code.py" in reason for reason in plan.reasons), plan.reasons
 
 
+def written_into(image: Tensor) -> Tensor:
+    image[..., 1:3, 1:4] = 0.5
+    return image
+
+
 def used_twice(view: Tensor) -> Any:
     """A view on which functions of images are called, and which is then rearranged again, and read."""
     flipped = F2.horizontal_flip(view)
@@ -213,6 +218,11 @@ def used_twice(view: Tensor) -> Any:
         lambda image: (image[:, torch.tensor([3, 1])], image[image > 0.99].sum(), image[:, np.array([0, 2])]),
         lambda image: (used_twice(image.clone()), image),
         lambda image: (image[None].expand(2, -1, -1, -1).float().sub(1.0).sum(0),),
+        lambda image: (torch.stack([image[:, 2:9, 3:12], image[:, 1:8, 4:13]])[0], image),
+        lambda image: (image[:, :, ::2].unsqueeze(0), image.unfold(2, 4, 2).unsqueeze(0).expand(2, -1, -1, -1, -1)),
+        lambda image: (written_into(image.permute(0, 2, 1)), image),
+        lambda image: (written_into(image.clone().roll(1, 2)), written_into(torch.stack([image, image])), image),
+        lambda image: (F2.vertical_flip(image.permute(1, 2, 0).contiguous().permute(2, 0, 1)), image),
     ],
 )
 def test_rearranged_images_are_what_they_are_without_the_remedy(change: Callable[[Tensor], Any]) -> None:

@@ -386,6 +386,9 @@ def stacked(parts: Sequence[Any]) -> Any:
 
 def _written(image: Any, index: Any, value: Any) -> None:
     """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
+    image = image.as_images()
+    if isinstance(image, RecordingStack):
+        raise NotRecordable(needs_pixels("__setitem__"))
     shape, dtype, _, mask, *_ = image.tape.state
     as_box = isinstance(index, tuple) and len(index) == 3 and not mask  # torchvision erases no masks
     box = box_of(index, shape) if as_box else None

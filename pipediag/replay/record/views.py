@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision.transforms.v2 import functional as F
 
-from ..layout import Strides, contiguous, laid_out
+from ..layout import Strides, laid_out
 from ..ops.arrangement import arranged
 from ..ops.op import NotRecordable, State
 from .images import (
@@ -229,10 +229,21 @@ def _crops(view: RecordingView) -> Any:
     images = [record_any(_plain(bases[base]), "crop", F.crop, box, {}) for base, box in boxes]
     for dim in reversed(view.shape[:-3]):
         images = [RecordingStack.made_of(images[k : k + dim]) for k in range(0, len(images), dim)]
-    image, strides = images[0], view.strides()
+    return _laid(images[0], view.strides())
+
+
+def _laid(image: Any, strides: Strides) -> Any:
+    """Return an image, or a stack of images, that has these strides without the remedy."""
+    if image.strides() == strides:
+        return image
+    if isinstance(image, RecordingView):
+        made = RecordingView.of_call("contiguous", (image,), {})
+        if made.strides() != strides:
+            raise NotRecordable(needs_pixels("__getitem__"))
+        return made
     if isinstance(image, RecordingStack):
-        return image.laid(strides)
-    return image if image.strides() == strides else image.of(image.tape.then([], laid_out, (strides,)))
+        return image.as_it_is().laid(strides)
+    return image.of(image.tape.then([], laid_out, (strides,)))
 
 
 def _of_images_only(value: Any) -> bool:
@@ -307,9 +318,7 @@ def _indexed(image: Any, index: Any) -> Any:
     if isinstance(image, RecordingView) and image.images is not None:
         return _indexed(image.images, index)
     if isinstance(image, RecordingStack) and not image.mixes and isinstance(index, (int, slice)):
-        part = _picked(image, index)
-        if part is not None:
-            return part
+        return _picked(image, index)
     box = None if not _of_plain_code() or isinstance(image, RecordingView) else box_of(index, tuple(image.shape))
     if box is not None:
         return record_any(_plain(image), "crop", F.crop, box, {})
@@ -319,25 +328,26 @@ def _indexed(image: Any, index: Any) -> Any:
 
 
 def _picked(stack: Any, index: int | slice) -> Any:
-    """Return an image of a stack, or a stack of some of its images; None if it lies in memory as no such thing."""
-    strides, part = stack.strides(), stack.parts[index]
+    """Return an image of a stack, or a stack of some of its images."""
+    strides = stack.strides()
     if isinstance(index, slice):
-        step = index.indices(len(stack))[2]
-        return RecordingStack.made_of(part).laid((strides[0] * step, *strides[1:])) if part and step > 0 else None
-    return _plain(part) if strides == contiguous(tuple(stack.shape)) or strides[1:] == part.strides() else None
+        parts, step = stack.parts[index], index.indices(len(stack))[2]
+        if not parts or step < 1:
+            raise NotRecordable(needs_pixels("__getitem__"))
+        return RecordingStack.made_of(parts).laid((strides[0] * step, *strides[1:]))
+    stack.parts[index] = _laid(stack.parts[index], strides[1:])
+    return _plain(stack.parts[index])
 
 
 def _unsqueezed(image: Any, dim: int) -> Any:
-    if not _of_plain_code() or dim not in (0, -1 - image.ndim):
+    if not _of_plain_code() or isinstance(image, RecordingView) or dim not in (0, -1 - image.ndim):
         return RecordingView.of_call("unsqueeze", (image, dim), {})
     return RecordingStack.made_of([_plain(image)]).laid((len(image) * image.strides()[0], *image.strides()))
 
 
 def _squeezed(image: Any, *dim: int) -> Any:
     if isinstance(image, RecordingStack) and not image.mixes and len(image) == 1 and dim in ((0,), (-image.ndim,)):
-        part = _picked(image, 0)
-        if part is not None:
-            return part
+        return _picked(image, 0)
     return RecordingView.of_call("squeeze", (image, *dim), {})
 
 
