@@ -1,4 +1,4 @@
-"""Hold values by object, and read attributes of the user's objects, whose ``__getattr__`` may raise anything."""
+"""Hold values by object, and read attributes and types of the user's objects, whose protocols may raise anything."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ def has_attribute(obj: Any, name: str) -> bool:
         return hasattr(obj, name)
     except Exception:
         return False
+
+
+def is_a(obj: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Return ``isinstance(obj, kinds)``; of an object whose ``__class__`` raises, what its type says."""
+    try:
+        return isinstance(obj, kinds)
+    except Exception:
+        return issubclass(type(obj), kinds)
 
 
 def unwrapped(function: Any) -> Any:

@@ -13,12 +13,13 @@ import re
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from types import CodeType
 from typing import Any
 
 from ..frames import in_package, is_command, is_ours, is_torchs, is_users
 from ..session import Link, Place
-from .attributes import attribute, unwrapped
+from .attributes import attribute, is_a, unwrapped
 
 #: File and line of each class that was asked for, or None if they are not certain.
 _CLASSES: weakref.WeakKeyDictionary[type, tuple[str, int] | None] = weakref.WeakKeyDictionary()
@@ -86,9 +87,12 @@ def origin(obj: Any) -> str:
 
 def _code_behind(obj: Any) -> Any:
     """Return the function behind a callable, or its class."""
-    while isinstance(obj, functools.partial):
+    while is_a(obj, functools.partial):
         obj = obj.func
-    return obj if inspect.isroutine(obj) else type(obj)
+    with suppress(Exception):  # its ``__class__`` raises: it is an instance of the user's class
+        if inspect.isroutine(obj):
+            return obj
+    return type(obj)
 
 
 def short(file: str) -> str:
