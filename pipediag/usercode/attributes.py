@@ -31,6 +31,14 @@ def is_a(obj: Any, kinds: type | tuple[type, ...]) -> bool:
         return issubclass(type(obj), kinds)
 
 
+def is_routine(obj: Any) -> bool:
+    """Return whether the object is a function or method of any kind."""
+    try:
+        return inspect.isroutine(obj)
+    except Exception:  # its ``__class__`` raises: it is an instance of the user's class
+        return False
+
+
 def unwrapped(function: Any) -> Any:
     """Return the function that decorators have wrapped, or the object itself if it is none."""
     try:

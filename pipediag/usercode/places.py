@@ -13,13 +13,12 @@ import re
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
 from types import CodeType
 from typing import Any
 
 from ..frames import in_package, is_command, is_ours, is_torchs, is_users
 from ..session import Link, Place
-from .attributes import attribute, is_a, unwrapped
+from .attributes import attribute, is_a, is_routine, unwrapped
 
 #: File and line of each class that was asked for, or None if they are not certain.
 _CLASSES: weakref.WeakKeyDictionary[type, tuple[str, int] | None] = weakref.WeakKeyDictionary()
@@ -89,10 +88,7 @@ def _code_behind(obj: Any) -> Any:
     """Return the function behind a callable, or its class."""
     while is_a(obj, functools.partial):
         obj = obj.func
-    with suppress(Exception):  # its ``__class__`` raises: it is an instance of the user's class
-        if inspect.isroutine(obj):
-            return obj
-    return type(obj)
+    return obj if is_routine(obj) else type(obj)
 
 
 def short(file: str) -> str:
