@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .. import marker
-from .attributes import attribute, has_attribute
+from .attributes import attribute, has_attribute, is_a
 from .paths import Path, has_identity, private, same, walk
 from .transform_slots import Slot, argument_slots, inner_slots, is_dataset, makes_data
 
@@ -149,7 +149,7 @@ def replaced_by_spies(found: list[tuple[Slot, Any]], recorder: marker.CallRecord
 def inside(fn: Any, entered: set[int] | None = None, depth: int = _DEPTH) -> list[tuple[Slot, Any]]:
     """Return the slots inside a transform, at any depth, with their values; transforms in ``entered`` are skipped."""
     entered = set() if entered is None else entered
-    if depth == 0 or id(fn) in entered or isinstance(fn, torch.jit.ScriptModule):
+    if depth == 0 or id(fn) in entered or is_a(fn, torch.jit.ScriptModule):
         return []
     entered.add(id(fn))
     found = [(slot, slot.get()) for slot in inner_slots(fn)]
@@ -164,7 +164,7 @@ def identities(obj: Any) -> list[tuple[Path, Any]]:
 
 
 def is_path(args: tuple[Any, ...]) -> bool:
-    return bool(args) and isinstance(args[0], (str, os.PathLike)) and os.path.exists(args[0])
+    return bool(args) and is_a(args[0], (str, os.PathLike)) and os.path.exists(args[0])
 
 
 #: Maximum depth of datasets inside datasets.
@@ -214,7 +214,7 @@ def stage_slots(dataset: Any) -> list[Slot]:
 def _stages(dataset: Any, depth: int) -> Iterator[Any]:
     """Yield everything with attributes in the lists of a dataset and of the datasets inside."""
     for value in list(attribute(dataset, "__dict__", {}).values()) if depth else []:
-        for item in value if isinstance(value, (list, tuple)) else [value]:
+        for item in value if is_a(value, (list, tuple)) else [value]:
             if is_dataset(item):
                 yield from _stages(item, depth - 1)
             elif item is not value and has_attribute(item, "__dict__"):
