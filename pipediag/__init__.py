@@ -5,7 +5,11 @@ Importing this package is cheap: torch is imported when something is measured, n
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("pipediag runs on Linux and macOS only: on Windows, install it under WSL 2")
 
 from ._version import __version__
 from .marker import stage
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from .diagnosing import Diagnosis, diagnose
     from .memo.loader import cache
     from .memo.pure import pure
+    from .monitoring import monitor
     from .remedy import offload
     from .session import Session
     from .streams.branches import fork_join
@@ -27,6 +32,7 @@ __all__ = [
     "cache",
     "diagnose",
     "fork_join",
+    "monitor",
     "offload",
     "pure",
     "stage",
@@ -38,6 +44,7 @@ _WHERE = {
     "Session": ".session",
     "offload": ".remedy",
     "cache": ".memo.loader",
+    "monitor": ".monitoring",
     "pure": ".memo.pure",
     "StagePipeline": ".streams.pipeline",
     "fork_join": ".streams.branches",

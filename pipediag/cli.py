@@ -6,8 +6,11 @@ The work of a command is in a module of :mod:`pipediag.commands`, imported when 
 from __future__ import annotations
 
 import math
+import os
+import shlex
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +42,44 @@ class _Commands(click.Group):
         for title, names in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, (self.commands[name].help or "").partition("\n")[0]) for name in names])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Return the command that is named; say what was meant if there is none."""
+        name = args[0]
+        if self.get_command(ctx, name) is not None or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        if name.endswith(".py") or os.path.isfile(name):
+            raise UsageError(f"{name} is no command. To analyse it: {shlex.join(['pipediag', 'analyze', *args])}")
+        near = get_close_matches(name, self.commands, 1)
+        hint = f". Did you mean {near[0]}?" if near else f"; known: {', '.join(self.commands)}"
+        raise UsageError(f"no such command: {name}{hint}")
+
+
+def _check_options(script: str) -> None:
+    """Check that SCRIPT is none of the unknown options, which are let through as the script's own.
+
+    Raises:
+        UsageError: it is one; the message names the option that was meant, or where the script's options belong.
+    """
+    context = click.get_current_context()
+    if not script.startswith("-") or os.path.exists(script):
+        return
+    command = str(context.info_name)
+    known = {name: one for one in context.command.params if isinstance(one, click.Option) for name in one.opts}
+    near = get_close_matches(script.partition("=")[0], known, 1, 0.75)
+    hint = f". Did you mean {near[0]}?" if near else ""
+    words = sys.argv[sys.argv.index(command) + 1 :]
+    ours, theirs = list[str](), list[str]()
+    while words and not (words[0].endswith(".py") or os.path.isfile(words[0])):
+        word = words.pop(0)
+        option = known.get(word.partition("=")[0])
+        (ours if option is not None else theirs).append(word)
+        if option is not None and not option.is_flag and "=" not in word and words:
+            ours.append(words.pop(0))
+    if words:
+        written = shlex.join(["pipediag", command, *ours, words[0], *theirs, *words[1:]])
+        hint += f"{'' if near else '.'} If it is one of {words[0]}'s, write: {written}"
+    raise UsageError(f"no such option: {script}{hint or ' (put options before the script; see --help)'}")
 
 
 @click.group(
@@ -106,13 +147,20 @@ def _delivering(function: _Command) -> _Command:
 
     @wraps(function)
     def command(
-        *given: Any, outputs: tuple[str, ...], json: bool, redact: bool, quiet: bool, verbose: bool, **others: Any
+        *given: Any,
+        outputs: tuple[str, ...],
+        json: bool,
+        redact: bool,
+        quiet: bool,
+        verbose: bool,
+        no_save: bool = True,
+        **others: Any,
     ) -> int:
         from .commands.results import Results
         from .report import STANDARD_OUTPUT
 
         files = [path for path in outputs if path != STANDARD_OUTPUT]
-        results = Results(files, json or len(files) < len(outputs), verbose - quiet, redact=redact)
+        results = Results(files, json or len(files) < len(outputs), verbose - quiet, redact=redact, save=not no_save)
         return function(*given, results=results, **others)
 
     return command
@@ -161,6 +209,7 @@ def _measuring(default_budget: float, gate: float | None = None, of_a_diagnosis:
         _results("Also write a report to this file", of_a_diagnosis),
         _seconds("--budget", default_budget, "Seconds for measuring, from the first batch on."),
         _gate("Exit with code 3 if the input certainly costs more than PCT percent of a step.", gate),
+        click.option("--no-save", is_flag=True, help="Do not keep the result for pipediag report and compare."),
     )
 
 
@@ -205,6 +254,7 @@ def _requesting(function: _Command) -> _Command:
         from .host.passes import Request
         from .host.script import Target
 
+        _check_options(script)
         target = Target.named(script, list(args), module)
         if workdir is not None:
             target = target.absolute()
@@ -309,6 +359,7 @@ def run(
     from .commands import run as command
     from .host.script import Target
 
+    _check_options(script)
     command.run(Target.named(script, list(args), module), plan, approximate, cache_dir)
 
 
@@ -339,25 +390,31 @@ def demo(results: Results, budget: float, fail_over: float | None) -> int:
 
 
 @cli.command()
-@click.argument("session", type=_FILE)
+@click.argument("session", type=_FILE, required=False)
 @_results("Write it to this file instead", of_a_diagnosis=True)
+@click.option("--diff", is_flag=True, help="Print only the change to the script that a measured gain offers.")
 @_price
-def report(session: str, results: Results, price: float | None) -> int:
-    """Show or convert a saved SESSION (a .json written with -o)."""
+def report(session: str | None, results: Results, diff: bool, price: float | None) -> int:
+    """Show or convert the last analysis or a saved one.
+
+    Without SESSION, a .json written with -o, it is the last analysis that was started in this folder.
+    """
     from .commands import report as command
 
-    return command.report(session, results, price)
+    return command.report(session, results, price, diff)
 
 
 @cli.command()
-@click.argument("before", type=_FILE)
-@click.argument("after", type=_FILE)
+@click.argument("before", type=_FILE, required=False)
+@click.argument("after", type=_FILE, required=False)
 @_results("Write it to this file instead")
 @_gate("Exit with code 3 if the loop certainly makes over PCT percent fewer steps/s than before.")
-def compare(before: str, after: str, results: Results, fail_over: float | None) -> int:
-    """Compare the saved sessions BEFORE and AFTER.
+def compare(before: str | None, after: str | None, results: Results, fail_over: float | None) -> int:
+    """Compare the last two analyses of a script, or saved ones.
 
-    The comparison says what changed, and whether it is more than chance.
+    BEFORE and AFTER are .json files written with -o. Without them, the last two analyses of one script that were
+    started in this folder are compared; with BEFORE alone, the last analysis is compared with it. The comparison says
+    what changed, and whether it is more than chance.
     """
     from .commands import report as command
 

@@ -8,6 +8,7 @@ does it for an unmodified script in child interpreters.
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +55,7 @@ class Diagnosis(analysis.Diagnosis):
     def __str__(self) -> str:
         from .report import screen
 
-        return screen.write(summarise(self))
+        return screen.write(summarise(self), more=screen.MORE_IN_CODE)
 
     def _repr_html_(self) -> str:
         from .report import page
@@ -81,14 +82,22 @@ class Diagnosis(analysis.Diagnosis):
             raise UsageError("to_pandas() needs pandas: pip install pandas") from None
         return pandas.DataFrame([asdict(stage) for stage in self.stages], columns=["name", "ms", "share", "where"])
 
-    def report(self, path: Path | str) -> None:
-        """Write the report to a file; its ending chooses the format, as for ``pipediag analyze -o``.
+    @property
+    def advice(self) -> list[analysis.diagnosis.Recommendation]:
+        """What would help, the best first: each with ``title``, ``gain``, ``how`` and ``risk``."""
+        return self.recommendations
+
+    def report(self, path: Path | str | None = None) -> None:
+        """Print the whole report, or write it to a file; its ending chooses the format: .html, .json, .md or .txt.
 
         Raises:
             UsageError: no report has this ending, or the file cannot be written.
         """
-        from .report import check_output, write
+        from .report import check_output, screen_for, write
 
+        if path is None:
+            print(screen_for(self, sys.stdout, 1), end="")
+            return
         check_output(str(path))
         write(self, str(path))
 

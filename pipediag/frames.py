@@ -20,6 +20,8 @@ _COMMANDS = {
 }
 #: Folders that installed packages are in; what follows in a path is the package.
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+#: Where torch calls a dataset and its collate function.
+_FETCHER = os.path.join("torch", "utils", "data", "_utils", "fetch.py")
 #: One frame of a formatted traceback: its header line, and its source and marker lines.
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
 
@@ -85,19 +87,34 @@ def users_part(error: BaseException) -> BaseException:
 def _users_frames(tb: TracebackType | None) -> TracebackType | None:
     frames = []
     while tb is not None:
-        if not is_ours(tb.tb_frame.f_code.co_filename):
-            frames.append(tb)
+        frames.append(tb)
         tb = tb.tb_next
+    shown = _shown([tb.tb_frame.f_code.co_filename for tb in frames])
     kept: TracebackType | None = None
-    for tb in reversed(frames):
+    for tb in (tb for tb, show in zip(reversed(frames), reversed(shown), strict=True) if show):
         kept = TracebackType(kept, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
     return kept
+
+
+def _shown(files: list[str]) -> list[bool]:
+    """Return which frames, from the outermost on, a plain loop would have too.
+
+    Torch's fetcher calls a wrapper of ours, which calls it again with the user's dataset: the inner one is shown.
+    """
+    shown, called, by_ours = [], "", ""  # the frame that this one calls, and the one that ours call
+    for file in reversed(files):
+        ours = is_ours(file)
+        shown.append(not (ours or (file == by_ours and file.endswith(_FETCHER))))
+        by_ours = (by_ours or called) if ours else ""
+        called = file
+    return shown[::-1]
 
 
 def users_text(error: Exception) -> Exception:
     """Remove pipediag's frames from the message, where torch puts a worker's traceback, and return the error."""
     if error.args and isinstance(error.args[0], str) and _ROOT in error.args[0]:
-        text = _FRAME.sub(lambda frame: "" if is_ours(frame["file"]) else frame[0], error.args[0])
+        shown = iter(_shown([frame["file"] for frame in _FRAME.finditer(error.args[0])]))
+        text = _FRAME.sub(lambda frame: frame[0] if next(shown) else "", error.args[0])
         # Keep the class: torch wraps a KeyError's message in a subclass of str, so that line breaks are printed.
         error.args = (type(error.args[0])(text), *error.args[1:])
     return error

@@ -122,6 +122,12 @@ def installed() -> list[Any]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def nothing_in_the_home_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the results of tests, and of all that they start, out of the user's cache."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
     """Allow Ctrl-C: a shell lets background processes ignore it, and their children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -61,13 +61,34 @@ def test_unknown_option_before_a_script(main: Main, script: Path) -> None:
     assert "--bugdet" in err
 
 
-def test_unknown_command(main: Main) -> None:
-    code, _, err = main("analyse")
-    assert code == 2
-    assert "analyse" in err
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("analyse", "no such command: analyse. Did you mean analyze?"),
+        ("frobnicate", "no such command: frobnicate; known: analyze, audit, sweep, run, watch, demo, report, compare"),
+        ("train.py --epochs 3", "train.py is no command. To analyse it: pipediag analyze train.py --epochs 3"),
+        (
+            "analyze --epochs 3 --budget 60 train.py -x",
+            "no such option: --epochs. If it is one of train.py's, write: "
+            "pipediag analyze --budget 60 train.py --epochs 3 -x",
+        ),
+        (
+            "run --bugdet --plan=p train.py",
+            "no such option: --bugdet. If it is one of train.py's, write: pipediag run --plan=p train.py --bugdet",
+        ),
+        (
+            "analyze --bugdet 3 train.py",
+            "no such option: --bugdet. Did you mean --budget? If it is one of train.py's, write: "
+            "pipediag analyze train.py --bugdet 3",
+        ),
+        ("analyze --amp", "no such option: --amp (put options before the script; see --help)"),
+    ],
+)
+def test_a_mistake_is_told_what_to_type(main: Main, words: str, told: str) -> None:
+    assert main(*words.split()) == (2, "", f"pipediag: {told}\n")
 
 
-@pytest.mark.parametrize("command", [["analyze"], ["report"]])
+@pytest.mark.parametrize("command", [["analyze"], ["run"]])
 def test_missing_argument(main: Main, command: list[str]) -> None:
     code, _, err = main(*command)
     assert code == 2

@@ -35,7 +35,7 @@ def test_in_a_line_where_next_to_nothing_is_known() -> None:
 
 def test_printed_it_is_the_screen(diagnosis: Diagnosis, capsys: pytest.CaptureFixture[str]) -> None:
     print(diagnosis)
-    assert capsys.readouterr().out == screen.write(summarise(diagnosis)) + "\n"
+    assert capsys.readouterr().out == screen.write(summarise(diagnosis), more=screen.MORE_IN_CODE) + "\n"
 
 
 def test_a_notebook_gets_the_answer_in_a_frame_of_its_own(diagnosis: Diagnosis) -> None:
@@ -81,3 +81,20 @@ def test_as_a_file(diagnosis: Diagnosis, tmp_path: Path) -> None:
         diagnosis.report(tmp_path / "report.docx")
     with pytest.raises(UsageError, match="cannot be written"):
         diagnosis.report(str(tmp_path / "nowhere" / "report.md"))
+
+
+def test_the_whole_report_is_printed(diagnosis: Diagnosis, capsys: pytest.CaptureFixture[str]) -> None:
+    diagnosis.report()
+    out = capsys.readouterr().out
+    assert "where a step goes" in out and "what would help" in out
+
+
+def test_advice(diagnosis: Diagnosis) -> None:
+    assert [one.title for one in diagnosis.advice] == [one.title for one in diagnosis.recommendations] != []
+
+
+def test_a_loop_in_a_program_is_told_methods_and_no_options(diagnosis: Diagnosis) -> None:
+    diagnosis.session.script.argv = []
+    shown = str(Diagnosis.of(diagnosis.session))
+    assert "diagnosis.report()" in shown
+    assert not [word for word in shown.split() if word.startswith("--") or word == "-v"], shown

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
+from functools import partial
+from typing import Any
+
 import pytest
 from torch._utils import ExceptionWrapper
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from pipediag.frames import in_one_line
+from pipediag.frames import in_one_line, users_part, users_text
+from pipediag.loop.wrappers import StagedDataset
+from pipediag.replay.record.batches import fetched
 
 
 @pytest.mark.parametrize(
@@ -29,3 +36,28 @@ def test_a_workers_error_is_the_original() -> None:
     with pytest.raises(LookupError) as caught:
         wrapped.reraise()
     assert in_one_line(caught.value) == "LookupError: sample 3 is damaged"
+
+
+class Damaged:
+    def __getitem__(self, index: int) -> int:
+        raise OSError(f"sample {index} is damaged")
+
+
+class Passing:
+    samples = staticmethod(partial(fetched, Damaged()))
+
+
+def lines_of(dataset: Any) -> list[str]:
+    """Return the traceback of the first batch, as a worker sends it and as the main process prints it."""
+    try:
+        _MapDatasetFetcher(dataset, True, list, False).fetch([3])
+    except OSError as error:
+        sent = ExceptionWrapper(where="in DataLoader worker process 0")
+        texts = [str(users_text(OSError(sent.exc_msg))), *traceback.format_exception(users_part(error))]
+        return "".join(texts).splitlines()
+    raise AssertionError("it is damaged")
+
+
+def test_tracebacks_of_a_wrapped_dataset_are_the_plain_ones() -> None:
+    plain = lines_of(Damaged())
+    assert lines_of(StagedDataset(Passing())) == plain and sum("fetch.py" in line for line in plain) >= 2

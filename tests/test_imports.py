@@ -83,3 +83,13 @@ def test_unknown_name_of_the_package() -> None:
 
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = pipediag.nonsense
+
+
+def test_windows_gets_one_clear_line() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.platform = 'win32'; import pipediag"], capture_output=True, text=True
+    )
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1] == (
+        "ImportError: pipediag runs on Linux and macOS only: on Windows, install it under WSL 2"
+    )

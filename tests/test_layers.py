@@ -20,9 +20,9 @@ LAYERS = (
     ("streams",),
     ("remedy",),
     ("ladder",),
-    ("diagnosing", "host"),
+    ("diagnosing", "host", "monitoring"),
     ("watch",),
-    ("commands", "demo"),
+    ("commands", "demo", "integrations"),
     ("cli",),
     ("__init__", "__main__"),
 )

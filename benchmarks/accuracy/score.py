@@ -168,8 +168,8 @@ def _culprit(record: Record, verdict: str, right: bool) -> str:
 def _compare(plant: Mapping[str, Any], name: str, where: str) -> str:
     file, _, line = where.rpartition(":")
     here = line.isdigit() and int(line) in plant["lines"]
-    if here and plant["stage"] in ("load", "storage"):
-        return RIGHT  # a line of loading is named by what it calls
+    if here and plant["stage"] in ("load", "storage", "collate"):
+        return RIGHT  # a line of loading or collating is named by what it calls
     called = {_bare(n) for n in plant["names"]}
     mentioned = [_bare(n) for n in names_in(name)]
     if not called & set(mentioned):

@@ -165,7 +165,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scripts", type=int, help="how many are invented; by default 100, or none with --kept")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at the same time")
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=["run", "cache", "plan", "analyze"],
+    parser.add_argument("--ways", type=lambda text: text.split(","),
+                        default=["run", "cache", "offload", "plan", "analyze"],
                         help=f"of {', '.join(WAYS)}; plain checks the suite: a second plain run")  # fmt: skip
     parser.add_argument("--first", action="store_true", help="stop at the first difference, and shrink its script")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of the scripts to run")

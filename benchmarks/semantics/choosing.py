@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from .loops import ENDS_WITH_ERROR
-from .parts import CHOICES, MOVING, RARE, SEVERAL, STAYING
+from .parts import CHOICES, CODE, MOVING, RARE, SEVERAL, STAYING, STAYING_CALLS, STREAMS
 from .settling import settled
 from .stages import Parts, stages_of
 
@@ -27,14 +27,17 @@ def invent(seed: int, number: int, without: frozenset[str] = frozenset()) -> Par
     for name, options in CHOICES.items():
         likely = MOVING.get(name, options) if moving else options
         parts[name] = rng.choice([one for one in likely if one not in without] or [options[0]])
-    for name in ("state", "pil", "ten"):
+    for name in ("state", "pil", "ten", "picture_calls", "tensor_calls"):
         parts[name] = _some(rng, name, [option for option in SEVERAL[name][1] if option not in without])
     for (name, option), share in RARE.items():
         if parts[name] == option and rng.random() >= share:
             parts[name] = CHOICES[name][0]
     if moving:
-        left = [one for one in parts["ten"] if one not in STAYING or rng.random() < _STAYING]
-        parts["ten"] = tuple(sorted(left, key=lambda one: one not in STAYING))
+        for name, staying in (("ten", STAYING), ("tensor_calls", STAYING_CALLS)):
+            left = [one for one in parts[name] if one not in staying or rng.random() < _STAYING]
+            parts[name] = tuple(sorted(left, key=lambda one, staying=staying: one not in staying))
+        if parts["source"] in STREAMS:
+            parts["offloads"] = "offload"
     edits = tuple(one for one in SEVERAL["curriculum"][1] if one not in without)
     parts["curriculum"] = _some(rng, "curriculum", [*settled({**parts, "curriculum": edits})["curriculum"]])
     return settled(parts)
@@ -76,8 +79,9 @@ def size(parts: Parts) -> int:
 def traits(parts: Parts) -> set[str]:
     """Return what is known of a script before it runs.
 
-    ``library`` if a transform of torchvision or Pillow works on samples that can be recorded, ``meant`` if it is to end
-    with an error.
+    ``library`` if a transform of torchvision or Pillow works on samples that can be recorded, ``plain-code`` if calls
+    of the script's own code may be recorded, ``meant`` if it is to end with an error.
     """
-    found = {"library"} if parts["source"] != "iterable" and any(map(_LIBRARY.match, stages_of(parts))) else set()
+    found = {"library"} if parts["source"] not in STREAMS and any(map(_LIBRARY.match, stages_of(parts))) else set()
+    found |= {"plain-code"} if parts["call"] in (*CODE, "item") or parts["habit"] == "calls" else set()
     return found | ({"meant"} if parts["loop"] in ENDS_WITH_ERROR else set())

@@ -44,12 +44,16 @@ from torch.utils.data import random_split
 from torch.utils.data.distributed import DistributedSampler
 from torchvision import tv_tensors
 from torchvision.transforms import functional as TF, v2
+from torchvision.transforms.functional import vflip
 
 import helper
 from helper import load
-from record import alive, called, files, finish, saw
+from record import alive, called, files, finish, given, saw
 """
-_LIBRARIES = {"v1": "from torchvision import transforms as T", "v2": "from torchvision.transforms import v2 as T"}
+_LIBRARIES = {
+    "v1": "from torchvision import transforms as T\nfrom torchvision.transforms import functional as F",
+    "v2": "from torchvision.transforms import v2 as T\nfrom torchvision.transforms.v2 import functional as F",
+}
 #: Names at the end of a script that is no function, which hold what a function would let go of.
 _LET_GO = "batch batches ahead again data dataset gathered kept loader other train val val_loader sampler extra"
 
@@ -58,13 +62,14 @@ def compose(p: Parts) -> str:
     """Return the script's text."""
     body = body_of(p)
     if p["form"] == "main":
-        stored = ["LEVEL"] * ("global" in p["state"]) + ["FACTOR"] * ("level" in p["curriculum"])
+        stored = ["LEVEL"] if "global" in p["state"] else []
+        stored += ["FACTOR"] if {"level", "constant"} & {*p["curriculum"]} else []
         words = [f"global {', '.join(stored)}"] if stored else []
         body = f"def main():\n{block(*words, body)}\n\n\nif __name__ == '__main__':\n    main()\n{block(_last(p))}"
     else:
         body += f"\nfor name in '{_LET_GO}'.split():\n    globals().pop(name, None)\n{_last(p)}"
     own = [state.top for state in states_of(p) if state.top] + [transform_of(p)]
-    text = "\n\n\n".join([*own, dataset_of(p), body])
+    text = "\n\n\n".join([*filter(None, own), dataset_of(p), body])
     samples = 160 if p["load"] == "heavy" else 16
     head = f"{_IMPORTS.strip()}\n{_LIBRARIES[str(p['library'])]}\n\nN, EPOCHS = {samples}, 3\n"
     return "\n\n".join([head, *_pasted(text), text]) + "\n"

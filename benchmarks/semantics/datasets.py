@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from textwrap import indent
 
-from .parts import FILES, HEAVY
-from .stages import Parts, block
+from .calls import CONVERSIONS, PICTURE_CALLS, TENSOR_CALLS, Call
+from .parts import CODE, FILES, HEAVY, STREAMS
+from .stages import Parts, block, kind_of
 from .states import STATES, State
 
 #: How a dataset holds its samples, and how it makes one of them.
@@ -26,6 +29,7 @@ _SOURCES = {
         "self.handle.seek(504 * i)\nx = Image.frombytes('RGB', (14, 12), self.handle.read(504))",
     ),
     "iterable": ("self.pixels = torch.from_numpy(pixels(n).transpose(0, 3, 1, 2).copy())", "x = self.pixels[i] / 255"),
+    "stream": ("self.arrays = list(pixels(n))", "x = Image.fromarray(self.arrays[i])"),
 }
 _OPENS = {
     "open": "x = Image.open(self.paths[i]).convert('RGB')",
@@ -98,6 +102,8 @@ _SAMPLES = {
     "nested": "{'in': (x, [y, i]), 'out': {'name': b'n'}}",
     "alone": "x",
 }
+#: Calls that make a sample of several frames.
+_OF_FRAMES = ("frames", "stacks", "clip", "video")
 #: Names by which the loop hands its objects to the dataset.
 HANDED = {"config": "cfg", "value": "value", "closure": "reads", "shared": "level"}
 
@@ -108,12 +114,18 @@ def states_of(p: Parts) -> list[State]:
 
 def dataset_of(p: Parts) -> str:
     """Return the definition of the dataset's class."""
-    of = "IterableDataset" if p["source"] == "iterable" else "Dataset"
+    of = "IterableDataset" if p["source"] in STREAMS else "Dataset"
     methods = ["level = 0"] if "class" in p["state"] else []
     methods += [_init(p), *(state.method for state in states_of(p) if state.method)]
-    if p["source"] == "iterable":
+    if p["source"] in STREAMS:
         share = "range(info.id if info else 0, self.n, info.num_workers if info else 1)"
-        methods += [f"def __iter__(self):\n    info = get_worker_info()\n    yield from map(self.sample, {share})"]
+        samples = {
+            "shuffled": "shuffled(map(self.sample, share))",
+            "checked": "checked(map(self.sample, share))",
+            "batched": "batched(map(self.sample, share), default_collate)",
+        }.get(str(p["flow"]), "map(self.sample, share)")
+        lines = ["info = get_worker_info()", f"share = {share}", f"yield from {samples}"]
+        methods += [f"def __iter__(self):\n{block(*lines)}"]
         methods += [f"def sample(self, i):\n{block(*_item(p))}"]
     else:
         methods += ["def __len__(self):\n    return self.n", f"def __getitem__(self, i):\n{block(*_item(p))}"]
@@ -126,23 +138,62 @@ def _init(p: Parts) -> str:
     source = str(p["source"])
     made = f"self.paths = files('{source}')" if source in FILES else _SOURCES[source][0]
     made = f"self.paths = files('{HEAVY}') * 10" if p["load"] == "heavy" else made
-    lines = ["self.n = n", "self.transform = transform", "self.labels = [i % 3 for i in range(n)]", "alive.add(self)"]
+    lines = ["self.n, self.args = n, args", "self.labels = [i % 3 for i in range(n)]", "alive.add(self)"]
+    lines += [] if p["call"] in CODE else ["self.transform = transform"]
+    lines += [call.init for call in calls_of(p) if call.init]
     lines += [made, *(state.init for state in states_of(p)), _NEEDS.get(str(p["call"]), "")]
     handed = "".join(f", {HANDED[one]}=None" for one in p["state"] if one in HANDED)
     return f"def __init__(self, n, transform, args=None{handed}):\n{block(*lines)}"
 
 
+def calls_of(p: Parts) -> list[Call]:
+    """Return the calls of plain code in the dataset."""
+    return [*(PICTURE_CALLS[name] for name in p["picture_calls"]), *(TENSOR_CALLS[name] for name in p["tensor_calls"])]
+
+
 def _item(p: Parts) -> list[str]:
     """Return the lines that make one sample."""
-    source, habit = str(p["source"]), str(p["habit"])
+    source, habit, call = str(p["source"]), str(p["habit"]), str(p["call"])
     opens = _OPENS_ARRAYS if source == "npz" else _OPENS
-    shift = [f"x = moved(x, {state.reads})" for state in states_of(p)]
-    change = [BEFORE.get(habit, ""), _CALLS.get(str(p["call"]), "x = self.transform(x)"), AFTER.get(habit, "")]
+    opened = opens[str(p["opened"])] if source in FILES else _SOURCES[source][1]
+    several = call in _OF_FRAMES
+    if several:
+        opened = re.sub(r"\bi\b", "j", opened)
+        opened = f"frames = []\nfor j in (i, (i + 1) % self.n):\n{block(opened)}\n    frames.append(x)"
+    shifts = {"moved": "moved", "brightened": "brightened_by", "multiplied": "multiplied_by"}
+    shift = [f"{shifts[str(p['shift'])]}(x, {state.reads})" for state in states_of(p)]
+    shift = [_change(one, several and p["where"] == "before") for one in shift]
+    made = _calls(p) if call in CODE else [_CALLS.get(call, "x = self.transform(x)")]
+    if habit == "calls":
+        made = [*_changes(PICTURE_CALLS, p["picture_calls"]), *made, *_changes(TENSOR_CALLS, p["tensor_calls"])]
+    change = [BEFORE.get(habit, ""), *made, AFTER.get(habit, "")]
     return [
         "called()",
         "if i == 5:\n    raise ValueError(f'corrupt {i}')" if p["error"] else "",
-        opens[str(p["opened"])] if source in FILES else _SOURCES[source][1],
+        opened,
         "y = self.labels[i]",
         *([*shift, *change] if p["where"] == "before" else [*change, *shift]),
         f"return {_SAMPLES[str(p['sample'])]}",
     ]
+
+
+def _calls(p: Parts) -> list[str]:
+    """Return the lines of plain code that change an image, or frames, and make a tensor of it."""
+    call, kind = str(p["call"]), kind_of(p)
+    several = call in _OF_FRAMES
+    lines = _changes(PICTURE_CALLS, p["picture_calls"], several)
+    if call == "raw":
+        return [*lines, *_changes(TENSOR_CALLS, p["tensor_calls"])]
+    if kind in CONVERSIONS:
+        lines += _changes({"": Call("", CONVERSIONS[kind][str(p["convert"])])}, ("",), several)
+    joined = {"clip": "x = torch.stack(frames)", "video": "x = tv_tensors.Video(torch.stack(frames))"}.get(call, "")
+    lines += [joined, *_changes(TENSOR_CALLS, p["tensor_calls"], several and not joined)]
+    return [*lines, {"frames": "x = frames", "stacks": "x = torch.stack(frames)"}.get(call, "")]
+
+
+def _changes(table: dict[str, Call], names: Iterable[str], several: bool = False) -> list[str]:
+    return [line for name in names for line in (table[name].draws, _change(table[name].change, several))]
+
+
+def _change(expression: str, several: bool) -> str:
+    return f"frames = [{expression} for x in frames]" if several else f"x = {expression}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .datasets import HANDED
+from .parts import CODE, STREAMS
 from .stages import Parts
 
 _COLLATES = {
@@ -21,6 +22,11 @@ _COLLATES = {
     "unbound": "collate_unbound",
     "filtered": "collate_filtered",
     "stack": "collate_stacked",
+    "processor": "Processor(True)",
+    "rescaling": "Processor(False)",
+    "pictures": "collate_pictures",
+    "normalized": "collate_normalized",
+    "augmented": "collate_augmented",
 }
 #: Words for the order; ``dataset`` stands for what the loader is over.
 _SAMPLERS = {
@@ -62,7 +68,7 @@ def over(p: Parts) -> str:
 def datasets_made(p: Parts) -> list[str]:
     handed = "".join(f", {HANDED[one]}={HANDED[one]}" for one in p["state"] if one in HANDED)
     return [
-        f"data = Data(N, transform, args{handed})",
+        f"data = Data(N, {'None' if p['call'] in CODE else 'transform'}, args{handed})",
         "data.n = N - 6" if "grow" in p["curriculum"] else "",
         "dataset = Wrapped(data, transform)" if p["call"] == "wrapped" else "dataset = data",
         {"train": _SPLIT, "gathered": _GATHERED.get(str(p["gathered"]), "")}.get(over(p), ""),
@@ -84,10 +90,11 @@ def loaders_made(p: Parts) -> list[str]:
     if p["generator"] == "both":
         order = f"sampler=RandomSampler({first}, generator=generator)"
     loaders = [f"loader = {_loader(p, first, order, p['generator'] != 'none')}"]
+    loaders += ["loader = given(loader)"] if p["offloads"] else []
     if beside in ("splits", "three", "validation", "sanity"):
         loaders.append(f"val_loader = {_loader(p, 'val' if first == 'train' else 'dataset', '')}")
     if beside in ("samplers", "after", "three"):
-        other = "sampler=SubsetRandomSampler(list(range(1, 12, 2)))" if p["source"] != "iterable" else ""
+        other = "sampler=SubsetRandomSampler(list(range(1, 12, 2)))" if p["source"] not in STREAMS else ""
         loaders.append(f"other = {_loader(p, first, 'batch_size=None' if unbatched else other)}")
     return loaders
 

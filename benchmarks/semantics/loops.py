@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from .datasets import states_of
+from .datasets import calls_of, states_of
 from .loaders import datasets_made, loaders_made, over, samplers_made
+from .parts import CODE, STREAMS
 from .stages import Parts, block, stage_in_loop, stages_of
 from .states import CURRICULUM
 
@@ -23,6 +24,8 @@ _COLLATED = {
     "dataclass": "batch.x, batch.y",
     "mixup": "batch[0], batch[1].argmax(1)",
     "odd": "batch['x'], batch['y']",
+    "processor": "batch['x'], batch['y']",
+    "rescaling": "batch['x'], batch['y']",
 }
 _SAMPLED = {
     "pair": "batch[0], batch[1]",
@@ -92,7 +95,7 @@ def body_of(p: Parts) -> str:
     lines = ["torch.manual_seed(3)", "random.seed(4)", "np.random.seed(5)", "torch.set_num_threads(1)"]
     lines += ["logging.basicConfig(filename='log.txt', level=logging.DEBUG)"] if p["habit"] == "logged" else []
     lines += ["args = argparse.Namespace(epoch=0)", *(state.before for state in states_of(p))]
-    lines += [] if p["call"] == "function" else ["transform = make_transform()"]
+    lines += [] if p["call"] in ("function", *CODE) else ["transform = make_transform()"]
     lines += [*datasets_made(p), *samplers_made(p)]
     lines += loaders if not p["rebuilt"] or loop == "peek" else []
     lines += ["model = torch.nn.Linear(48, 1)", "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)"]
@@ -119,7 +122,7 @@ def body_of(p: Parts) -> str:
 
 def _asked(p: Parts) -> str:
     """Return what a loop asks its loader."""
-    length = "" if p["source"] == "iterable" else "len(loader), "
+    length = "" if p["source"] in STREAMS else "len(loader), "
     return (
         f"saw('asked', {length}loader.dataset is {over(p)}, loader.num_workers, loader.batch_size, "
         "type(loader).__name__, type(loader.sampler).__name__, isinstance(loader, DataLoader))"
@@ -128,6 +131,7 @@ def _asked(p: Parts) -> str:
 
 def _edits(p: Parts) -> list[str]:
     found = [state.edit for state in states_of(p) if state.edit]
+    found += ["args.epoch = epoch"] if any("args.epoch" in call.change for call in calls_of(p)) else []
     for name in p["curriculum"]:
         needs, edit = CURRICULUM[name]
         found.append(edit.format(stage=stage_in_loop(p, stages_of(p).index(needs))) if needs else edit)
@@ -156,7 +160,7 @@ def _steps(p: Parts) -> str:
         "batch = batch['samples']" if p["collate"] in ("object", "closure") else "",
         "batch = default_collate(batch)" if p["collate"] == "lists" else "",
         f"x, y = {_COLLATED.get(str(p['collate'])) or _SAMPLED[str(p['sample'])]}",
-        "x = x[0]" if p["call"] in ("views", "mask") else "",
+        "x = x[0]" if p["call"] in ("views", "mask", "frames") else "",
         "x, y = x.reshape(-1, *x.shape[-3:]), torch.as_tensor(y, dtype=torch.float32).reshape(-1)",
         "y = y.repeat_interleave(max(1, len(x) // len(y)))",
         "x.mul_(0.5)" if p["loop"] == "inplace" else "",

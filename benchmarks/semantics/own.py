@@ -39,6 +39,99 @@ def moved(x, level):
     return [torch.roll(view, level, -1) for view in x] if isinstance(x, list) else torch.roll(x, level, -1)
 
 
+def brightened_by(x, level):
+    if isinstance(x, list):
+        return [TF.adjust_brightness(view, 1 + level / 8) for view in x]
+    return TF.adjust_brightness(x, 1 + level / 8)
+
+
+def multiplied_by(x, level):
+    return [view * (1 + level / 4) for view in x] if isinstance(x, list) else x * (1 + level / 4)
+
+
+# Calls of plain code.
+
+
+MEANS = torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
+
+
+def jittered(x, order, factors):
+    for n in order:
+        if factors[n] is not None:
+            change = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue)[n]
+            x = change(x, factors[n])
+    return x
+
+
+def solarized(x, threshold):
+    floats = isinstance(x, torch.Tensor) and x.is_floating_point()
+    return TF.solarize(x, threshold if floats else int(256 * threshold))
+
+
+def turning(angle):
+    def turned(x):
+        return TF.rotate(x, angle)
+
+    return turned
+
+
+def tried(x, i):
+    try:
+        x = TF.hflip(x)
+        if i % 4 == 1:
+            raise KeyError(i)
+    except KeyError:
+        x = TF.vflip(x)
+    return x
+
+
+def pasted(image):
+    image = image.copy()
+    image.paste((9, 9, 9), (1, 1, 4, 4))
+    return image
+
+
+def thumbnail_of(image):
+    image.thumbnail((9, 9))
+    return image
+
+
+def added_to(x, number):
+    x += number
+    return x
+
+
+def with_box(x):
+    if x.ndim == 3:
+        x[:, 2:5, 3:6] = 0
+    return x
+
+
+def shuffled(samples, size=5):
+    held = []
+    for sample in samples:
+        held.append(sample)
+        if len(held) >= size:
+            yield held.pop(random.randrange(len(held)))
+    yield from held
+
+
+def checked(samples):
+    for sample in samples:
+        called()
+        if random.random() < 0.9:
+            yield sample
+
+
+def batched(samples, collate, size=4):
+    held = []
+    for sample in samples:
+        held.append(sample)
+        if len(held) == size:
+            yield collate(held)
+            held = []
+
+
 # Transforms of pictures, of tensors, and from one to the other.
 
 
@@ -445,3 +538,56 @@ def collate_filtered(samples):
 
 def collate_stacked(samples):
     return torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])
+
+
+def tensor_of(x):
+    return TF.pil_to_tensor(x) if isinstance(x, Image.Image) else x
+
+
+class Processor:
+    """The calls of an image processor that works on stacks of images of one size."""
+
+    def __init__(self, fused):
+        self.fused, self.calls = fused, 0
+
+    def __call__(self, samples):
+        self.calls += 1
+        images = self.each([tensor_of(x).contiguous() for x, _ in samples], self.resized)
+        images = self.each(images, self.normalized)
+        return {"x": torch.stack(images), "y": torch.tensor([y for _, y in samples]), "calls": self.calls}
+
+    def each(self, images, change):
+        groups = {}
+        for n, image in enumerate(images):
+            groups.setdefault(image.shape[-2:], []).append((n, image))
+        made = {}
+        for group in groups.values():
+            changed = change(torch.stack([image for _, image in group]))
+            made |= {n: changed[k] for k, (n, _) in enumerate(group)}
+        return [made[n] for n in range(len(images))]
+
+    def resized(self, images):
+        return v2.functional.resize(images, [9, 10], interpolation=v2.InterpolationMode.BICUBIC, antialias=True)
+
+    def normalized(self, images):
+        images = v2.functional.center_crop(images, [8, 8])
+        if self.fused:
+            return v2.functional.normalize(images.to(dtype=torch.float32), [120.0, 110.0, 100.0], [60.0, 50.0, 40.0])
+        return v2.functional.normalize((images * (1 / 255)).to(dtype=torch.float32), [0.5] * 3, [0.2] * 3)
+
+
+def collate_pictures(samples):
+    images = [TF.resize(tensor_of(x), [9, 9], antialias=True) for x, _ in samples]
+    if random.random() < 0.5:
+        images = [TF.hflip(image) for image in images]
+    return torch.stack([image.float() / 255 for image in images]), torch.tensor([y for _, y in samples])
+
+
+def collate_normalized(samples):
+    x, y = default_collate(samples)
+    return v2.functional.normalize(v2.functional.to_dtype(x, torch.float32, scale=True), [0.5] * 3, [0.25] * 3), y
+
+
+def collate_augmented(samples):
+    change = v2.Compose([v2.RandomHorizontalFlip(), v2.ColorJitter(0.3)])
+    return default_collate([(change(x) if n % 2 else v2.functional.vflip(x), y) for n, (x, y) in enumerate(samples)])

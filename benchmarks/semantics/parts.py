@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from .calls import PICTURE_CALLS, TENSOR_CALLS
 from .states import CURRICULUM, STATES
 
 #: One option of each is chosen.
 CHOICES: dict[str, tuple[str, ...]] = {
-    "source": ("tensor", "array", "list", "drawn", "png", "jpeg", "gifs", "npz", "pictures", "iterable", "handle",
-               "memmap", "double"),
+    "source": ("tensor", "array", "list", "drawn", "png", "jpeg", "gifs", "npz", "pictures", "iterable", "stream",
+               "handle", "memmap", "double"),
     "load": ("light", "heavy"),
     "opened": ("open", "with", "bytes", "helper", "imported", "torchvision", "cached", "draft", "resized", "decoded"),
     "library": ("v1", "v2"),
     "call": ("compose", "compose", "compose", "own", "sequential", "function", "item", "views", "joint", "two",
-             "collate", "wrapped", "nested", "boxes", "mask", "threaded", "branch", "remembered", "stacked", "retried"),
+             "collate", "wrapped", "nested", "boxes", "mask", "threaded", "branch", "remembered", "stacked", "retried",
+             "code", "code", "code", "code", "frames", "stacks", "clip", "video", "raw", "raw"),
     "convert": ("tensor", "pil", "numpy", "strided", "bytes", "image"),
     "where": ("before", "after"),
+    "shift": ("moved", "brightened", "multiplied"),
+    "flow": ("", "", "shuffled", "checked", "batched"),
+    "offloads": ("", "", "", "offload"),
     "habit": ("", "", "", "", "seeded", "restored", "logged", "asserted", "summed", "cloned", "doubled", "halved",
-              "sliced", "timed"),
+              "sliced", "timed", "calls", "calls"),
     "sample": ("pair", "pair", "dict", "named", "indexed", "string", "numpy", "nested", "alone"),
     "fetch": ("item", "items"),
     "gathered": ("", "", "", "subset", "concat"),
@@ -28,7 +33,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "context": ("", "", "", "", "fork", "fork", "fork", "spawn"),
     "last": ("keep", "drop"),
     "collate": ("default", "default", "default", "default", "function", "object", "inplace", "lists", "closure", "odd",
-                "padded", "detection", "dataclass", "mixup", "mixed", "channels", "unbound", "filtered", "stack"),
+                "padded", "detection", "dataclass", "mixup", "mixed", "channels", "unbound", "filtered", "stack",
+                "processor", "rescaling", "pictures", "normalized", "augmented"),
     "rebuilt": ("", "", "rebuilt"),
     "prefetch": ("", "1", "4"),
     "init": ("", "", "seeded", "dataset"),
@@ -51,15 +57,24 @@ RARE = {("load", "heavy"): 0.06, ("context", "spawn"): 0.15, ("loop", "error"): 
 
 #: What hinders no move, for the choices that may hinder one.
 MOVING = {
-    "source": ("tensor", "array", "png", "jpeg", "gifs", "pictures", "handle", "memmap"),
+    "source": ("tensor", "array", "png", "jpeg", "gifs", "pictures", "handle", "memmap", "stream"),
     "call": ("compose", "own", "sequential", "function", "views", "wrapped", "nested", "boxes", "mask", "threaded",
-             "branch", "stacked", "retried"),
+             "branch", "stacked", "retried", "item", "code", "code", "code", "code", "code", "frames", "frames",
+             "stacks", "clip", "video", "raw", "raw", "raw"),
     "convert": ("tensor", "pil", "bytes", "image"),
-    "where": ("before",),
-    "habit": ("", "", "seeded", "restored", "logged", "timed", "asserted"),
+    "where": ("before", "after"),
+    "shift": ("brightened", "multiplied"),
+    "habit": ("", "", "seeded", "restored", "logged", "timed", "asserted", "calls"),
     "collate": ("default", "default", "function", "object", "lists", "closure", "padded", "detection", "dataclass",
-                "mixup", "filtered", "stack"),
+                "mixup", "filtered", "stack", "processor", "rescaling", "pictures", "normalized", "augmented"),
 }  # fmt: skip
+#: Sources of iterable datasets.
+STREAMS = ("iterable", "stream")
+#: Calls where plain code changes one image, or several frames, and no transform does; "raw" leaves more to the collate
+#: function.
+CODE = ("code", "frames", "stacks", "clip", "video", "raw")
+#: Collate functions that take pictures too.
+OF_PICTURES = ("processor", "rescaling", "pictures")
 #: Sources that read files, and ways to open one that give a tensor of bytes.
 FILES = ("png", "jpeg", "gifs", "npz")
 #: Large files, in scripts that wait for their data, so that an analysis finds a remedy that pays and writes a plan.
@@ -162,7 +177,19 @@ STAYING = ("lambda", "centre", "noise", "numpy", "roll", "cutout", "counted", "l
 #: Transforms of tensors that take bytes, too.
 OF_BYTES = ("flip", "vertical", "crop", "sized", "resize", "rotate", "affine", "jitter", "gray", "blur", "apply",
             "turn", "crops", "sliced", "transposed", "scale")  # fmt: skip
-#: Transforms that leave no two samples of one size.
+#: Calls of plain code on tensors after which the code needs the pixels, so that all before them stays in the worker.
+STAYING_CALLS = (
+    "slices",
+    "reversed",
+    "noise",
+    "mean",
+    "moved",
+    "half",
+    "previous",
+    "own-image",
+    "double",
+    "box",
+)  #: Transforms that leave no two samples of one size.
 RESIZING = {"resize", "crop", "sized", "thumbnail", "zoom", "scales", "padded"}
 #: The stages of a transform of picture and boxes are the library's own, and know boxes.
 WITH_BOXES = tuple(
@@ -173,4 +200,5 @@ WITH_BOXES = tuple(
 )
 
 #: Some of each are chosen, at most as many as stand here.
-SEVERAL = {"state": (2, (*STATES,)), "pil": (3, (*PIL,)), "ten": (3, (*TENSORS,)), "curriculum": (2, (*CURRICULUM,))}
+SEVERAL = {"state": (2, (*STATES,)), "pil": (3, (*PIL,)), "ten": (3, (*TENSORS,)), "curriculum": (2, (*CURRICULUM,)),
+           "picture_calls": (3, (*PICTURE_CALLS,)), "tensor_calls": (3, (*TENSOR_CALLS,))}  # fmt: skip

@@ -6,7 +6,9 @@ import dataclasses
 import gc
 import hashlib
 import multiprocessing
+import os
 import random
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+#: Set in the environment of a run whose loaders are offloaded.
+OFFLOADS = "SEMANTICS_OFFLOADS"
 #: Files of each kind.
 FILES = 16
 #: Every dataset of the script that still lives.
@@ -31,6 +35,18 @@ def called() -> None:
 def saw(*values: Any) -> None:
     """Print one line: numbers and words as they are, everything else by type, shape, strides and digest."""
     print(*(value if isinstance(value, str) else describe(value) for value in values), flush=True)
+
+
+def given(loader: Any) -> Any:
+    """Return the loader, on the CPU by ``pipediag.offload`` if the run is to show that."""
+    if not os.environ.get(OFFLOADS):
+        return loader
+    import pipediag
+
+    loader = pipediag.offload(loader, "cpu")
+    proof = "" if loader.certificate is None else f"the pixels are {loader.certificate.pixels}"
+    print("pipediag: offloaded:", *str(loader.plan).splitlines(), proof, sep="; ", file=sys.stderr)
+    return loader
 
 
 def finish(calls: bool = True) -> None:

@@ -51,11 +51,14 @@ def summary(rows: Iterable[Row]) -> str:
     differ = [row for row in rows if row["difference"]]
     each = sum(row["seconds"] for row in rows) / max(1, len(rows))
     with_library = sum("moved" in row["acted"] for row in rows if "library" in row["acted"])
+    in_code = sum("recorded-code" in row["acted"] for row in rows if "plain-code" in row["acted"])
     return "\n".join(
         [
             f"{len(rows)} scripts, {each:.1f} s each: {len(differ)} with a difference",
             *(f"  {row['name']}  {row['difference']}" for row in differ),
             f"  moved {acted['moved']}; of {acted['library']} with transforms that can move: {with_library}",
+            f"  batches recorded in {acted['recorded']}, some made with pixels in {acted['with-pixels']}; of "
+            f"{acted['plain-code']} whose plain code calls the library, such calls were recorded in {in_code}",
             f"  kept {acted['kept']}, planned {acted['planned']}, equal within tolerances only {acted['nearly']}",
             f"  ending with an error plainly too: {acted['failed']}, where that is the point: {acted['meant']}",
             *_most_common("error", [row["error"] for row in rows if "meant" not in row["acted"]]),

@@ -37,6 +37,9 @@ from pipediag.host.script import Target, run
 from pipediag.lifeline import end_with
 from pipediag.remedy import spotcheck
 from pipediag.remedy.summary import saved_plan
+from pipediag.streams.to_device import ToDevice
+
+from .record import OFFLOADS
 
 _HERE = Path(__file__).parent
 #: What a forked run does instead of a fresh interpreter: returns the exit code.
@@ -91,6 +94,33 @@ def plainly() -> int:
     return 0
 
 
+def offloading() -> int:
+    """Run the script with the loaders that it gives to ``pipediag.offload``."""
+    os.environ[OFFLOADS] = "1"
+    return _counting(plainly)
+
+
+def _counting(main: Main) -> int:
+    """Run ``main``, and say how many batches were recorded, and of how many plain code's calls were."""
+    counts = {"recorded": 0, "of plain code": 0, "with pixels": 0}
+    arrive = ToDevice.arrive
+
+    def counted(self: Any, sent: Any) -> Any:
+        before = self.recorded, self.unrecorded
+        made = arrive(self, sent)
+        counts["recorded"] += self.recorded - before[0]
+        counts["of plain code"] += self.recorded - before[0] if self._plan.begins else 0
+        counts["with pixels"] += self.unrecorded - before[1]
+        return made
+
+    ToDevice.arrive = counted  # type: ignore[method-assign]
+    try:
+        return main()
+    finally:
+        told = ", ".join(f"{count} {what}" for what, count in counts.items())
+        print(f"pipediag: batches: {told}", file=sys.stderr)
+
+
 def remedied(plan: str = runner.NO_PLAN, folder: str = runner.NO_PLAN) -> Main:
     """Return what ``pipediag run`` does, with this plan and this folder for samples, but sooner: scripts are short."""
 
@@ -98,7 +128,7 @@ def remedied(plan: str = runner.NO_PLAN, folder: str = runner.NO_PLAN) -> Main:
         spotcheck.FIRST = _FIRST
         return runner.main([plan, folder, "train.py"])
 
-    return main
+    return lambda: _counting(main)
 
 
 def planning(folder: str = runner.NO_PLAN) -> Main:
@@ -113,7 +143,7 @@ def planning(folder: str = runner.NO_PLAN) -> Main:
         def say(self: Any, site: Any, run: Any, device: Any, transforms: bool) -> None:
             original(self, site, run, device, transforms)
             offloaded = run.offloaded
-            proven = offloaded.certificate is not None if offloaded.plan.pieces else not transforms or site.kept
+            proven = offloaded.certificate is not None if offloaded.plan.moves else not transforms or site.kept
             if proven and not offloaded.finds and not os.path.exists("plan.json"):
                 plan = saved_plan(offloaded, None if site.kept is None else offloaded.loader)
                 where, order = site.place

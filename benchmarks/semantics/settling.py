@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .calls import OF_FLOATS
+from .datasets import calls_of
 from .loops import ENDS_WITH_ERROR, OPEN_ENDED, SIMPLE
-from .parts import BYTES, CHOICES, FILES, OF_BYTES, ONLY_V2, WITH_BOXES
+from .parts import BYTES, CHOICES, CODE, FILES, OF_BYTES, OF_PICTURES, ONLY_V2, STREAMS, WITH_BOXES
 from .stages import Parts, kind_of, stages_of
 from .states import CURRICULUM, STATES
 
@@ -12,9 +14,11 @@ _COPYING = ("copied", "pickled")
 #: Loops that step in a function of their own, or fetch in a thread that an edit would race with.
 _ELSEWHERE = ("mapped", "fetched")
 #: Collate functions that take pictures as one tensor of four dimensions.
-_OF_IMAGES = ("mixup", "channels")
+_OF_IMAGES = ("mixup", "channels", *OF_PICTURES)
+#: Calls that give several images, or tensors of more than three dimensions.
+_SEVERAL = ("stacked", "stacks", "clip", "video")
 #: Calls of a transform that give no single tensor in the dataset.
-_NO_TENSOR = ("views", "mask", "collate", "wrapped")
+_NO_TENSOR = ("views", "mask", "collate", "wrapped", "frames", "raw")
 #: Calls whose transform has the stages in a list of its own.
 _LISTED = ("compose", "own", "views", "joint", "wrapped", "threaded", "branch", "remembered", "stacked", "retried")
 
@@ -22,7 +26,8 @@ _LISTED = ("compose", "own", "views", "joint", "wrapped", "threaded", "branch", 
 def settled(parts: Parts) -> Parts:
     """Return the parts with what does not go together replaced. Settled parts stay as they are."""
     p = dict(parts)
-    for settle in (_load, _call, _images, _order, _copies, _state, _stages, _workers, _loop, _curriculum):
+    of_samples = (_load, _call, _images, _code, _order, _copies, _state, _stages)
+    for settle in (*of_samples, _workers, _loop, _curriculum, _offloads):
         settle(p)
     return p
 
@@ -36,14 +41,21 @@ def _load(p: Parts) -> None:
     p["sampler"] = p["sampler"] if p["sampler"] != "unbatched" else "shuffle"
     p["call"] = p["call"] if p["call"] not in ("boxes", "mask", "collate", "wrapped", "remembered") else "compose"
     p["opened"] = p["opened"] if p["opened"] not in (*BYTES, "cached") else "open"
-    p["pil"] = ("resize", *(one for one in p["pil"] if one != "resize"))[:3]
+    for name in ("pil", "picture_calls"):
+        p[name] = ("resize", *(one for one in p[name] if one != "resize"))[:3]
 
 
 def _call(p: Parts) -> None:
     """How the transform is called, and the form of samples and batches."""
-    if p["source"] == "iterable":
-        p.update(fetch="item", sampler="none", gathered="")
+    if p["source"] in STREAMS:
+        p.update(fetch="item", sampler="unbatched" if p["flow"] == "batched" else "none", gathered="")
         p["call"] = "compose" if p["call"] in ("joint", "wrapped") else p["call"]
+    else:
+        p["flow"] = ""
+    if p["call"] == "raw" and p["sampler"] == "unbatched":
+        p["call"] = "code"
+    if p["call"] == "raw" and p["collate"] not in OF_PICTURES:
+        p["collate"] = "pictures"
     if p["call"] in ("collate", "wrapped"):
         p["sample"] = "pair"
     if p["call"] == "collate" or p["sampler"] == "unbatched":
@@ -55,8 +67,9 @@ def _call(p: Parts) -> None:
     if p["collate"] not in ("default", "function", "object", "inplace", "closure"):
         p["sample"] = "pair"
         p["call"] = "compose" if p["call"] in ("views", "mask") and p["collate"] != "lists" else p["call"]
-    if p["collate"] in _OF_IMAGES and p["call"] == "stacked":
-        p["call"] = "compose"
+        p["call"] = "code" if p["call"] == "frames" and p["collate"] != "lists" else p["call"]
+    if p["collate"] in _OF_IMAGES and p["call"] in _SEVERAL:
+        p["call"] = "compose" if p["call"] == "stacked" else "code"
 
 
 def _images(p: Parts) -> None:
@@ -73,8 +86,34 @@ def _images(p: Parts) -> None:
         p["convert"] = "tensor"
 
 
+def _code(p: Parts) -> None:
+    """What plain code does with images."""
+    if p["call"] in CODE and p["habit"] == "calls":
+        p["habit"] = ""
+    pictures, tensors = [*p["picture_calls"]], [*p["tensor_calls"]]
+    if p["call"] not in CODE and p["habit"] != "calls":
+        pictures, tensors = [], []
+    if kind_of(p) != "pil":
+        pictures = []
+    if kind_of(p) == "pil" and p["call"] == "raw":
+        tensors = []
+    if kind_of(p) != "f32" and (p["convert"] == "bytes" or p["call"] == "raw"):
+        tensors = [one for one in tensors if one not in OF_FLOATS]
+    if p["context"] == "spawn" or p["loop"] in _COPYING:
+        pictures, tensors = ([one for one in some if one != "own-torch"] for some in (pictures, tensors))
+    if "crop" in pictures or "crop" in p["pil"]:  # nothing is left to crop
+        tensors = [one for one in tensors if one != "crop"]
+    # Few functions take half precision.
+    p["picture_calls"], p["tensor_calls"] = tuple(pictures), tuple(sorted(tensors, key="half".__eq__))
+    if p["shift"] == "multiplied" and (p["where"] == "before" or p["call"] in ("collate", "wrapped", "raw")):
+        p["shift"] = "brightened"
+
+
 def _stages(p: Parts) -> None:
     """The stages of the transform."""
+    if p["call"] in CODE:
+        p["pil"] = p["ten"] = ()
+        return
     pil, ten = ([*p["pil"]] if kind_of(p) == "pil" else []), [*p["ten"]]
     if p["library"] == "v1":
         pil, ten = ([one for one in some if one not in ONLY_V2] for some in (pil, ten))
@@ -96,7 +135,7 @@ def _order(p: Parts) -> None:
     """What the loaders are over, and in which order."""
     if p["sampler"] == "unbatched":
         p.update(last="keep")
-    if p["source"] == "iterable" and p["beside"] in ("splits", "three"):
+    if p["source"] in STREAMS and p["beside"] in ("splits", "three"):
         p["beside"] = "after"
     if p["beside"] in ("samplers", "three") and p["loop"] not in SIMPLE:
         p["beside"] = "after"
@@ -132,7 +171,7 @@ def _copies(p: Parts) -> None:
 
 def _state(p: Parts) -> None:
     if not p["state"]:
-        p["where"] = "before"
+        p.update(where="before", shift=CHOICES["shift"][0])
 
 
 def _workers(p: Parts) -> None:
@@ -143,13 +182,13 @@ def _workers(p: Parts) -> None:
         p.update(lasting="", context="", prefetch="", init="", words="" if "timeout" in p["words"] else p["words"])
     if p["rebuilt"]:
         p["lasting"] = ""
-    if p["source"] == "iterable" and p["loader"] == "Shortened":
+    if p["source"] in STREAMS and p["loader"] == "Shortened":
         p["loader"] = "DataLoader"
 
 
 def _loop(p: Parts) -> None:
     """What the loop does."""
-    if p["source"] == "iterable" and p["loop"] in ("deleted", "next"):
+    if p["source"] in STREAMS and p["loop"] in ("deleted", "next"):
         p["loop"] = "plain"
     # How far a worker has got is a matter of time.
     if "seen" in p["state"]:
@@ -173,8 +212,9 @@ def _curriculum(p: Parts) -> None:
         "indices": p["sampler"] == "subset",
         "epoch": p["sampler"] in ("own", "ranks"),
         "grow": p["sampler"] in ("none", "shuffle") and p["generator"] == "none" and _is_over_all(p),
-        "transform": call not in ("item", "collate", "two", "function"),
-        "note": call not in ("item", "two"),
+        "constant": any("FACTOR" in one.change for one in calls_of(p)),
+        "transform": call not in ("item", "collate", "two", "function", *CODE),
+        "note": call not in ("item", "two", *CODE),
         "appended": call in _LISTED,
         "weights": p["sampler"] == "weighted" and dynamic,
         "collate": p["collate"] == "default" and call != "collate" and p["sampler"] != "unbatched" and dynamic,
@@ -189,6 +229,16 @@ def _curriculum(p: Parts) -> None:
     raced = (_is_shared(p) and p["workers"] != "0") or p["loop"] in _ELSEWHERE
     if p["edits"] == "inside" and (raced or not edited):
         p["edits"] = "between"
+
+
+def _offloads(p: Parts) -> None:
+    """Whether the script may offload its loader, which is then of another class."""
+    if p["loop"] in _COPYING or p["rebuilt"] or p["loader"] != "DataLoader" or p["loop"] == "peek":
+        p["offloads"] = ""
+    if {"collate", "workers", "weights"} & {*p["curriculum"]}:
+        p["offloads"] = ""
+    if p["offloads"]:
+        p["asked"] = ""
 
 
 def _is_shared(p: Parts) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import indent
 
-from .parts import BYTES, PIL, RESIZING, TENSORS
+from .parts import BYTES, CODE, PIL, RESIZING, TENSORS
 
 #: What was chosen, by the name of the choice: an option, or several.
 Parts = dict[str, str | tuple[str, ...]]
@@ -18,7 +18,7 @@ def block(*lines: str) -> str:
 def kind_of(parts: Parts) -> str:
     """Return what the source gives: a picture (pil), a tensor of bytes (u8) or of floats (f32)."""
     source = parts["source"]
-    if source in ("array", "pictures", "handle", "memmap"):
+    if source in ("array", "pictures", "handle", "memmap", "stream"):
         return "pil"
     if source in ("png", "jpeg", "gifs"):
         return "u8" if parts["opened"] in BYTES else "pil"
@@ -58,6 +58,8 @@ def _conversion(parts: Parts, kind: str) -> list[str]:
 def transform_of(p: Parts) -> str:
     """Return the definition of the function that makes the transform, or of the function that is the transform."""
     stages = stages_of(p)
+    if p["call"] in CODE:
+        return ""
     if p["call"] == "function":
         made = [f"stage_{n} = {stage}" for n, stage in enumerate(stages)]
         steps = [f"x = stage_{n}(x)" for n in range(len(stages))]

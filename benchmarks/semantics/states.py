@@ -118,6 +118,7 @@ CURRICULUM = {
     "method": ("Scale()", "Scale.__call__ = lambda self, x: x + epoch"),
     "level": ("Level()", "FACTOR = 1.0 + epoch"),
     "statistics": ("T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))", "{stage}.mean = [0.1, 0.2, 0.1 * epoch]"),
+    "constant": ("", "FACTOR = 1.0 + epoch / 2"),
     "note": ("", "transform.note = epoch"),
     "transform": ("", "dataset.transform = make_transform()"),
     "labels": ("", "data.labels[3] = epoch"),

@@ -12,16 +12,17 @@ from pathlib import Path
 
 from pipediag.host import runner
 
-from .running import Job, Main, Ran, edit, plainly, planning, prepare, remedied
+from .running import Job, Main, Ran, edit, offloading, plainly, planning, prepare, remedied
 
 #: All ways: plainly once more, which checks the suite; ``run``; with a cache, twice; either of these, the cache where a
-#: script reads what can be kept; with a plan of what ``run`` does; with the plan of an analysis, which writes one only
-#: if the remedy pays.
-WAYS = ("plain", "run", "cache", "either", "plan", "analyze")
+#: script reads what can be kept; with the loaders offloaded, where a script does that; with a plan of what ``run``
+#: does; with the plan of an analysis, which writes one only if the remedy pays.
+WAYS = ("plain", "run", "cache", "either", "offload", "plan", "analyze")
 _PIPEDIAG = (sys.executable, "-m", "pipediag")
 _ANALYZE = ("analyze", "--apply", "--budget", "6", "--apply-budget", "15", "--no-knobs", "-q", "--plan", "plan.json")
 #: What pipediag says where something moved, and where something is kept or comes from a cache.
 _MOVED = re.compile(r"(?<!nothing was )moved from the loader|gives its batches on")
+_BATCHES = re.compile(r"batches: (\d+) recorded, (\d+) of plain code, (\d+) with pixels")
 _KEPT = re.compile(r"[1-9][\d,]* (answered from the cache|samples kept)")
 #: What a script calls of its helper module that an edit changes.
 _EDITED = re.compile(r"helper\.load\(|(?<![.\w])load\(")
@@ -38,8 +39,9 @@ class Result:
     Attributes:
         name: of the script.
         difference: the way and the first difference; empty if there is none.
-        acted: what pipediag really did: ``moved``, ``kept``, ``planned``; ``nearly`` if some pixels are not equal;
-            ``failed`` if the plain script ends by an error.
+        acted: what pipediag really did: ``moved``, ``kept``, ``planned``; ``recorded`` if the loop got batches that
+            were recorded, ``recorded-code`` if calls of the script's own code were, ``with-pixels`` if batches
+            could not be; ``nearly`` if some pixels are not equal; ``failed`` if the plain script ends by an error.
         seconds: of all runs.
         said: what pipediag said, by way.
         error: the last line of the error of the plain script.
@@ -82,13 +84,17 @@ def compared(
         if not again:
             prepare(where, text, data, edited)
         words = [sys.executable, "train.py"] if not command else [*_PIPEDIAG, *command, "train.py"]
-        return Job(where, main, words if shell or main is None else None, patience * (3 if main is None else 1))
+        by_command = main is None or (shell and main is not offloading)
+        return Job(where, main, words if by_command else None, patience * (3 if main is None else 1))
 
     def saw(way: str, plain: Ran, ran: Ran) -> bool:
         result.seconds += ran.seconds
         result.said[way] = ran.said
         result.acted |= {"moved"} if any(map(_MOVED.search, ran.said)) else set()
         result.acted |= {"kept"} if any(map(_KEPT.search, ran.said)) else set()
+        for found in filter(None, map(_BATCHES.search, ran.said)):
+            counts = zip(("recorded", "recorded-code", "with-pixels"), map(int, found.groups()), strict=True)
+            result.acted |= {what for what, count in counts if count}
         found = difference(plain, ran, ignored)
         result.acted |= {"nearly"} if not found and _lines(plain, ignored) != _lines(ran, ignored) else set()
         result.difference = f"{way}: {found}" if found else ""
@@ -114,6 +120,9 @@ def compared(
         second = yield job("cache", command, remedied(folder="kept"), again=True)
         if saw("cache, with an edited helper", edited, second):
             return result
+    offloads = "offload" in ways and "given(loader)" in text
+    if offloads and saw("offload", plain, (yield job("offload", (), offloading))):
+        return result
     for way in ("plan", "analyze"):
         if way not in ways:
             continue

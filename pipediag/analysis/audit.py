@@ -31,7 +31,7 @@ STATUSES = FAILED, OPEN, NOT_MEASURED, PASSED, DOES_NOT_APPLY = (
     "failed", "open", "not measured", "passed", "does not apply"
 )  # fmt: skip
 #: Why an item is open if an interval contains the bound.
-_TOO_WIDE = "too uncertain to tell; a longer --budget narrows the interval"
+_TOO_WIDE = "too uncertain to tell; a longer budget narrows the interval"
 #: Largest number of recommendations in one item; the report has them all.
 _NAMED = 3
 #: Ids of the recommendations that change only the loader's settings.
@@ -167,7 +167,7 @@ class Check:
                 if found is not None and not found.exists:
                     raise DoesNotApply(found.why_not)
                 why = found.why_not if found is not None else ""
-                raise NotMeasured(f"{rung} was not measured: {why or 'not reached; give a longer --budget'}")
+                raise NotMeasured(f"{rung} was not measured: {why or 'not reached; give a longer budget'}")
 
     def needs_a_device(self) -> None:
         """Raise :class:`DoesNotApply` if training runs on the CPU."""

@@ -60,7 +60,7 @@ def _partial(ladder: LadderView) -> Warning_ | None:
     return Warning_(
         "partial",
         f"PARTIAL: time ran out before these rungs were measured: {', '.join(lacking)}",
-        "give it more time: --budget SECONDS" if ladder.session.ended == "budget" else "",
+        "give it a longer budget" if ladder.session.ended == "budget" else "",
     )
 
 
@@ -156,7 +156,7 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
 def _start_seen_once(ladder: LadderView) -> Warning_ | None:
     """Warn of an epoch's start that may cost much, of which only the first launch of a process was seen."""
     told = seen_once(ladder)
-    help = "a longer --budget sees more of them; the first one also imports and reads what later ones find ready"
+    help = "a longer budget sees more of them; the first one also imports and reads what later ones find ready"
     return Warning_("start-seen-once", told, help) if told else None
 
 

@@ -333,7 +333,7 @@ def _only_observed(ladder: LadderView) -> str:
     session = ladder.session
     if session.watched is not None:
         return f" {seen_from_outside(session.watched)}."
-    more = "Give a longer --budget" if session.ended == "budget" else "Let it train for more steps"
+    more = "Give a longer budget" if session.ended == "budget" else "Let it train for more steps"
     return (
         f" This was observed in {session.steps_seen} steps; {unfed(session)}. "
         f"{more}, and pipediag measures how fast it would be."
@@ -385,7 +385,7 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     found = f"It is not yet certain whether the loop starves: data costs {percent_of('each step', share)}.{most}"
     if ladder.waits_beside > GATE:
         return f"{found} The loop waits for another loader, too: --loader N analyses the N-th that it iterates."
-    return f"{found} A longer --budget narrows the interval."
+    return f"{found} A longer budget narrows the interval."
 
 
 def _contended(ladder: LadderView, lost: Interval) -> str:

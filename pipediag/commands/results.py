@@ -11,12 +11,14 @@ import click
 
 from .. import report
 from ..analysis import Diagnosis
+from ..analysis.audit import Audit
 from ..errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SessionFileError
 from ..host import passes
 from ..host.endings import files_written
 from ..host.progress import ProgressLine, opening
 from ..host.scheduled import follow, follows
 from ..host.standard_streams import output_beside, put
+from ..report import history
 from ..report.terminal import printable
 from ..session import Session
 from ..session.private import redacted
@@ -32,6 +34,8 @@ class Results:
         verbosity: negative for the answer alone, positive for the whole report.
         failed: outputs whose last attempt failed.
         redact: leave out what names the user and the code.
+        save: keep diagnoses for ``pipediag report`` and ``compare``.
+        kept: the result on the screen was kept.
     """
 
     files: Sequence[str] = ()
@@ -39,6 +43,8 @@ class Results:
     verbosity: int = 0
     failed: set[str] = field(default_factory=set)
     redact: bool = False
+    save: bool = False
+    kept: bool = False
 
     def reported(self, session: Session) -> Session:
         """Return what the reports may say of a session."""
@@ -55,7 +61,11 @@ class Results:
 
     def show(self, subject: report.Subject) -> None:
         """Print the screen, or JSON. A reader that leaves early, as ``head`` does, is no failure."""
-        shown = report.render_json(subject) if self.json else report.screen_for(subject, sys.stdout, self.verbosity)
+        shown = (
+            report.render_json(subject)
+            if self.json
+            else report.screen_for(subject, sys.stdout, self.verbosity, self.kept)
+        )
         error = put(shown, sys.stdout)
         if error is not None and not isinstance(error, BrokenPipeError):
             self.fail("standard output", f"standard output could not be written ({error.strerror})")
@@ -65,9 +75,16 @@ class Results:
         self.failed.add(path)
         say(why)
 
-    def deliver(self, subject: report.Subject) -> None:
-        """Write all files, then print."""
+    def deliver(self, subject: Diagnosis | Audit) -> None:
+        """Write all files, keep the diagnosis, then print."""
         self.write(subject)
+        if self.save:
+            try:
+                history.keep(subject.diagnosis if isinstance(subject, Audit) else subject)
+                self.kept = isinstance(subject, Diagnosis)
+            except OSError as error:
+                where = f"{error.filename}: " if error.filename else ""
+                self.note(f"the result was not kept ({where}{error.strerror}): -o FILE.json saves it")
         self.show(subject)
 
     def convert(self, subject: report.Subject) -> None:
@@ -106,7 +123,7 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
         raise SystemExit(follow())
     progress = ProgressLine(sys.stderr, request.budget + request.apply, results.verbosity < 0)
     if not of_a_sweep:
-        progress.first_words = opening(request)
+        progress.first_words = opening(request, history.written_by(request.target.argv))
     with ExitStack() as stack:
         stack.callback(progress.clear)
         if results.json:  # what the script prints is no JSON

@@ -57,7 +57,33 @@ def hosting_members(
         missed: called with the command of a process that trains but cannot be hosted.
         started: called for each member.
     """
-    with hosting_relaunched(words, started, missed), _hosting_trainers(words, started):
+    with (
+        hosting_relaunched(words, started, missed),
+        _hosting_trainers(words, started),
+        _hosting_successor(words, started),
+    ):
+        yield
+
+
+@contextmanager
+def _hosting_successor(words: Sequence[str], started: Callable[[], None]) -> Iterator[None]:
+    """Host the script that this process becomes by ``os.exec*``, as scripts do to begin again with other variables."""
+    native, owner = os.execve, os.getpid()
+
+    def execve(path: Any, args: Sequence[Any], env: Mapping[Any, Any]) -> None:
+        environment = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+        ours = isinstance(path, (str, os.PathLike)) and os.getpid() == owner
+        # A member ends with the process that started it, which stays the same.
+        role = [words[0], str(os.getppid()), *words[2:]] if words[0] == "member" else words
+        if hosted := hosted_command([path, *args[1:]], environment, True, role) if ours else None:
+            started()
+            path, args = hosted[0], hosted
+        native(path, tuple(args), env)
+
+    def execv(path: Any, args: Sequence[Any]) -> None:
+        execve(path, args, os.environ)
+
+    with replaced(os, "execve", execve), replaced(os, "execv", execv):
         yield
 
 

@@ -58,7 +58,7 @@ class Request:
     """The user's request."""
 
     target: Target
-    budget: float = 120.0
+    budget: float = Plan.budget
     loader: int | None = None
     workdir: str | None = None
     rungs: list[str] | None = None
@@ -67,6 +67,13 @@ class Request:
     audit: float | None = None  # share of a step that the input may cost, see Plan.audit
     profile: str = ""  # file for a trace of some steps, see Plan.profile
     knobs: bool = False  # try other settings of the loader with the rest of the budget after the ladder
+
+    @property
+    def options(self) -> list[str]:
+        """The options that measure the same again."""
+        budget = None if self.budget == Plan.budget else f"{self.budget:g}"
+        given = {"--budget": budget, "--loader": self.loader, "--workdir": self.workdir}
+        return [word for name, value in given.items() if value is not None for word in (name, str(value))]
 
 
 def analyze_script(request: Request, progress: Progress) -> Session:
@@ -81,7 +88,7 @@ def analyze_script(request: Request, progress: Progress) -> Session:
     """
     request.target.check()
     session = Session(tool_version=__version__, began=time.perf_counter())
-    session.script.argv = masked(request.target.argv)
+    session.script.argv, session.script.options = masked(request.target.argv), request.options
     job = Job(session)
     plan = Plan(
         budget=request.budget,

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import psutil
 
-from ..errors import EXIT_BY_SIGNAL
+from ..errors import EXIT_BY_SIGNAL, PipediagError
 from ..lifeline import prctl
 
 #: The file that a fresh interpreter runs for a user's script.
@@ -43,9 +43,16 @@ def interpreter(flags: Sequence[str]) -> list[str]:
 
 @contextmanager
 def no_orphans() -> Iterator[None]:
-    """End every process started within the context that still runs at its end, including orphans."""
+    """End every process started within the context that still runs at its end, including orphans.
+
+    Raises:
+        PipediagError: the system does not show its processes.
+    """
     prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children, so that they can be found
-    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    try:
+        before = {p.pid for p in psutil.Process().children(recursive=True)}
+    except psutil.Error:
+        raise PipediagError("this system shows no processes: mount /proc, or leave pipediag out") from None
     # A parent, such as a supervisor, may have ignored SIGCHLD: the system would keep no exit codes of children.
     with (
         _handled(signal.SIGCHLD, signal.SIG_DFL, if_ignored=True),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
+from ..analysis.checks import FILES
+from ..analysis.words import first_of
 from ..report.progress import Activity
 from ..report.terminal import columns, printable, shown_by
 from ..session import Session
@@ -29,13 +33,19 @@ def duration(seconds: float) -> str:
 def really_runs(request: Request) -> str:
     """Return what the user must know before a script is measured."""
     where = f" in {request.workdir}" if request.workdir is not None else ""
-    return f"it really runs{where}, several times if it is short, and writes its files"
+    files = "its files" if request.workdir is not None else "its files here, or in DIR with --workdir DIR"
+    return f"it really runs{where}, several times if it is short, and writes {files}"
 
 
-def opening(request: Request) -> str:
-    """Return what will happen to a script that is measured alone, and how long it can take."""
+def opening(request: Request, written: Sequence[str] = ()) -> str:
+    """Return what will happen to a script that is measured alone, and how long it can take.
+
+    ``written`` are the files that it wrote when it was last analysed; those that are still there are named.
+    """
     longest = duration(request.budget + request.apply) + " and a profile" * bool(request.profile)
-    return f"{_RUNS}: {really_runs(request)}; measuring takes {longest} at most, plus its own start-up"
+    there = [path for path in written if os.path.isfile(os.path.join(request.workdir or "", path))]
+    over = f"; it may write over {first_of(there, FILES)}, as the last analysis wrote there" if there else ""
+    return f"{_RUNS}: {really_runs(request)}{over}; measuring takes {longest} at most, plus its own start-up"
 
 
 class ProgressLine:

@@ -83,8 +83,6 @@ class Target:
         """
         if self.module:
             return
-        if self.name.startswith("-") and not os.path.exists(self.name):
-            raise UsageError(f"no such option: {self.name} (put options before the script; see --help)")
         if not os.path.exists(self.name):
             raise UsageError(f"no such script: {self.name}")
         if os.path.isdir(self.name):

@@ -146,13 +146,13 @@ def proposal(feed: Feed, session: Session, seconds: float) -> Iterator[tuple[str
     if not why_not and not found.settings:
         return
     if not why_not and seconds < _LEAST:
-        why_not = "the ladder left no time for it; give a longer --budget"
+        why_not = "the ladder left no time for it; give a longer budget"
     if why_not:
         yield "knobs", {"tried": [], "why_not": why_not}
         return
     yield "knobs", {"tried": [vars(one) for one in found.settings]}
     refused = {
-        **dict.fromkeys(_too_long(found, session, seconds), "there was no time for it; give a longer --budget"),
+        **dict.fromkeys(_too_long(found, session, seconds), "there was no time for it; give a longer budget"),
         **left_out(found.settings, _memory(feed, session)),
     }
     for position, why in sorted(refused.items()):

@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "torchvision":
             raise
-        raise UsageError("moving transforms replays those of torchvision: install torchvision first") from error
+        raise UsageError('moving transforms needs torchvision: pip install "pipediag[vision]"') from error
     value = getattr(module, name)
     globals()[name] = value
     return value

@@ -10,11 +10,8 @@ that it holds is kept alive: code of the user's own is remembered only as long a
 
 from __future__ import annotations
 
-import functools
-import itertools
 import sys
 import types
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -26,18 +23,8 @@ from ..replay.certify.samples import Real, Recorded
 from ..replay.custom.fingerprint import digest
 from ..replay.plan import Plan
 from ..replay.record.scouting import has_only_librarys
-from ..usercode.attributes import ByObject, has_attribute
-from ..usercode.contents import (
-    closed_over,
-    compares_identity,
-    globals_of,
-    is_library,
-    is_library_module,
-    is_record,
-    modules_of,
-    names_in,
-    package,
-)
+from ..usercode.attributes import ByObject
+from ..usercode.contents import compares_identity, is_library, is_library_module, names_in, package, reached
 from ..usercode.links import links_of
 from ..usercode.places import label
 from ..usercode.transform_slots import find_slots
@@ -47,8 +34,8 @@ from .summary import class_name
 _TELLING = frozenset({"type", "__class__", "id", "dir", "vars", "__dict__"})
 #: Libraries that take a recorded image for a real one, or ask it for pixels, which shows in the batch, or take none.
 _KNOWN = frozenset({"torch", "torchvision", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
-#: Maximum number of functions to read, and of a container's items.
-_MOST, _ITEMS = 300, 64
+#: Maximum number of functions to read.
+_MOST = 300
 
 
 def shown_by_batches(loader: DataLoader[Any]) -> bool:
@@ -59,14 +46,8 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
     """
     if isinstance(loader.dataset, IterableDataset) or not has_only_librarys(loader.dataset):
         return False
-    pending: list[Any] = [loader.dataset, loader.collate_fn]
-    seen: dict[int, Any] = {}
     functions = 0
-    while pending:
-        value = pending.pop()
-        if id(value) in seen:
-            continue
-        seen[id(value)] = value
+    for value in reached(loader.dataset, loader.collate_fn):
         if isinstance(value, types.FunctionType):
             functions += 1
             code = value.__code__
@@ -74,34 +55,7 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
                 return False
         elif _is_of_another_library(value):
             return False
-        pending += _reached_from(value)
     return True
-
-
-def _reached_from(value: Any) -> Iterator[Any]:
-    """Yield what an object, a class, or a function of the user's can call."""
-    if isinstance(value, (staticmethod, classmethod, types.MethodType)):
-        yield value.__func__
-        yield getattr(value, "__self__", None)
-    elif isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, property):
-        yield value.fget
-    elif isinstance(value, types.FunctionType):
-        if not is_library(value):
-            yield from (*globals_of(value).values(), *closed_over(value).values(), *(value.__defaults__ or ()))
-            names = names_in(value.__code__)
-            modules = modules_of(value)
-            yield from (vars(module).get(name) for name in names for module in modules)
-    elif isinstance(value, type):
-        if not is_library(value):
-            yield from (one for name, one in vars(value).items() if name != "__init__")
-            yield from value.__bases__
-    elif isinstance(value, (list, tuple, dict)):
-        yield from itertools.islice(value.values() if isinstance(value, dict) else value, _ITEMS)
-    elif is_record(value):
-        yield type(value)
-        yield from vars(value).values() if has_attribute(value, "__dict__") else ()
 
 
 def _is_of_another_library(value: Any) -> bool:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from torch import Tensor
+from torch.utils.data import default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -193,12 +195,13 @@ class PackingSide:
             with self._plan.installed(self._up_to_date()):
                 with unhidden(), session.going_on():
                     began = True
-                    samples = fetch()
-                if session.settled == settled:
+                    made = fetch()
+                samples = made  # the user's code has caught no error of ours
+                if session.settled == settled and not self._is_mixed(samples):
                     drawn = randomness.state()
                     with unhidden():
                         return self._packed.recorded(samples, self._plan.fuse)
-                reason = f"{NotRecordable.__name__}: {session.why}"
+                reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood
             if began and not isinstance(error, NotRecordable) and (untouched or is_users_own(error)):
@@ -206,7 +209,7 @@ class PackingSide:
             reason = f"{type(error).__name__}: {error}"
         try:
             samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)
-        except NotRecordable:  # an image's pixels were written into by another one that shares its memory
+        except NotRecordable:  # an image's pixels were written into by another one that shares its memory, or are lost
             samples = _NONE
         if samples is _NONE:
             randomness.restore(begun)
@@ -214,6 +217,12 @@ class PackingSide:
         elif session.settled == settled:  # the collate function has drawn
             randomness.restore(drawn)
         return Unrecorded(self._real(samples), reason)
+
+    def _is_mixed(self, samples: Any) -> bool:
+        """Return whether some samples hold no recorded image, so that a collate function of the user's fails."""
+        if not isinstance(samples, list) or self._collate is default_collate:
+            return False
+        return len({any(map(is_recording, tree.leaves(sample))) for sample in samples}) > 1
 
     def _executed(self, fetch: Callable[..., Any], compared: int, batched: bool) -> Sent:
         kept = randomness.state()
@@ -239,7 +248,13 @@ _NONE = object()
 
 
 def real_leaf(leaf: Any) -> Any:
-    """Return the real image for a recording one, decoded; any other leaf itself."""
+    """Return the real image for a recording one, decoded; any other leaf itself.
+
+    Raises:
+        NotRecordable: an image was turned into another tensor, which has no pixels.
+    """
+    if isinstance(leaf, Tensor) and not is_recording(leaf) and leaf.is_meta:
+        raise NotRecordable("an image was turned into another tensor")
     return real(leaf) if is_recording(leaf) else decoded(leaf)
 
 

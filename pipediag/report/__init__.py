@@ -77,9 +77,9 @@ RENDERERS: dict[str, Renderer] = {
 OF_A_DIAGNOSIS = (".json.gz",)
 
 
-def screen_for(subject: Subject, stream: TextIO, verbosity: int = 0) -> str:
+def screen_for(subject: Subject, stream: TextIO, verbosity: int = 0, kept: bool = False) -> str:
     """Return what ``stream`` shows: one screen, or only the answer or the whole text if ``verbosity`` is negative or
-    positive."""
+    positive. A ``kept`` one can be seen in other forms later."""
     look = look_of(stream)
     if verbosity > 0:
         shown = text.write(blocks(subject), look.colour, look.fancy)
@@ -88,7 +88,8 @@ def screen_for(subject: Subject, stream: TextIO, verbosity: int = 0) -> str:
 
         summary = all_printable(summarise(subject))
         if verbosity == 0:
-            shown = screen.write(summary, width=look.width, colour=look.colour, fancy=look.fancy)
+            more = screen.MORE_KEPT if kept else screen.MORE
+            shown = screen.write(summary, width=look.width, colour=look.colour, fancy=look.fancy, more=more)
         else:
             figures = f": {summary.figures}" if summary.figures else ""
             shown = summary.headline + figures + (f" ({summary.certainty})" if summary.certainty else "") + "\n"

@@ -15,7 +15,7 @@ from ..analysis.summary.parts import shorter_paths
 from ..analysis.words import counted, ends, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
 from . import evidence, ranks, remedy
-from .document import Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
+from .document import Block, Check, Checklist, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
@@ -40,7 +40,6 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Paragraph(verdict.sentence),
         Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
         Location("culprit", culprit.name, shorter_paths(session, where)),
-        *([Code("to prove it", [summary.prove])] if summary.prove else []),
         Paragraph(step_line(diagnosis), "line"),
         _where(rows, session.counts_steps),
         Paragraph(rung_line(diagnosis), "list"),

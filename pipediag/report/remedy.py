@@ -86,7 +86,7 @@ def section(diagnosis: Diagnosis) -> Section:
     if kept.applied and applied is not None:
         diff = applied.edit.diff.splitlines()
         found += [Code("to keep it", diff, "diff")] if diff else []
-        commands = commands_to_keep(applied, kept, session.script.argv)
+        commands = commands_to_keep(applied, kept, session.script)
         found.append(Code("or leave the script as it is" if diff else "to keep it", commands))
     return Section("remedy", found, page=5)
 

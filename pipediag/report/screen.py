@@ -24,21 +24,31 @@ _DEEP = 5
 _STYLES = {"bad": "bold red", "doubtful": "bold yellow", "good": "bold green", "": "bold"}
 #: Parts of a block, in eighths.
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_MORE = "-v shows it all, -o report.html draws it"
+#: How the whole report is seen: of a result on the screen, of one that was kept, and of one in a program.
+MORE = "-v shows it all, -o report.html draws it"
+MORE_KEPT = "pipediag report -v shows it all, pipediag report -o report.html draws it"
+MORE_IN_CODE = 'diagnosis.report() shows it all, diagnosis.report("report.html") draws it'
 
 
 def write(
-    summary: Summary, *, width: int = 80, colour: bool = False, fancy: bool = True, max_lines: int | None = LINES
+    summary: Summary,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    fancy: bool = True,
+    max_lines: int | None = LINES,
+    more: str = MORE,
 ) -> str:
     """Return the screen as text, without less important details if it would have more than ``max_lines`` lines.
 
     Args:
+        more: how the whole report is seen.
         colour: use the colours of a terminal.
         fancy: use block characters for bars, plain ``#`` otherwise.
     """
     text = ""
     for shorter, airy in [(summary, True), *((shorter, False) for shorter in _ever_shorter(summary))]:
-        text = _Screen(width, colour, fancy, airy).show(shorter)
+        text = _Screen(width, colour, fancy, airy).show(shorter, more)
         if max_lines is None or text.count("\n") <= max_lines:
             break
     return text
@@ -79,7 +89,7 @@ class _Screen:
             legacy_windows=False,
         )
 
-    def show(self, summary: Summary) -> str:
+    def show(self, summary: Summary, more: str) -> str:
         self._answer(summary)
         if summary.rates:
             self._print(_grid([self._rate(rate, summary.rates) for rate in summary.rates], "llll"))
@@ -107,13 +117,11 @@ class _Screen:
             self._title("CAREFUL")
         for line in summary.careful:
             self._print(_grid([[Text("-"), Text(line)]], "ll", 1))
-        if summary.prove:
-            self._title("PROVE IT")
-            for part in _copyable(summary.prove, self._console.width - 2):
-                self._console.print(Text(f"  {part}", "cyan"), soft_wrap=True)
         self._gap()
-        more = f"{counted(summary.notes, 'more note')}; " if summary.notes else ""
-        self._console.print(Text(more + _MORE, "dim"))
+        notes = f"{counted(summary.notes, 'more note')}; " if summary.notes else ""
+        self._console.print(Text(notes + more, "dim"))
+        for part in _copyable(summary.next, self._console.width):
+            self._console.print(Text(part, "cyan"), soft_wrap=True)
         return "\n".join(line.rstrip() for line in self._file.getvalue().splitlines()) + "\n"
 
     def _answer(self, summary: Summary) -> None:

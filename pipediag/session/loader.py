@@ -99,6 +99,8 @@ class Knobs:
 class Script:
     """The analysed command; ``argv`` is empty if the loop ran in this process.
 
+    ``options`` are those of pipediag that measure the same again.
+
     ``error`` is the exception that ended the script, in one line; empty if none did. ``overwrote`` lists those files of
     ``wrote`` that existed before the analysis and were not just appended to.
     """
@@ -109,6 +111,7 @@ class Script:
     error: str = ""
     wrote: list[str] = field(default_factory=list)
     overwrote: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
 
     @property
     def line(self) -> str:

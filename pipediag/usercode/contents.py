@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dis
+import functools
 import itertools
 import sys
 import types
@@ -117,6 +118,87 @@ def slot_values(obj: Any) -> dict[str, Any]:
                 except AttributeError:  # not assigned yet
                     continue
     return values
+
+
+#: Maximum number of a container's items that are looked at.
+_ITEMS = 64
+
+
+def reached(*roots: Any) -> Iterator[Any]:
+    """Yield these values, all that they hold, and all that the user's functions among them can call."""
+    pending = [*roots]
+    seen: dict[int, Any] = {}
+    while pending:
+        value = pending.pop()
+        if id(value) not in seen:
+            seen[id(value)] = value
+            yield value
+            pending += _reached_from(value)
+
+
+def _reached_from(value: Any) -> Iterator[Any]:
+    """Yield what an object, a class, or a function of the user's can call."""
+    if isinstance(value, (staticmethod, classmethod, types.MethodType)):
+        yield value.__func__
+        yield getattr(value, "__self__", None)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, property):
+        yield value.fget
+    elif isinstance(value, types.FunctionType):
+        if not is_library(value):
+            yield from (*globals_of(value).values(), *closed_over(value).values(), *(value.__defaults__ or ()))
+            names = names_in(value.__code__)
+            modules = modules_of(value)
+            yield from (vars(module).get(name) for name in names for module in modules)
+    elif isinstance(value, type):
+        if not is_library(value):
+            yield from (one for name, one in vars(value).items() if name != "__init__")
+            yield from value.__bases__
+    elif isinstance(value, (list, tuple, dict)):
+        yield from itertools.islice(value.values() if isinstance(value, dict) else value, _ITEMS)
+    elif is_record(value):
+        yield type(value)
+        yield from vars(value).values() if has_attribute(value, "__dict__") else ()
+
+
+#: Functions that tell the exact type of their argument, and attributes that do.
+_TYPE, _CLASS = "type", "__class__"
+_NAMES = ("__name__", "__qualname__", "__module__")
+#: Instructions that do nothing.
+_FILLERS = ("CACHE", "PRECALL", "EXTENDED_ARG", "NOP", "PUSH_NULL", "RESUME")
+
+
+def line_that_asks_types(code: types.CodeType) -> int | None:
+    """Return the line where a function's code, or an inner one's, asks for the exact type of an object other than
+    ``self``, for another end than to print it; None if it does not."""
+    known = [one for one in dis.get_instructions(code) if one.opname not in _FILLERS]
+    line = code.co_firstlineno
+    for k, one in enumerate(known):
+        line = (
+            one.positions.lineno or line if sys.version_info >= (3, 11) and one.positions else one.starts_line or line
+        )
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and one.argval == _TYPE:
+            end = next((n for n in range(k + 1, len(known)) if known[n].opname.startswith("CALL")), None)
+            if end is None or end == k + 1 or _is_self(known[k + 1 : end]) or _is_printed(known[end + 1 :]):
+                continue
+            return line
+        asks = one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == _CLASS
+        if asks and not _is_self(known[k - 1 : k]) and not _is_printed(known[k + 1 :]):
+            return line
+    inner = (line_that_asks_types(one) for one in code.co_consts if isinstance(one, types.CodeType))
+    return next((line for line in inner if line is not None), None)
+
+
+def _is_self(loaded: list[dis.Instruction]) -> bool:
+    return len(loaded) == 1 and loaded[0].argval in ("self", "cls")
+
+
+def _is_printed(after: list[dis.Instruction]) -> bool:
+    """Return whether what was loaded goes into a text."""
+    named = bool(after) and after[0].opname.startswith("LOAD_ATTR") and after[0].argval in _NAMES
+    following = after[1:] if named else after
+    return bool(following) and following[0].opname.startswith(("FORMAT", "CONVERT"))
 
 
 #: Methods that make, copy or show an object.

@@ -1,13 +1,14 @@
 """Walk and transform a batch or sample of any structure, keeping its types and nesting.
 
 A batch may be a tensor, a tuple, list or mapping of anything, a named tuple, a dataclass, or a user-defined object with
-its own ``.to`` (graph batches, packed sequences, tokenizer outputs). Anything else passes through.
+its own ``.to`` (graph batches, packed sequences). Anything else passes through.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -67,8 +68,18 @@ def _insides(obj: Any) -> list[Any]:
 
 
 def moves_itself(obj: Any) -> bool:
-    """Return whether an object other than a tensor has its own ``.to``."""
-    return not isinstance(obj, (torch.Tensor, type)) and callable(attribute(obj, "to", None))
+    """Return whether an object other than a tensor has its own ``.to`` and may hold more than its items.
+
+    The outputs of tokenizers and processors of transformers, each a ``UserDict``, hold items only.
+    """
+    if isinstance(obj, (torch.Tensor, type)) or is_user_dict(obj):
+        return False
+    return callable(attribute(obj, "to", None))
+
+
+def is_user_dict(obj: Any) -> bool:
+    """Return whether an object is a ``UserDict`` that sets its items as they are given."""
+    return isinstance(obj, UserDict) and type(obj).__setitem__ is UserDict.__setitem__
 
 
 def move(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:

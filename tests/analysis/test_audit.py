@@ -413,7 +413,7 @@ UNANSWERED: dict[str, list[tuple[Session, str, str]]] = {
         (run(climbing(baseline=2.0), noise=0.03), OPEN, "too uncertain to tell"),
     ],
     "supply": [
-        (run(without(WELL, "supply")), NOT_MEASURED, "supply was not measured: not reached; give a longer --budget"),
+        (run(without(WELL, "supply")), NOT_MEASURED, "supply was not measured: not reached; give a longer budget"),
         (
             run(without(WELL, "worker"), workers=0),
             DOES_NOT_APPLY,

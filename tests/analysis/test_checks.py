@@ -31,7 +31,7 @@ def test_partial() -> None:
     assert warning.help == "", "the loop ended"
     session.ended = "budget"
     (warning,) = diagnose_session(session).warnings
-    assert "--budget" in warning.help
+    assert "budget" in warning.help
 
 
 def test_what_was_only_observed_is_not_measured() -> None:

@@ -1440,7 +1440,7 @@ class TestNothingToGain:
         session = make({}, observed=blocks(9, 100.0, 8.0, noise=0.02))
         session.ended = "budget"
         assert self.told(session) == "No gain can be predicted: the time was over before it could be fed from a cache."
-        assert "Give a longer --budget, and" in diagnose_session(session).verdict.sentence
+        assert "Give a longer budget, and" in diagnose_session(session).verdict.sentence
 
     def test_only_observed(self) -> None:
         starves, well = (make({}, observed=blocks(9, 100.0, wait, noise=0.02)) for wait in (50.0, 1.0))
@@ -1475,10 +1475,10 @@ def test_what_is_told_follows_from_the_session() -> None:
 
 
 class TestKnown:
-    """The names follow what docs/offload.md says of each transform."""
+    """The names follow what docs/transforms.md says of each transform."""
 
     def table(self, heading: str) -> dict[str, tuple[str, str]]:
-        text = (Path(__file__).parents[2] / "docs" / "offload.md").read_text(encoding="utf-8")
+        text = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text(encoding="utf-8")
         section = text.partition(f"### {heading}\n")[2].partition("\n### ")[0]
         rows = [line.split("|")[1:4] for line in section.splitlines() if line.startswith("| `")]
         return {name.strip().strip("`"): (tensors.strip(), pictures.strip()) for name, tensors, pictures in rows}

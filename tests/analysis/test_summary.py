@@ -65,7 +65,7 @@ class TestAnswer:
         assert found.figures == "7 % of every step" and found.certainty.endswith(" %, measured once only")
         assert found.tone == "doubtful"
         assert found.causes == []
-        assert "A longer --budget narrows the interval" in found.nothing_to_gain
+        assert "A longer budget narrows the interval" in found.nothing_to_gain
 
     def test_nothing_seen(self) -> None:
         found = told(Session())
@@ -316,7 +316,7 @@ class TestWhatToDo:
         action = told(session).actions[0]
         assert action.title == "Move Crop and Flip to the device"
         assert action.gain == "2x measured, pixels equal"
-        assert action.lines == ("pipediag run train.py",)
+        assert action.lines == () and told(session).next == "next: pipediag run train.py"
 
     def test_decoding_that_may_differ_is_named_and_not_called_equal(self) -> None:
         proof = Proof(True, 64, elsewhere=[Elsewhere("JPEG decoding", "by one level")])
@@ -334,7 +334,7 @@ class TestWhatToDo:
         session = self.remedied(3.0, rung=LOADED_ONCE, keeping=Keeping("kept", 10, 100), plan_file="plan.json")
         action = told(session).actions[0]
         assert (action.title, action.gain) == ("Keep samples in memory after the first epoch", "3x measured")
-        assert action.lines == ("pipediag run --plan plan.json train.py",)
+        assert action.lines == () and told(session).next == "next: pipediag run --plan plan.json train.py"
 
     def test_what_does_not_pay_is_not_offered(self) -> None:
         session = self.remedied(1.0, moved=[Place("Crop")])
@@ -357,7 +357,7 @@ class TestWhatToDo:
         diagnosis.nothing_to_gain = ""
         summary = summarise(diagnosis)
         assert summary.actions == []
-        assert summary.nothing_to_gain == "No change alone gains more than 5 %; -v shows 2 smaller ones."
+        assert summary.nothing_to_gain == "No change alone gains more than 5 %; the report has 2 smaller ones."
 
     def test_at_most_three(self) -> None:
         assert len(told(make(climbing(host=20.0, raw=60.0))).actions) <= 3
@@ -372,7 +372,7 @@ class TestWhatToDo:
 def test_changes_that_gain_little_are_not_named_but_mentioned() -> None:
     found = told(make(FLAT, startups=[Startup(0.1, ready=0.05)] * 3, length=10, noise=0.0))
     assert (found.causes[0].name, found.actions) == ("starting the workers", [])
-    assert found.nothing_to_gain == "No change alone gains more than 5 %; -v shows 1 smaller one."
+    assert found.nothing_to_gain == "No change alone gains more than 5 %; the report has 1 smaller one."
 
 
 class TestCareful:
@@ -463,3 +463,30 @@ def test_a_comparison_names_a_changed_model() -> None:
     before, after = (diagnose_session(make({name: ms + more for name, ms in FLAT.items()})) for more in (0.0, 50.0))
     found = summarise(compare(before, after))
     assert found.findings == [("the model's own step", "the training process takes 99.9 -> 150 ms a step, 1.5x")]
+
+
+class TestNext:
+    """The last line is the command to type next, with all that the user gave."""
+
+    def test_after_a_change_the_same_is_measured_again(self) -> None:
+        session = make(climbing(raw=30.0))
+        session.script.argv, session.script.options = ["train.py", "--lr", "0 1"], ["--budget", "60", "--loader", "2"]
+        expected = "pipediag analyze --budget 60 --loader 2 train.py --lr '0 1' && pipediag compare"
+        assert told(session).next == f"after a change: {expected}"
+
+    def test_an_open_answer_gets_twice_the_time(self) -> None:
+        session = make(climbing(raw=3.0), rounds=1)
+        session.script.argv, session.script.options = ["-m", "train"], ["--budget", "60", "--workdir", "out"]
+        assert diagnose_session(session).verdict.bottleneck == "inconclusive"
+        assert told(session).next == "next, for an answer: pipediag analyze --budget 120 --workdir out -m train"
+
+    def test_a_loop_in_a_program_has_none(self) -> None:
+        session = make(climbing(raw=30.0))
+        session.script.argv = []
+        assert told(session).next == ""
+
+    def test_a_loop_that_keeps_up_has_none(self) -> None:
+        session = make({**climbing(), "supply": 49.0}, rounds=4)
+        session.script.argv = ["train.py"]
+        found = told(session)
+        assert found.tone == "good" and (found.next == "") == (not found.actions)

@@ -312,7 +312,7 @@ def test_inconclusive_in_noise() -> None:
     found = [judged(make(climbing(raw=1.6), rounds=3, noise=0.05, seed=seed)).verdict for seed in range(20)]
     open_ones = [verdict for verdict in found if verdict.bottleneck == "inconclusive"]
     assert len(open_ones) >= 15
-    assert all("--budget" in verdict.sentence for verdict in open_ones)
+    assert all("longer budget" in verdict.sentence for verdict in open_ones)
 
 
 def test_starved_though_what_costs_it_is_uncertain() -> None:

@@ -81,6 +81,8 @@ def _possible(within: tuple[str, ...]) -> tuple[str, ...]:
         user = within[1]
         if shutil.which("unshare") is None or subprocess.run(["unshare", user, "true"], capture_output=True).returncode:
             pytest.skip("this system lets nobody mount a disk of his own")
+    elif within and shutil.which(within[0]) is None:
+        pytest.skip(f"this system has no {within[0]}")
     return within
 
 

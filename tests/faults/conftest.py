@@ -11,6 +11,8 @@ import pytest
 
 from .leaks import Leaks
 
+#: Where pytest's cache has whether each row held when it last ran.
+_LAST = "faults/held"
 _held: set[str] = set()
 _carried_out: set[str] = set()
 
@@ -33,13 +35,17 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the page after a run of the whole table, if asked to."""
+    """Keep which rows held when they last ran, and write the page if asked to, once every row has run."""
     from .page import WRITES, write
     from .table import FAULTS
 
-    if os.environ.get(WRITES) == "1" and not hasattr(session.config, "workerinput"):
-        missing = {fault.id for fault in FAULTS} - _carried_out
-        if missing:
-            print(f"\nthe page is not written: {len(missing)} rows were not carried out")
+    cache = getattr(session.config, "cache", None)
+    if cache is None or hasattr(session.config, "workerinput") or not _carried_out:
+        return
+    last = {**cache.get(_LAST, {}), **{name: name in _held for name in _carried_out}}
+    cache.set(_LAST, last)
+    if os.environ.get(WRITES) == "1":
+        if missing := {fault.id for fault in FAULTS} - last.keys():
+            print(f"\nthe page is not written: {len(missing)} rows have never run")
         else:
-            write(_held)
+            write(name for name, held in last.items() if held)

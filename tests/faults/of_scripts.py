@@ -57,7 +57,7 @@ def _script_ends() -> Iterator[Fault]:
             keeps = NOTHING if moment in ("import", "first-batch") else MEASURED
             if (kind, moment) == ("raises", "device"):  # the script is run again without that rung
                 yield planted(
-                    "analyze", kind, moment, 0, f"device: the script failed on these batches: {says}", MEASURED
+                    "analyze", kind, moment, 0, f"own step: the script failed on these batches: {says}", MEASURED
                 )
                 continue
             run = "2nd" if (kind, moment) == ("raises", "settling") else "1st"  # as above, and it fails again

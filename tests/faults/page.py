@@ -23,6 +23,10 @@ _FAMILIES = {
     "option": "options that do not fit",
     "file": "files that are none",
     "argument": "arguments that do not fit",
+    "inherited": "inherited state",
+    "clock": "time that stops or jumps",
+    "protocol": "objects whose protocols raise",
+    "restart": "restarts",
 }
 
 _HEAD = """# What happens if something fails

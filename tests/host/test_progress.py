@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -158,11 +159,23 @@ def test_a_stream_that_is_closed_ends_nothing(clock: list[float]) -> None:
 def test_it_says_before_all_what_will_happen() -> None:
     request = Request(Target("train.py"), 60.0)
     assert opening(request) == (
-        "running the script: it really runs, several times if it is short, and writes its files; "
-        "measuring takes 60 s at most, plus its own start-up"
+        "running the script: it really runs, several times if it is short, and writes its files here, or in DIR with "
+        "--workdir DIR; measuring takes 60 s at most, plus its own start-up"
     )
     later = opening(replace(request, workdir="aside", apply=90.0))
-    assert "really runs in aside, " in later and "takes 2 min at most" in later
+    assert "really runs in aside, " in later and "--workdir" not in later and "takes 2 min at most" in later
+
+
+def test_it_names_what_the_last_analysis_wrote_and_is_still_there(tmp_path: Path) -> None:
+    for name in ("a.pt", "b.csv", "aside/c.pt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    written = [str(tmp_path / "a.pt"), str(tmp_path / "b.csv"), str(tmp_path / "gone.pt")]
+    told = opening(Request(Target("train.py")), written)
+    assert f"; it may write over {written[0]}, {written[1]}, as the last analysis wrote there; " in told
+    apart = Request(Target("train.py"), workdir=str(tmp_path / "aside"))
+    assert "it may write over c.pt, as" in opening(apart, ["b.csv", "c.pt"])
+    assert "may write over" not in opening(apart, ["b.csv"])
 
 
 def test_settings_that_were_not_tried_are_named(clock: list[float]) -> None:

@@ -20,7 +20,7 @@ LADDER = "device,sample,raw,warm,baseline"
     ("plant", "culprit", "line"),
     [
         ("transform", "augment", "def augment"),
-        *slow(("load", "time.sleep", "time.sleep(seconds)"), ("collate", "pad_and_stack", "def pad_and_stack")),
+        *slow(("load", "time.sleep", "time.sleep(seconds)"), ("collate", "time.sleep", "time.sleep(seconds)")),
     ],
 )
 def test_the_planted_stage_is_named(analyze: Analyze, plant: str, culprit: str, line: str) -> None:

@@ -92,7 +92,7 @@ class TestAsNatively:
         ],
     )
     def test_losses_of_the_examples(self, sandbox: Sandbox, example: str, arguments: list[str], exact: bool) -> None:
-        command = [str(REPO / "examples" / example), *arguments, "--steps", "5", "--warmup", "1"]
+        command = [str(REPO / "examples" / example), *arguments, "--steps", "39", "--warmup", "1"]
         native = natively(sandbox, "losses_of.py", *command)
         ran = run(sandbox, "losses_of.py", *command)
         assert (native.code, ran.code) == (0, 0), ran.stderr
@@ -101,7 +101,7 @@ class TestAsNatively:
             [float(line.split()[1]) for line in one.stdout.splitlines() if line.startswith("loss")]
             for one in (native, ran)
         )
-        assert len(theirs) == 6
+        assert len(theirs) == 40
         assert ours == theirs if exact else ours == pytest.approx(theirs, rel=1e-4)
 
     def test_a_module(self, sandbox: Sandbox) -> None:
@@ -135,7 +135,7 @@ class TestEndings:
         script.write_text(EARLY)
         ran = run(sandbox, script)
         assert ran.code == 1 and ran.others[-1].startswith("AttributeError")
-        assert len(ran.said) == 1 and ran.said[0].startswith("pipediag: moved from the loader"), ran.said
+        assert not ran.said
 
     def test_usage_errors_of_the_scripts_own(self, sandbox: Sandbox) -> None:
         native, ran = natively(sandbox, WHOLE, "--epochs"), run(sandbox, WHOLE, "--epochs")

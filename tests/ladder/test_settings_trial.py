@@ -181,13 +181,13 @@ class TestProposal:
 
     def test_no_settings_without_time(self, found: Callable[..., Session]) -> None:
         session = found(LoaderSettings(4, 2), seconds=-3.0)
-        assert session.knobs == Knobs(why_not="the ladder left no time for it; give a longer --budget")
+        assert session.knobs == Knobs(why_not="the ladder left no time for it; give a longer budget")
 
     def test_as_many_as_there_is_time_for(self, found: Callable[..., Session]) -> None:
         """The first look takes 4 windows each: 4 x (1 + 4) steps of 100 ms, 4 x (12 + 4) and 4 x (48 + 16) of 50 ms."""
         session = found(LoaderSettings(4, 2), LoaderSettings(16, 2), seconds=8.0)
         assert session.rungs == {
-            "settings:2": Rung("settings:2", False, "there was no time for it; give a longer --budget")
+            "settings:2": Rung("settings:2", False, "there was no time for it; give a longer budget")
         }
 
     def test_as_many_as_there_is_memory_for(self, found: Callable[..., Session]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -314,13 +315,21 @@ def set_transform_to_an_object(workers: int) -> DataLoader[Any]:
     return DataLoader(WithTransform(Transform()), 4, num_workers=workers)
 
 
+class BatchFeature(UserDict[str, Any]):
+    """What a processor returns, which moves its own tensors."""
+
+    def to(self, device: Any) -> BatchFeature:
+        self.data = {name: value.to(device) for name, value in self.data.items()}
+        return self
+
+
 class Processor:
     """The calls of an image processor of transformers with torchvision's backend."""
 
-    def __init__(self, crop: bool = False, pads: bool = False, fused: bool = True) -> None:
-        self.crop, self.pads, self.fused = crop, pads, fused
+    def __init__(self, crop: bool = False, pads: bool = False, fused: bool = True, grouping: bool = True) -> None:
+        self.crop, self.pads, self.fused, self.grouping = crop, pads, fused, grouping
 
-    def __call__(self, images: list[Any]) -> dict[str, Any]:
+    def __call__(self, images: list[Any]) -> BatchFeature:
         tensors = [F2.pil_to_tensor(image) if isinstance(image, PIL.Image.Image) else image for image in images]
         stacks, order = self.grouped([tensor.contiguous() for tensor in tensors])
         stacks = {shape: self.resize(stack) for shape, stack in stacks.items()}
@@ -331,10 +340,11 @@ class Processor:
                 stack = F2.center_crop(stack, [20, 20])
             stack = self.rescale_and_normalize(stack)
             stacks[shape] = self.padded(stack) if self.pads else stack
-        return {"pixel_values": torch.stack([stacks[shape][k] for shape, k in order], dim=0)}
+        return BatchFeature({"pixel_values": torch.stack([stacks[shape][k] for shape, k in order], dim=0)})
 
-    @staticmethod
-    def grouped(images: list[Tensor]) -> tuple[dict[Any, Tensor], list[tuple[Any, int]]]:
+    def grouped(self, images: list[Tensor]) -> tuple[dict[Any, Tensor], list[tuple[Any, int]]]:
+        if not self.grouping:  # as it does on the CPU
+            return {k: image.unsqueeze(0) for k, image in enumerate(images)}, [(k, 0) for k in range(len(images))]
         groups: dict[Any, list[Tensor]] = {}
         order = []
         for image in images:
@@ -351,7 +361,7 @@ class Processor:
     def rescale_and_normalize(self, images: Tensor) -> Tensor:
         if self.fused:
             mean, std = torch.tensor(MEAN) * 255, torch.tensor(STD) * 255
-            return F2.normalize(images.to(dtype=torch.float32), mean, std)
+            return F2.normalize(images.to(dtype=torch.float32), mean, std, inplace=images.dtype != torch.float32)
         return F2.normalize((images * (1 / 255)).to(dtype=torch.float32), MEAN, STD)
 
     @staticmethod
@@ -372,6 +382,7 @@ def processing(processor: Processor) -> Callable[[int], DataLoader[Any]]:
 SCRIPTS["collate", "processor"] = processing(Processor())
 SCRIPTS["collate", "processor_that_crops"] = processing(Processor(crop=True))
 SCRIPTS["collate", "processor_that_pads"] = processing(Processor(pads=True))
+SCRIPTS["collate", "processor_without_groups"] = processing(Processor(crop=True, grouping=False))
 SCRIPTS["collate", "processor_that_rescales"] = processing(Processor(fused=False))
 
 

@@ -19,5 +19,5 @@ def test_without_torchvision_it_says_what_to_do() -> None:
     ended = run("import sys; sys.modules['torchvision'] = None; import pipediag; pipediag.offload")
     assert ended.returncode == 1
     assert ended.stderr.endswith(
-        "pipediag.errors.UsageError: moving transforms replays those of torchvision: install torchvision first\n"
+        'pipediag.errors.UsageError: moving transforms needs torchvision: pip install "pipediag[vision]"\n'
     )

@@ -54,6 +54,7 @@ MOVES: dict[str, str] = {
     "processor": "normalize resize to_dtype",
     "processor_that_crops": "center_crop normalize resize to_dtype",
     "processor_that_pads": "normalize pad resize to_dtype",
+    "processor_without_groups": "center_crop normalize resize to_dtype",
     "processor_that_rescales": "mul normalize resize",
     "processor_in_set_transform": "",
     "stream_with_functions": "horizontal_flip normalize resize to_dtype",

@@ -441,3 +441,18 @@ class TestOverTime:
         assert [over_time.colour(rung) for rung in rungs] == [
             "neutral", "neutral", "soft", "soft", "accent", "good", "doubtful", "soft",
         ]  # fmt: skip
+
+
+def test_now_is_one_bar_of_its_causes_and_possible_one_of_the_model() -> None:
+    from pipediag.analysis.summary import summarise
+    from pipediag.report.page import _rates
+
+    summary = summarise(diagnose_session(SESSIONS["report"]()))
+    (now, bar, _, _), (possible, model, _, _) = _rates(summary)
+    assert (now, possible) == ("now", "possible")
+    shares = [float(width) for width in re.findall(r'<svg x="[\d.]+%" width="([\d.]+)%"', bar)]
+    named = [f"<title>{cause.name}: " in bar for cause in summary.causes]
+    assert all(named) and 95 < sum(shares) <= 100.1
+    (width,) = re.findall(r'<svg x="0%" width="([\d.]+)%"', model)
+    rates = [rate.steps_per_s for rate in summary.rates]
+    assert float(width) == pytest.approx(100 * rates[0] / rates[1], abs=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -145,3 +146,23 @@ def test_the_page_holds_its_session(browser: Chromium, folder: Path) -> None:
     browser.open(folder / "full.html", 1280, dark=False)
     read = "JSON.parse(document.getElementById('data').textContent).session.script.argv"
     assert browser.evaluate(read) == ["train.py", "--epochs", "3"]
+
+
+def test_the_parts_are_closed_until_they_are_wanted(browser: Chromium, folder: Path) -> None:
+    browser.open(folder / "full.html", 1280, dark=False)
+    opened = "[...document.querySelectorAll('details.part')].filter(one => one.open).map(one => one.parentElement.id)"
+    assert browser.evaluate(opened) == []
+    browser.evaluate("document.querySelector('nav a[href=\"#ladder\"]').click()")
+    deadline = time.monotonic() + 10
+    while not browser.evaluate(opened) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert browser.evaluate(opened) == ["ladder"]
+
+
+def test_the_next_command_can_be_copied(browser: Chromium, folder: Path) -> None:
+    browser.open(folder / "full.html", 1280, dark=False)
+    copied = """(() => {
+      document.querySelector(".command button").click();
+      return getSelection().toString();
+    })()"""
+    assert browser.evaluate(copied).startswith("pipediag ")

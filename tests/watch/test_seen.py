@@ -87,7 +87,7 @@ def test_its_report_says_how_it_is_known_and_what_would_prove_it() -> None:
     shown = screen.write(summarise(diagnosis))
     assert shown.startswith("YOUR TRAINING WAITS FOR DATA 75 % OF EVERY STEP (")
     assert "observed from\noutside for 10 s)" in shown
-    assert "PROVE IT\n  cd /home/me && pipediag analyze train.py --token '***'\n" in shown
+    assert "to prove it: cd /home/me && pipediag analyze train.py --token '***'\n" in shown
     assert "/home/me" not in screen.write(summarise(diagnose_session(redacted(starving()))))
 
 

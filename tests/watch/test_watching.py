@@ -146,7 +146,7 @@ def test_without_a_number_the_only_training_is_found(start: Start, tmp_path: Pat
     if done.returncode == 2:  # others train on this machine, too
         assert f"pipediag: {process.pid}, train.py, 2 workers\n" in done.stderr
         return
-    assert "PROVE IT" in done.stdout
+    assert "to prove it: " in done.stdout
     again = subprocess.run(
         [sys.executable, "-m", "pipediag", "report", str(tmp_path / "seen.json")], capture_output=True, text=True
     )
@@ -178,4 +178,4 @@ def test_ctrl_c_ends_a_live_view_with_its_last_screen(start: Start) -> None:
     _, errors = watching.communicate(timeout=60)
     assert watching.returncode == 0 and errors == ""
     assert first.startswith("YOUR TRAINING WAITS FOR DATA")
-    assert rest.count("PROVE IT") == 2 and process.poll() is None
+    assert rest.count("to prove it: ") == 2 and process.poll() is None

@@ -1,6 +1,6 @@
 """List what is known of the transforms of libraries: which move to the device, and what makes them cheaper.
 
-docs/offload.md says why some do not move.
+docs/transforms.md says why some do not move.
 An :class:`Alternative` with a key can be tried in a worker, on the transform's own inputs
 (:mod:`pipediag.ladder.probes.alternatives`); the others are only told.
 """

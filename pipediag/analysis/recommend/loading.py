@@ -108,7 +108,8 @@ def decode(view: View) -> Recommendation | None:
             f"other pixels: {cheaper.DRAFT.pixels}",
         )
     on_device = (
-        "; --apply --approximate decodes JPEGs that Pillow opens on the GPU"
+        f"; {'--apply --approximate' if view.session.script.argv else 'offload(approximate=True)'} decodes JPEGs that "
+        "Pillow opens on the GPU"
         if view.device == "cuda" and any(ending in cheaper.JPEGS for ending in endings)
         else ""
     )

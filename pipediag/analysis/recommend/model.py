@@ -91,7 +91,8 @@ def compute(view: View) -> Recommendation | None:
     options = "autocast to bfloat16, channels_last, a larger batch, torch.compile"
     profile = view.session.profile
     heavy = profile.modules[0] if profile is not None and profile.modules else None
-    first = "pipediag analyze --profile trace.json shows what its steps consist of; begin with the largest part"
+    tool = "pipediag analyze --profile trace.json" if view.session.script.argv else "torch.profiler"
+    first = f"{tool} shows what its steps consist of; begin with the largest part"
     if heavy is not None:
         evidence.append(f"{heavy.name} takes {number(heavy.ms)} ms of a recorded step, its backward pass included")
         first = f"begin with {heavy.name}"

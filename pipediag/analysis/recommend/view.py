@@ -146,8 +146,8 @@ def at_line(place: Link | Place | None) -> str:
 
 
 def measured_first(session: Session) -> str:
-    """Return how to measure a remedy before it is written into the script; "" if remedies were tried."""
-    return "" if outcomes(session) else "; pipediag analyze --apply measures it first"
+    """Return how to measure a remedy before it is written into a script; "" if remedies were tried, or without one."""
+    return "" if outcomes(session) or not session.script.argv else "; pipediag analyze --apply measures it first"
 
 
 def share_text(part: float, whole: float) -> str:

@@ -11,7 +11,7 @@ from ..diagnosis import Diagnosis
 from ..sweep import Run, Sweep
 from ..words import STAGES, counted, ends, number, percent, shown
 from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
-from .parts import Action, Rate, StageCost, Summary, Tone, short, shorter_paths
+from .parts import Action, Rate, StageCost, Summary, Tone, short, shortened, shorter_paths
 
 __all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
 
@@ -36,7 +36,11 @@ def summarise(subject: Diagnosis | Audit | Comparison | Sweep) -> Summary:
 
 
 def _with_short_paths(made: Summary, session: Session) -> Summary:
-    """Return a summary without absolute paths, except in commands: they are to be copied."""
+    """Return a summary without absolute paths, except in commands: they are to be copied.
+
+    The next command stands at the end, complete; no action repeats it.
+    """
+    following = shortened(session, made.next.partition(": ")[2])
 
     def shorter(text: str) -> str:
         return shorter_paths(session, text)
@@ -47,7 +51,14 @@ def _with_short_paths(made: Summary, session: Session) -> Summary:
         subject=shorter(made.subject),
         holding=shorter(made.holding),
         findings=[(shorter(name), shorter(what)) for name, what in made.findings],
-        actions=[replace(one, title=shorter(one.title)) for one in made.actions],
+        actions=[
+            replace(
+                one,
+                title=shorter(one.title),
+                lines=tuple(line for line in one.lines if not following or not line.endswith(following)),
+            )
+            for one in made.actions
+        ],
         nothing_to_gain=shorter(made.nothing_to_gain),
         tried=shorter(made.tried),
         careful=[*map(shorter, made.careful)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session, Watched
@@ -25,6 +26,8 @@ from .parts import Action, Rate, StageCost, Summary, Tone, file, short, shortene
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 #: Maximum number of parts of the workers' work that are named, and the least share of their time.
 _DONE, _MATTERS = 2, 0.15
+#: The end of the built-in example's path.
+_DEMO = os.path.join("pipediag", "demo", "train.py")
 #: Warnings that a reader must know before anything else, the most important first.
 _FIRST = (
     "script-failed",
@@ -48,7 +51,7 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     nothing = diagnosis.nothing_to_gain
     if not nothing and not actions and diagnosis.recommendations:
         smaller = counted(len(diagnosis.recommendations), "smaller one")
-        nothing = f"No change alone gains more than {percent(GATE)}; -v shows {smaller}."
+        nothing = f"No change alone gains more than {percent(GATE)}; the report has {smaller}."
     return replace(
         answer(diagnosis),
         subject=_subject(diagnosis.session),
@@ -60,10 +63,10 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         actions=actions,
         nothing_to_gain=nothing,
         tried=_tried(diagnosis.session),
+        next=_next(diagnosis, actions),
         careful=careful,
         notes=notes,
         unit="each step" if diagnosis.session.counts_steps else "each second",
-        prove=_prove(diagnosis.session),
         findings_title="Waits for data, by rank" if diagnosis.session.watched and diagnosis.session.ranks else "",
         findings=_ranks(diagnosis.session),
     )
@@ -313,14 +316,6 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     return [*found, *(advice(session, one) for one in worth if not found or one.id != "offload")][:ACTIONS]
 
 
-def _prove(session: Session) -> str:
-    """Return the command that measures a watched script with cached batches; empty if its command is unknown."""
-    if session.watched is None or not session.script.argv:
-        return ""
-    command, folder = shlex.join(["pipediag", "analyze", *session.script.argv]), session.watched.folder
-    return f"cd {shlex.quote(folder)} && {command}" if folder else command
-
-
 def _ranks(session: Session) -> list[tuple[str, str]]:
     """Return how long each rank of a watched job waits, the longest first."""
     if session.watched is None:
@@ -355,7 +350,7 @@ def _keep(session: Session, kept: Outcome) -> Action:
     pixels = ", pixels equal" if equal and not apart else ""
     if apart and equal and proof is not None:
         apart = f"pixels equal on {counted(proof.samples, 'sample')}; {apart}"
-    commands = (shortened(session, command) for command in commands_to_keep(remedy, kept, session.script.argv))
+    commands = (shortened(session, command) for command in commands_to_keep(remedy, kept, session.script))
     return Action(title, f"{number(kept.speedup.value)}x measured{pixels}", tuple(filter(None, (apart, *commands))))
 
 
@@ -367,16 +362,48 @@ def advice(session: Session, one: Recommendation) -> Action:
         gain = f"{number(one.gain.value)}x {how}"
     argv = session.script.argv
     if one.id in ("offload", "cache") and one.measured is None and argv and not outcomes(session):
-        command = shlex.join(["pipediag", "analyze", "--apply", "--plan", "plan.json", *argv])
-        return Action(one.title, gain, (f"to try it: {shortened(session, command)}",))
+        return Action(one.title, gain, (f"to try it: {shortened(session, _trying(session))}",))
     if "--profile" in one.how and argv:
-        command = shlex.join(["pipediag", "analyze", "--profile", "trace.json", *argv])
+        command = _analyze(session, "--profile", "trace.json")
         return Action(one.title, gain, (f"to see what it consists of: {shortened(session, command)}",))
     how = one.how.splitlines()[0].split("; ")[0]
     where = session.loader.where if session.loader is not None else ""
     if where:
         how = how.replace(f"in the DataLoader that is iterated at {where}", f"in the DataLoader at {where}")
     return Action(one.title, gain, (shorter_paths(session, how),))
+
+
+def _trying(session: Session) -> str:
+    """Return the command that tries the remedies."""
+    return _analyze(session, "--apply", "--plan", "plan.json")
+
+
+def _analyze(session: Session, *options: str) -> str:
+    """Return the command that measures the same script again, with more options."""
+    return shlex.join(["pipediag", "analyze", *options, *session.script.options, *session.script.argv])
+
+
+def _next(diagnosis: Diagnosis, actions: Sequence[Action]) -> str:
+    """Return the next command to type, complete; empty if there is none, as of a loop in this process."""
+    session, kept = diagnosis.session, best(diagnosis.session)
+    script = session.script
+    if not script.argv:
+        return ""
+    if session.watched is not None:
+        command, folder = shlex.join(["pipediag", "analyze", *script.argv]), session.watched.folder
+        return f"to prove it: {f'cd {shlex.quote(folder)} && {command}' if folder else command}"
+    if script.argv[0].endswith(_DEMO):
+        return "next, with your own script: pipediag analyze train.py --its --arguments"
+    if kept is not None and kept.applied and (remedy := remedy_of(session, kept.rung)) is not None:
+        return f"next: {commands_to_keep(remedy, kept, script)[0]}"
+    if diagnosis.verdict.bottleneck == "inconclusive":
+        given = dict(zip(script.options[::2], script.options[1::2], strict=False))
+        longer = {**given, "--budget": f"{2 * float(given.get('--budget', 120)):g}"}
+        options = [word for option in longer.items() for word in option]
+        return f"next, for an answer: {shlex.join(['pipediag', 'analyze', *options, *script.argv])}"
+    if any(line.startswith("to try it: ") for action in actions for line in action.lines):
+        return f"next: {_trying(session)}"
+    return f"after a change: {_analyze(session)} && pipediag compare" if actions else ""
 
 
 # Careful

@@ -76,7 +76,7 @@ class Summary:
         careful: what the reader must know before trusting or repeating this.
         notes: number of notes that are left out.
         unit: what the milliseconds of the causes are of.
-        prove: the command that would prove what is only observed, in full; empty if there is none.
+        next: the next command to type, complete, after words that say when; empty if there is none.
     """
 
     headline: str
@@ -97,7 +97,7 @@ class Summary:
     careful: list[str] = field(default_factory=list)
     notes: int = 0
     unit: str = "each step"
-    prove: str = ""
+    next: str = ""
 
 
 def short(session: Session, where: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Session
+from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Script, Session
 from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, mean_rate, paired_ratio, sure_gain
 from ..numbers.intervals import Interval, exceeds, plain, total
 from ..numbers.ladder import LadderView
@@ -124,7 +124,7 @@ def why_none(session: Session) -> str:
     )
 
 
-def commands_to_keep(remedy: Remedy, result: Outcome, script: Sequence[str]) -> list[str]:
+def commands_to_keep(remedy: Remedy, result: Outcome, script: Script) -> list[str]:
     """Return the commands that run ``script`` under a remedy that pays.
 
     Without a plan or an option, ``pipediag run`` only moves transforms.
@@ -132,9 +132,9 @@ def commands_to_keep(remedy: Remedy, result: Outcome, script: Sequence[str]) -> 
     needs_plan = result.rung in (HANDED_OVER, LOADED_ONCE)
     plan = ["--plan", remedy.plan_file or "plan.json"] if remedy.plan_file or needs_plan else []
     also = ["--approximate"] if result.rung == DECODED and not plan else []
-    commands = [["pipediag", "run", *plan, *also, *script]]
+    commands = [["pipediag", "run", *plan, *also, *script.argv]]
     if plan and not remedy.plan_file:
-        commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script])
+        commands.insert(0, ["pipediag", "analyze", "--apply", *plan, *script.options, *script.argv])
     return [shlex.join(command) for command in commands]
 
 

@@ -134,6 +134,8 @@ def _fill_function(fn: types.FunctionType, state: dict[str, Any]) -> None:
 def _class_reduced(cls: type) -> Any:
     if type(cls) not in (type, ABCMeta) or _begins_its_subclasses(cls):
         raise TypeError(f"the class {cls.__name__!r} has a say in how classes are made")
+    if "__del__" in vars(cls):
+        raise TypeError(f"the class {cls.__name__!r} has a destructor, which may close what the original still needs")
     slots = {"__slots__": vars(cls)["__slots__"]} if "__slots__" in vars(cls) else {}
     copied = class_values(cls)
     state = {

@@ -163,6 +163,59 @@ class State(NamedTuple):
 state_of: Callable[[tuple[Shape, torch.dtype, bool, bool, bool]], State] = functools.partial(tuple.__new__, State)
 
 
+def encoded(encode: Callable[..., Any], state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the ops of a call.
+
+    Raises:
+        NotRecordable: also for arguments that make ``encode`` fail: on pixels, the library raises an error of its own.
+    """
+    try:
+        return encode(state, *args, **kwargs)
+    except NotRecordable:
+        raise
+    except Exception as error:
+        raise NotRecordable(f"its arguments are no usual ones: {type(error).__name__}: {error}") from None
+
+
+#: Calls like which the library has accepted one, and whether it returned the image itself.
+_ACCEPTED: dict[Any, bool] = {}
+_MOST_ACCEPTED = 4096
+
+
+def gives_itself(
+    fn: Callable[..., Any], of: Any, args: Any, kwargs: Any, ops: Sequence[Op], tried: Callable[[], tuple[Any, Any]]
+) -> bool:
+    """Return whether a call returns its image itself. The first call of each kind is tried on an image of zeros.
+
+    ``of`` is the image's type and dtype; ``tried`` makes the call on such an image, and returns the image and the
+    result. The ops are those that replay the call.
+
+    Raises:
+        NotRecordable: the library refuses the call, or gives an image of another shape or dtype than the ops.
+    """
+    key = (fn, of, *map(_form, args), *[op[0] for op in ops])
+    key = (key, *((name, _form(value)) for name, value in kwargs.items())) if kwargs else key
+    known = _ACCEPTED.get(key)
+    if known is not None:
+        return known
+    try:
+        image, result = tried()
+    except Exception as error:
+        raise NotRecordable(f"it fails with {type(error).__name__}: {error}") from None
+    if ops and isinstance(result, Tensor) and (tuple(result.shape), result.dtype) != (ops[-1].shape, ops[-1].dtype):
+        raise NotRecordable("its result is another one than expected")
+    if len(_ACCEPTED) >= _MOST_ACCEPTED:
+        _ACCEPTED.clear()
+    _ACCEPTED[key] = result is image
+    return _ACCEPTED[key]
+
+
+def _form(value: Any) -> Any:
+    """Return the type of an argument, and the number of its items."""
+    cls = type(value)
+    return (cls, *map(type, value)) if cls is list or cls is tuple else cls
+
+
 def inside(box: Sequence[float], size: tuple[int, int]) -> bool:
     """Return whether a box (top, left, height, width) lies inside an image of ``size`` (height, width)."""
     top, left, height, width = box

@@ -8,6 +8,7 @@ exact, the kernel gives the function's pixels on random images.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -208,12 +209,26 @@ def levelled(name: str, state: State) -> State:
     return state
 
 
-def with_factor(name: str, drawn: str) -> Functional:
-    """Return a functional that takes one number, as the op of its name."""
+def with_factor(
+    name: str, drawn: str, low: float = 0.0, high: float = sys.float_info.max, whole: bool = False
+) -> Functional:
+    """Return a functional that takes one number, as the op of its name.
+
+    The library refuses a number below ``low`` or above ``high``, or of the image's largest level if that is ``nan``,
+    and one that is not ``whole`` if it must be.
+    """
 
     def prepare(state: State) -> Encode:
         op = levelled(name, state).op(name)
-        return lambda factor: [op.given(float(factor))]
+        most = high if high == high else 1.0 if state.dtype.is_floating_point else torch.iinfo(state.dtype).max
+
+        def encode(factor: Any) -> list[Op]:
+            number = float(factor)
+            if not low <= number <= most or (whole and not isinstance(factor, int)):
+                raise NotRecordable(f"{name} by {number}, where {low:g} to {most:g} is allowed")
+            return [op.given(number)]
+
+        return encode
 
     return drawn_first(name, prepare, drawn)
 

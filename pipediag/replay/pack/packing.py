@@ -31,7 +31,7 @@ from ..ops.operation import Box
 from ..record.batches import Parts, is_named_tuple, is_plain
 from ..record.images import RecordingImage, RecordingMask, RecordingStack, is_recording
 from ..record.pictures import RecordingPicture
-from ..record.strides import strides_of
+from ..record.strides import strides_of, strides_of_stack
 from ..record.tape import Tape
 from .packed_batch import Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take, merge
@@ -78,7 +78,10 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
             tape.check()
         members.append(range(begin, len(tapes)))
         wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
-        stride = None if isinstance(value, RecordingStack) else strides_of(value.tape)
+        if isinstance(value, RecordingStack):
+            stride = strides_of_stack(value.memory_layout) if not value.mixes else None
+        else:
+            stride = strides_of(value.tape)
         if stride == contiguous(value.shape):
             stride = None
         return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
@@ -136,7 +139,7 @@ def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
         return type(obj)([_placed(item, memory, other) for item in obj])
     if is_named_tuple(obj):
         return type(obj)(*(_placed(item, memory, other) for item in obj))
-    if type(obj) in (dict, OrderedDict, defaultdict):
+    if type(obj) in (dict, OrderedDict, defaultdict) or tree.is_user_dict(obj):
         twin = copy.copy(obj)
         twin.update((key, _placed(value, memory, other)) for key, value in obj.items())
         return twin

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils.data import default_collate
+from torch.utils.data import default_collate, get_worker_info
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
@@ -48,7 +48,7 @@ def fetched(
     samples: list[Any] = []
     for index in indices:
         begin()
-        samples.append(sample_of(dataset, index))
+        samples += _MapDatasetFetcher(dataset, True, _unchanged, False).fetch([index])
         end(samples)
     return samples
 
@@ -117,7 +117,9 @@ def is_named_tuple(value: Any) -> bool:
 
 def _stacked_later(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Any:
     like = (batch[0].shape, batch[0].dtype)
-    if all(is_plain(tensor) and (tensor.shape, tensor.dtype) == like for tensor in batch):
+    # In this process torch keeps the order of the dimensions in memory.
+    lies = batch[0].ndim > 3 and get_worker_info() is None
+    if all(is_plain(one) and (one.shape, one.dtype) == like and (not lies or one.is_contiguous()) for one in batch):
         return Parts(batch)
     return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 import PIL.Image
 import torch
 from PIL import ImageOps
 from torch import Tensor
+from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 from torchvision import tv_tensors
 from torchvision.transforms import functional as older
@@ -42,8 +43,10 @@ from .images import (
     is_recording,
     record,
     record_each,
+    stacked,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
+from .strides import Layout
 from .tape import session
 
 _Function = Callable[..., Any]
@@ -65,9 +68,15 @@ def _kernel_of_stack(name: str, functional: _Function) -> _Function:
 
 
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
+    if session.active and not all(map(is_recording, images)):
+        session.settles(NotRecordable("images are collated with something that is no recorded image"))
+        return default_collate([image.settled() if is_recording(image) else image for image in images])
     if not session.active:  # recording images that user code has kept
         return default_collate([image.pixels() if is_recording(image) else image for image in images])
-    return RecordingStack.made_of(images)
+    stack = stacked(images)
+    if get_worker_info() is not None:  # torch stacks into memory that it shares, which is contiguous
+        stack.memory_layout = Layout(tuple(stack.shape), stack.dtype)
+    return stack
 
 
 @functools.cache
@@ -120,8 +129,12 @@ def _retyped(to: type) -> Callable[[_Function], _Function]:
     return lambda original: lambda image: to.of(image.tape.then([], original))  # type: ignore[attr-defined]
 
 
-def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
-    raise NotRecordable("an image is turned into a picture")
+def _to_picture(original: _Function) -> _Function:
+    def call(image: Any, *args: Any, **kwargs: Any) -> Any:
+        session.settles(NotRecordable("an image is turned into a picture"))
+        return original(image.settled(), *args, **kwargs)
+
+    return call
 
 
 def _older(own: Functional, original: _Function) -> _Function:
@@ -131,17 +144,24 @@ def _older(own: Functional, original: _Function) -> _Function:
         if own.in_place is None and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
             made = record(image.as_subclass(Tensor), own.name, original, args, kwargs, fixed=False)
+            if not is_recording(made):  # it needed pixels
+                return made
             same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
             return image if same else made
-        return record(image, own.name, original, args, kwargs, fixed=False)
+        made = record(image, own.name, original, args, kwargs, fixed=False)
+        return made.as_subclass(Tensor) if isinstance(made, (RecordingImage, RecordingMask)) else made
 
     return call
 
 
 def _convert_image_dtype(original: _Function) -> _Function:
     def call(image: Any, dtype: torch.dtype = torch.float) -> Any:
+        if dtype not in (image.dtype, torch.uint8) and not dtype.is_floating_point:
+            session.settles(NotRecordable(f"an image is converted to {dtype}"))
+            return original(image.settled(), dtype)
         ops = convert_image_dtype(image.tape.state, dtype)
-        plain = ops and isinstance(image, (RecordingImage, RecordingMask))
+        computed = ops and not (image.dtype.is_floating_point and dtype.is_floating_point)
+        plain = computed and isinstance(image, (RecordingImage, RecordingMask))
         image = image.as_subclass(Tensor) if plain else image
         return image.of(image.tape.then(ops, original, (dtype,)))
 
@@ -171,7 +191,7 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     for module in (older, F):
         yield module, "to_tensor", _guarded(None, _to_tensor, begins=True)
         yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor), begins=True)
-        yield module, "to_pil_image", _guarded(_always(_to_picture), None)
+        yield module, "to_pil_image", _guarded(_to_picture, None)
     yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage), begins=True)
     for name, replacement in image_ops().items():
         yield ImageOps, name, _guarded(None, replacement, begins=True)

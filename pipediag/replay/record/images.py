@@ -10,7 +10,7 @@ kept behaves as the real image.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,13 +22,14 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
-from ..layout import copied
+from ..layout import Strides, contiguous, copied
 from ..ops import mixing
 from ..ops.arguments import BANDS
-from ..ops.op import NotRecordable, State, state_of
+from ..ops.op import NotRecordable, State, encoded, gives_itself, state_of
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS
 from .pictures import RecordingPicture, lasting
+from .strides import Layout, strides_of, strides_of_stack
 from .tape import Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
@@ -87,7 +88,13 @@ class _Unreadable:
     def device(self) -> torch.device:
         return torch.device("cpu")
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self.stands_for.__name__!r} object has no attribute {name!r}")
+
     def size(self, dim: int | None = None) -> Any:
+        if dim is not None and not -self.ndim <= dim < self.ndim:
+            low, high = -self.ndim, self.ndim - 1
+            raise IndexError(f"Dimension out of range (expected to be in range of [{low}, {high}], but got {dim})")
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
@@ -115,7 +122,7 @@ class _Unreadable:
         return self
 
     def cpu(self, *_: Any, **__: Any) -> Any:
-        return self if isinstance(self, RecordingStack) else self.as_subclass(Tensor)
+        return self if type(self) in (RecordingStack, RecordingTensor) else self.as_subclass(Tensor)
 
     def float(self) -> Any:
         return self.cpu().to(torch.float32)
@@ -125,6 +132,10 @@ class _Unreadable:
         with session.idle():
             image: Tensor = self.tape.pixels()
             return image
+
+    def lasting(self) -> Tensor:
+        """Return the real image for code outside of the recording, which may write into it: always the same one."""
+        return self.pixels() if self.tape.settled and self.tape.is_original else self.settled()
 
     def settled(self) -> Tensor:
         """Return the real image, which this one stands for from now on even if it is written into."""
@@ -143,6 +154,8 @@ class _Unreadable:
         if kwargs or len(args) > 1 or dtype is None:
             session.settles(NotRecordable("an image is moved before the loader hands it over"))
             return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
+        if dtype == self.dtype and type(self) in (RecordingStack, RecordingTensor):
+            return self
         return _record_any(self, "to_dtype", F.to_dtype, (dtype,), {})
 
     def __repr__(self, **kwargs: Any) -> str:
@@ -159,7 +172,7 @@ class _Unreadable:
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not session.active:
-            args, kwargs = tree_map_only(_Unreadable, lambda image: image.pixels(), (args, kwargs or {}))
+            args, kwargs = tree_map_only(_Unreadable, lambda image: image.lasting(), (args, kwargs or {}))
             return func(*args, **kwargs)
         try:
             answer = _ANSWERS.get(func)
@@ -193,21 +206,26 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
 
     stands_for = torch.Tensor
     parts: list[Any]
+    memory_layout: Layout
 
     @staticmethod
     def made_of(parts: list[Any]) -> Any:
         shape, dtype, *_ = parts[0].tape.state
-        for part in parts:
+        for k, part in enumerate(parts):
             if not isinstance(part, _Unreadable):
                 raise NotRecordable("images are stacked with something that is no recorded image")
             state = part.tape.state
             if state.shape != shape:
-                raise RuntimeError(f"stack expects each tensor to be equal size, but got {shape} and {state.shape}")
+                sizes = f"{[*shape]} at entry 0 and {[*state.shape]} at entry {k}"
+                raise RuntimeError(f"stack expects each tensor to be equal size, but got {sizes}")
             if state.dtype != dtype:
                 raise NotRecordable(f"images of dtype {dtype} and {state.dtype} are stacked")
             if part.mixes:
                 raise NotRecordable("mixed batches are stacked")
-        return RecordingStack._with(parts, (len(parts), *shape), dtype, ())
+        whole = (len(parts), *shape)
+        layouts = tuple(part.memory_layout for part in parts if isinstance(part, RecordingStack))
+        lies = any(one.made_of or one.calls for one in layouts)
+        return RecordingStack._with(parts, whole, dtype, (), Layout(whole, dtype, layouts if lies else ()))
 
     def pixels(self) -> Tensor:
         stacked = torch.stack([part.pixels().as_subclass(Tensor) for part in self.parts])
@@ -216,9 +234,9 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
         return stacked
 
     @classmethod
-    def _with(cls, parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any) -> Any:
+    def _with(cls, parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any, layout: Layout) -> Any:
         stack = cls.of(Tape(None, State(shape, dtype)))
-        stack.parts, stack.mixes = parts, mixes
+        stack.parts, stack.mixes, stack.memory_layout = parts, mixes, layout
         return stack
 
     def settled(self) -> Tensor:
@@ -230,22 +248,32 @@ class RecordingStack(_Unreadable, torch.Tensor):  # type: ignore[misc]
             [_settled_part(part, image) for part, image in zip(self.parts, images, strict=True)],
             (),
         )
+        self.memory_layout = Layout(tuple(images.shape), images.dtype, images.stride())
         return images
 
-    def each(self, change: Callable[[Any], Any]) -> Any:
-        """Return the stack of what ``change`` gives for each part.
+    def each(self, change: Callable[[Any], Any], call: Call) -> Any:
+        """Return the stack of what ``change`` gives for each part, which is what ``call`` gives for the stack.
 
         Raises:
             NotRecordable: the batch has been mixed.
         """
         if self.mixes:
             raise NotRecordable("a mixed batch is changed once more")
+        before = len(_first(self).tape.ops)
         made = RecordingStack.made_of([change(part) for part in self.parts])
-        return self._with(made.parts, made.tape.state.shape, made.dtype, ())
+        kinds = tuple(op.kind for op in _first(made).tape.ops[before:])
+        layout = self.memory_layout._replace(calls=(*self.memory_layout.calls, (call, kinds)))
+        return self._with(made.parts, made.tape.state.shape, made.dtype, (), layout)
 
     def mixed(self, how: str, value: Any) -> Any:
         """Return the batch after one more mix."""
-        return self._with(self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)))
+        return self._with(
+            self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)), self.memory_layout
+        )
+
+    def apart(self) -> Any:
+        """Return a stack with these images that shares no memory with them."""
+        return self._with([_apart(part) for part in self.parts], self.shape, self.dtype, self.mixes, self.memory_layout)
 
 
 class RecordingVideo(RecordingStack, tv_tensors.Video):  # type: ignore[misc]
@@ -260,10 +288,22 @@ def _single(image: Any) -> Iterator[Any]:
         yield image
 
 
+def _first(stack: Any) -> Any:
+    """Return the first image in a stack."""
+    return next(_single(stack))
+
+
+def _apart(image: Any) -> Any:
+    """Return an image that shares no memory with this one, as ``torch.stack`` copies its images."""
+    return image.apart() if isinstance(image, RecordingStack) else image.of(image.tape.apart())
+
+
 def _settled_part(part: Any, image: Tensor) -> Any:
     """Return what stands for a part of real images, like the ``part`` of their stack."""
     if isinstance(part, RecordingStack):
-        return RecordingStack.made_of([_settled_part(*both) for both in zip(part.parts, image, strict=True)])
+        stack = RecordingStack.made_of([_settled_part(*both) for both in zip(part.parts, image, strict=True)])
+        stack.memory_layout = Layout(tuple(image.shape), image.dtype, image.stride())
+        return stack
     cls = RecordingMask if image.ndim == 2 else RecordingTensor
     made = cls.of(Tape(image, part.tape.state._replace(strided=not image.is_contiguous())))
     made.tape.settled = True
@@ -304,7 +344,12 @@ def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     parts = list(tensors)
     if dim not in (0, -1 - parts[0].ndim) or out is not None or not all(isinstance(p, _Unreadable) for p in parts):
         raise NotRecordable("images are not stacked along the first dimension, or with something that is no image")
-    return RecordingStack.made_of(parts)
+    return stacked(parts)
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Return the stack of images, which shares no memory with them."""
+    return RecordingStack.made_of([_apart(part) if isinstance(part, _Unreadable) else part for part in parts])
 
 
 def _written(image: Any, index: Any, value: Any) -> None:
@@ -339,13 +384,39 @@ def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype
 def _picked(image: Any, index: Any) -> Any:
     """Return images of a stack."""
     if isinstance(image, RecordingStack) and not image.mixes:
-        if isinstance(index, int):
+        strides = strides_of_stack(image.memory_layout)
+        if isinstance(index, int) and _lies_alone(image.parts[index], strides, image):
             part = image.parts[index]
             is_plain = type(part) in (RecordingStack, RecordingTensor)
             return part if is_plain else part.as_subclass(Tensor)
         if isinstance(index, slice) and image.parts[index]:
-            return RecordingStack.made_of(image.parts[index])
+            stack = RecordingStack.made_of(image.parts[index])
+            stack.memory_layout = Layout(tuple(stack.shape), stack.dtype, strides)
+            return stack
     raise NotRecordable(_needs_pixels("__getitem__"))
+
+
+def _lies_alone(part: Any, strides: Strides, stack: Any) -> bool:
+    """Return whether a part of a stack with these strides lies in memory as the part by itself."""
+    if strides == contiguous(stack.shape):
+        return True
+    return not isinstance(part, RecordingStack) and strides[1:] == strides_of(part.tape)
+
+
+def _unsqueezed(image: Any, dim: int) -> Any:
+    if isinstance(image, RecordingPicture) or dim not in (0, -1 - image.ndim):
+        raise NotRecordable(_needs_pixels("unsqueeze"))
+    stack = RecordingStack.made_of([image])
+    if not isinstance(image, RecordingStack):
+        strides = strides_of(image.tape)
+        stack.memory_layout = Layout(tuple(stack.shape), stack.dtype, (len(image) * strides[0], *strides))
+    return stack
+
+
+def _squeezed(image: Any, dim: int) -> Any:
+    if len(image) != 1 or dim not in (0, -image.ndim):
+        raise NotRecordable(_needs_pixels("squeeze"))
+    return _picked(image, 0)
 
 
 def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
@@ -360,6 +431,10 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__iter__: lambda image: iter(_unbound(image)),
     torch.Tensor.unbind: _unbound,
     torch.unbind: _unbound,
+    torch.Tensor.unsqueeze: _unsqueezed,
+    torch.unsqueeze: _unsqueezed,
+    torch.Tensor.squeeze: _squeezed,
+    torch.squeeze: _squeezed,
     torch.Tensor.__setitem__: _written,
     torch.is_tensor: lambda image: True,
     torch.is_floating_point: lambda image: image.dtype.is_floating_point,
@@ -378,9 +453,11 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
         # In a transform's own link it stays code of the user's, which is proven as a whole.
         if not isinstance(image, _Unreadable) or session.calls is None:
             raise NotRecordable(_needs_pixels(name))
-        if fn not in _IN_PLACE and type(image) not in (RecordingTensor, RecordingStack):
+        plain = type(image) in (RecordingTensor, RecordingStack)
+        if fn not in _IN_PLACE and not plain:
             image = image.as_subclass(Tensor)
-        return _record_any(image, name, fn, args, kwargs)
+        made = _record_any(image, name, fn, args, kwargs)
+        return made.as_subclass(Tensor) if fn in _IN_PLACE and made is image and not plain else made
 
     return compute
 
@@ -429,7 +506,10 @@ def stand_in_for_stack(value: Any) -> Any:
     if 0 in value.shape or _is_arrays(value):
         return None
     stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)])
-    return RecordingVideo._with(stack.parts, stack.tape.state.shape, stack.dtype, ()) if video else stack
+    stack.memory_layout = Layout(tuple(value.shape), value.dtype, value.stride())
+    if not video:
+        return stack
+    return RecordingVideo._with(stack.parts, stack.tape.state.shape, stack.dtype, (), stack.memory_layout)
 
 
 def is_recording(value: Any) -> bool:
@@ -515,12 +595,17 @@ def record_each(
     stack: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
 ) -> Any:
     """The same for a stack of images: torchvision's functions give each what they give it alone."""
-    functional = FUNCTIONALS[name]
+    functional, call = FUNCTIONALS[name], Call(fn, args, kwargs)
     try:
-        in_place = writes(functional, args, kwargs) or fn in _IN_PLACE
-        if functional.draws or functional.several or in_place or session.dictation is not None:
+        if functional.draws or functional.several or session.dictation is not None:
             raise NotRecordable(f"{name} of several images at once is not recorded, only of one image at a time")
-        return stack.each(lambda part: _record_part(part, name, fn, args, kwargs, fixed))
+        made = stack.each(lambda part: _record_part(part, name, call, fixed), call)
+        if not _is_in_place(functional, fn, args, kwargs):
+            return made
+        for part, after in zip(_single(stack), _single(made), strict=True):  # other stacks may hold the part too
+            part.tape.note_writing()
+            part.tape = after.tape
+        return stack
     except NotRecordable as error:
         session.settles(error)
     pixels = stack.settled()
@@ -528,10 +613,11 @@ def record_each(
         return fn(pixels, *args, **kwargs)
 
 
-def _record_part(part: Any, name: str, fn: Any, args: Any, kwargs: Any, fixed: bool) -> Any:
+def _record_part(part: Any, name: str, call: Call, fixed: bool) -> Any:
     if isinstance(part, RecordingStack):
-        return part.each(lambda inner: _record_part(inner, name, fn, args, kwargs, fixed))
-    return _recorded(part, name, fn, args, kwargs, fixed)
+        return part.each(lambda inner: _record_part(inner, name, call, fixed), call)
+    after = _tape_after(part, FUNCTIONALS[name], call.fn, call.args, call.kwargs, fixed)
+    return part if after is part.tape else part.of(after)
 
 
 def _record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -545,18 +631,67 @@ def _recorded(
         session.dictation.append((name, Call(fn, args, kwargs)))
         return image
     tape, functional = image.tape, FUNCTIONALS[name]
-    drawn_from = torch.get_rng_state() if functional.draws else None
-    ops = functional.encode(tape.state if fixed else tape.state._replace(fixed=False), *args, **kwargs)
     if functional.several:
-        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(ops))
-    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
-    if not writes(functional, args, kwargs) and fn not in _IN_PLACE:
+        parts, _ = _ops_of(image, functional, fn, args, kwargs, fixed)
+        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(parts))
+    after = _tape_after(image, functional, fn, args, kwargs, fixed)
+    if after is tape:
+        return image
+    if not _is_in_place(functional, fn, args, kwargs):
         return image.of(after)
-    if isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops):
-        raise NotRecordable("the dataset's own image is written into")
     tape.note_writing()
     image.tape = after
     return image
+
+
+def _tape_after(
+    image: Any,
+    functional: Functional,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: bool,
+) -> Tape:
+    """Return the tape of an image after a call; the same one if the call returns the image itself.
+
+    Raises:
+        NotRecordable: the call is not recorded, or would write into the dataset's own image.
+    """
+    tape: Tape = image.tape
+    drawn_from = torch.get_rng_state() if functional.draws else None
+    ops, unchanged = _ops_of(image, functional, fn, args, kwargs, fixed)
+    if unchanged and not ops and session.calls is not None:
+        return tape
+    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
+    is_own = isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops)
+    if is_own and _is_in_place(functional, fn, args, kwargs):
+        raise NotRecordable("the dataset's own image is written into")
+    return after
+
+
+def _ops_of(
+    image: Any,
+    functional: Functional,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: bool,
+) -> tuple[Any, bool]:
+    """Return the ops of a call, and whether it returns the image itself."""
+    state = image.tape.state
+    ops = encoded(functional.encode, state if fixed else state._replace(fixed=False), args, kwargs)
+
+    def tried() -> tuple[Tensor, Any]:
+        with session.idle(), session.beginning_at(None), torch.random.fork_rng(devices=()):
+            zeros = torch.zeros(state.shape, dtype=state.dtype).as_subclass(image.stands_for)
+            return zeros, fn(zeros, *args, **kwargs)
+
+    of = image.stands_for, state.dtype, state.channels
+    return ops, gives_itself(fn, of, args, kwargs, () if functional.several else ops, tried)
+
+
+def _is_in_place(functional: Functional, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return writes(functional, args, kwargs) or fn in _IN_PLACE
 
 
 def writes(functional: Functional, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from ...patches import beneath, is_native
 from ..decode.undecoded import UndecodedFile, UndecodedPicture
 from ..ops.arguments import MODES
 from ..ops.families.pillow_colour import adjusted
-from ..ops.op import NotRecordable, Op
+from ..ops.op import NotRecordable, Op, encoded, gives_itself
 from ..ops.table import IMAGE_OPS, METHODS
 from .tape import Tape, session
 
@@ -52,7 +52,7 @@ class RecordingPicture(PIL.Image.Image):
         if name in _RECORDED and _is_pillows(name):
             return functools.partial(_RECORDED[name], self)
         if not hasattr(PIL.Image.Image, name) and name not in getattr(self.tape.given, "__dict__", {}):
-            raise AttributeError(name)
+            raise AttributeError(f"{type(self.tape.given).__name__!r} object has no attribute {name!r}")
         what = "a numpy array" if name.startswith("__array") else repr(name)
         instead = "convert it with torchvision's to_tensor or pil_to_tensor, or use numpy before the transforms"
         instead = instead if what.startswith("a ") else "do it before the transforms"
@@ -138,12 +138,23 @@ def owning(uses: Callable[..., Any]) -> Callable[..., Any]:
 def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that records ``fn``, a function of a picture or a method, by its encoder."""
 
+    def tried(picture: RecordingPicture, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        with session.idle(), session.beginning_at(None):
+            blank = PIL.Image.new(picture.mode, picture.size)
+            return blank, fn(blank, *args, **kwargs)
+
     def record(picture: RecordingPicture, *args: Any, **kwargs: Any) -> Any:
         tape = picture.tape
         try:
             if tape.settled:  # its pixels may be written into, which nothing here sees
                 raise NotRecordable(session.why)
-            return RecordingPicture.of(tape.then(encode(tape.state, *args, **kwargs), fn, args, kwargs))
+            ops = encoded(encode, tape.state, args, kwargs)
+            unchanged = gives_itself(
+                fn, picture.mode, args, kwargs, ops, functools.partial(tried, picture, args, kwargs)
+            )
+            if unchanged and not ops and session.calls is not None:
+                return picture
+            return RecordingPicture.of(tape.then(ops, fn, args, kwargs))
         except NotRecordable as error:
             session.settles(error)
         real = picture.settled()

@@ -10,6 +10,7 @@ trained on: the code of libraries is tried beside it, and the user's code runs o
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import traceback
 import types
@@ -27,6 +28,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...frames import is_users
 from ...usercode import randomness, tree
+from ...usercode.contents import is_library, line_that_asks_types, reached
 from ...usercode.links import Link, links_of, passed_on, run
 from ...usercode.places import label, short
 from ...usercode.transform_slots import Slot, find_slots, inner_slots
@@ -101,6 +103,8 @@ _OF_NO_CALLS = ("no transform was found", _AFTER)
 
 def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Plan:
     """Return the plan with the calls of plain code at which a recording can begin."""
+    if told := _asks_types(dataset, collate):
+        return replace(plan, reasons=(*plan.reasons, told))
     stays: dict[Site, str] = {}
     for _ in range(_PASSES):
         tried = Tried(stays)
@@ -123,6 +127,24 @@ def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices
         known = tuple(why for why in plan.reasons if not why.startswith(_OF_NO_CALLS))
         return replace(plan, begins=begins, called=tried.called, reasons=(*known, *reasons), copies=writes)
     return plan
+
+
+#: Maximum number of values to look at.
+_MOST_READ = 20_000
+
+
+def _asks_types(dataset: Any, collate: Callable[[Any], Any]) -> str:
+    """Return where the user's code asks for the exact type of an object, which differs for a recorded image, or "".
+
+    It may do so for a later sample only.
+    """
+    for value in itertools.islice(reached(dataset, collate), _MOST_READ):
+        if isinstance(value, types.FunctionType) and not is_library(value):
+            line = line_that_asks_types(value.__code__)
+            if line is not None:
+                where = f"{short(value.__code__.co_filename)}:{line}"
+                return f"{where} asks for the exact type of an object, which a recorded image has not: use isinstance()"
+    return ""
 
 
 def _pass(

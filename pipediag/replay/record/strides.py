@@ -1,21 +1,68 @@
 """Find the strides that an image has without the remedy.
 
-Stacked images are contiguous. An image that a sample or a list holds by itself keeps what the user's transforms gave
-it: the layout of Pillow's pixels, channels last, or the view that a crop is. The recorded calls are made once more on
-a tensor without memory, whose strides torch computes as for real ones.
+Stacked images are contiguous; what functions make of a stack may not be. An image that a sample or a list holds by
+itself keeps what the user's transforms gave it: the layout of Pillow's pixels, channels last, or the view that a crop
+is. The recorded calls are made once more on a tensor without memory, whose strides torch computes as for real ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..layout import Strides, is_dense
-from ..ops.op import Op, Shape
+from ..layout import Strides, contiguous, is_dense
+from ..ops.op import Kind, Op, Shape
 from .tape import Call, Tape, session
+
+
+class Layout(NamedTuple):
+    """How a stack lies in memory without the remedy (:func:`strides_of_stack`).
+
+    Attributes:
+        made_of: the strides of a real tensor, or the layouts of the stacks that were stacked; empty if contiguous.
+        calls: the calls on it since, and the kinds of the ops that repeat each.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    made_of: Strides | tuple[Layout, ...] = ()
+    calls: tuple[tuple[Call, tuple[Kind, ...]], ...] = ()
+
+
+def strides_of_stack(layout: Layout) -> Strides:
+    """Return the strides of a stack of images without the remedy."""
+    if not layout.made_of and not layout.calls:
+        return contiguous(layout.shape)
+    with session.idle():
+        return tuple(_stack(layout).stride())
+
+
+def _stack(layout: Layout) -> Tensor:
+    """Return a stack without memory."""
+    made_of = [one for one in layout.made_of if isinstance(one, Layout)]
+    if made_of:
+        image = torch.stack([_stack(one) for one in made_of])
+    else:
+        strides = layout.made_of or contiguous(layout.shape)
+        image = torch.empty_strided(layout.shape, strides, dtype=layout.dtype, device="meta")
+    for call, kinds in layout.calls:
+        known = all(kind.operation.each_pixel or kind.operation.by_order for kind in kinds) and is_dense(image)
+        key = (call.fn, kinds, image.shape, image.dtype, image.stride()) if known else None
+        if key not in _KNOWN_OF_STACKS:
+            made = _run(call, image)
+            if key is None:
+                image = made
+                continue
+            _KNOWN_OF_STACKS[key] = tuple(made.shape), made.dtype, tuple(made.stride())
+        shape, dtype, strides = _KNOWN_OF_STACKS[key]
+        image = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    return image
+
+
+_KNOWN_OF_STACKS: dict[Any, tuple[Shape, torch.dtype, Strides]] = {}
 
 
 def strides_of(tape: Tape) -> Strides:

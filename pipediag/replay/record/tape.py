@@ -100,6 +100,12 @@ class Tape:
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
         return again
 
+    def apart(self) -> Tape:
+        """Return a copy for an image that shares no memory with this one."""
+        again = self.copy()
+        again._memory, again._writings = None, 0
+        return again
+
     def then(
         self,
         ops: list[Op],

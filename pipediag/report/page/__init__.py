@@ -15,7 +15,7 @@ import jinja2
 from ..._version import __version__
 from ...analysis import Diagnosis
 from ...analysis.summary import Summary, summarise
-from ...analysis.words import number, percent
+from ...analysis.words import STAGES, number, percent
 from .. import Subject
 from . import svg
 from .parts import Page
@@ -24,13 +24,15 @@ from .subjects import page_of
 from .svg import Drawn, visible
 
 _TEMPLATES = Path(__file__).parent / "templates"
+#: The model's own step as a part of the bar.
+_MODEL = "the model"
 #: A sign beside each tone, for those who cannot see its colour.
 _SIGNS = {"good": "✓", "doubtful": "?", "bad": "!"}
 
 
 def render(summary: Summary, page: Page, data: str = "", note: str = "") -> str:
     """Return the page as HTML; ``data`` is JSON that is safe in a script element, ``note`` says what it holds."""
-    style, script = _asset("style.css"), _asset("sort.js")
+    style, script = _asset("style.css"), _asset("page.js")
     return (
         _environment()
         .get_template("page.html")
@@ -49,9 +51,33 @@ def render(summary: Summary, page: Page, data: str = "", note: str = "") -> str:
 
 
 def _rates(summary: Summary) -> list[tuple[str, Drawn, str, str]]:
-    """Return name, bar, figure and note of each rate of the summary."""
+    """Return name, bar, figure and note of each rate of the summary.
+
+    If the causes are known, the bars are the time of a step: as it is, with the causes as its parts, and if data were
+    free. Otherwise they are the rates.
+    """
     high = max((rate.steps_per_s for rate in summary.rates), default=0.0) or 1.0
     rows = []
+    if summary.causes and len(summary.rates) == 2:
+        now, possible = summary.rates
+        costs = sorted([*summary.causes, *summary.rest], key=lambda one: (one.name != STAGES["compute"], -one.share))
+        data = [one.name for one in costs if one.name != STAGES["compute"]]
+        parts = [
+            svg.Segment(
+                one.name if one.name in data else _MODEL,
+                one.share,
+                f"t{4 - min(data.index(one.name), 3)}" if one.name in data else "neutral",
+                f"{number(one.ms)} ms of each step",
+            )
+            for one in costs
+        ]
+        alone = f"{number(1000 / possible.steps_per_s)} ms for a step"
+        free = svg.Segment(_MODEL, now.steps_per_s / possible.steps_per_s, "neutral", alone)
+        for rate, segments in ((now, parts), (possible, [free])):
+            told = f"{number(rate.steps_per_s)} steps/s"
+            label = ", ".join(f"{one.name} {one.note}" for one in segments)
+            rows.append((rate.name, svg.stack(f"{told}: {label}", segments), told, rate.note))
+        return rows
     for n, rate in enumerate(summary.rates):
         told, colour = f"{number(rate.steps_per_s)} steps/s", "accent" if n else "neutral"
         drawn = svg.bar(told, rate.steps_per_s / high, colour, height=22)

@@ -86,10 +86,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Page:
-    """A page below its summary: what it is about, for the title of the window, and its parts."""
+    """A page below its summary: what it is about, for the title of the window, and its parts, closed if it says so."""
 
     title: str
     parts: Sequence[Part]
+    closed: bool = False
 
 
 def with_content(parts: Sequence[Part | None]) -> list[Part]:

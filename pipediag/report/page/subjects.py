@@ -43,7 +43,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Page:
         raw.numbers(diagnosis),
         raw.environment(diagnosis.session),
     ]
-    return Page(diagnosis.session.script.line, with_content(parts))
+    return Page(diagnosis.session.script.line, with_content(parts), closed=True)
 
 
 def _of_section(section: Section, name: str = "") -> Part:

@@ -1,5 +1,7 @@
 """Faults that a training can be given: each has a name, and comes once the training has reached the given moment."""
 
+import atexit
+import itertools
 import mmap
 import os
 import signal
@@ -16,6 +18,15 @@ FOREVER = 1000
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
+
+
+def say_as(pid, text):
+    """Say it on another process's standard error: a trial's own goes nowhere."""
+    try:
+        with open(f"/proc/{pid}/fd/2", "w") as errors:
+            print(text, file=errors)
+    except OSError:  # not on this system
+        say(text)
 
 
 def started_command():
@@ -82,7 +93,7 @@ class Planted:
 
     def _come(self):
         if not self._said:
-            say(f"planted: {self.kind} at {self.moment}")
+            say_as(self.command, f"planted: {self.kind} at {self.moment}")
             self._said = True
         return KINDS[self.kind](self)
 
@@ -311,6 +322,65 @@ def damages_the_cache(planted):
             file.write(os.urandom(1 << 14))
 
 
+# Time that stops or jumps, and restarts
+
+
+def stops(planted):
+    """As Ctrl-Z and fg do, but for this process alone."""
+    _stop(os.getpid())
+
+
+def stops_the_command(planted):
+    _stop(planted.command)
+
+
+def stops_all(planted):
+    _stop(-os.getpgid(planted.command))
+
+
+def _stop(pid):
+    line = f"kill -STOP -- {pid}; sleep 3; kill -CONT -- {pid}"
+    subprocess.Popen(["sh", "-c", line], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+
+
+def freezes_the_clocks(planted):
+    """As libraries for tests do."""
+    for name in _CLOCKS:
+        setattr(time, name, lambda: 1.7e9)
+        setattr(time, f"{name}_ns", lambda: 17 * 10**17)
+
+
+def turns_the_clocks_back(planted):
+    ticks = itertools.count()
+    for name in _CLOCKS[:3]:
+        setattr(time, name, lambda: 1e9 - next(ticks))
+
+
+def sets_the_clock(planted):
+    native, jumps = time.time, itertools.cycle((3600.0, -3600.0, 0.0))
+    time.time = lambda: native() + next(jumps)
+
+
+def never_sleeps(planted):
+    time.sleep = lambda seconds: None
+
+
+def is_interrupted_often(planted):
+    """As a profiler or a watchdog does: the signal's handler runs between and within system calls."""
+    signal.signal(signal.SIGALRM, lambda number, frame: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
+
+
+def starts_itself_again(planted):
+    """As scripts do that set variables which only a new process reads."""
+    arguments = [one for one in sys.argv if not one.startswith("--fault")]
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
 # What a dataset, a worker or a transform may do; the value is the sample's
 
 
@@ -365,6 +435,16 @@ KINDS = {
     "scratch-removed": removes_scratch,
     "cache-removed": removes_the_cache,
     "cache-damaged": damages_the_cache,
+    "stopped": stops,
+    "command-stopped": stops_the_command,
+    "all-stopped": stops_all,
+    "frozen": freezes_the_clocks,
+    "backwards": turns_the_clocks_back,
+    "set": sets_the_clock,
+    "sleepless": never_sleeps,
+    "ticks": is_interrupted_often,
+    "execs": starts_itself_again,
+    "dataset-stopped": stops,
     "dataset-raises": raises,
     "dataset-memory-error": runs_out_of_memory,
     "dataset-none": returns_nothing,

@@ -3,6 +3,7 @@
 import argparse
 import os
 
+from odd import with_odd
 from planted import KINDS, Planted
 
 parser = argparse.ArgumentParser()
@@ -12,6 +13,9 @@ parser.add_argument("--only", default="", help="the fault is planted for this --
 parser.add_argument("--rank", default="", help="the fault is planted in this rank alone")
 parser.add_argument("--rate", default="0.01")
 parser.add_argument("--broken", default="", choices=["", "init", "collate", "all", "replay", "empty", "stream"])
+parser.add_argument("--odd", default=":", help="CLASS:PROTOCOL, which raises")
+parser.add_argument("--tries", type=int, default=1, help="train again after an error, so many times in all")
+parser.add_argument("--starts", type=int, default=0, help="the fault comes only in so many starts of torchrun's")
 parser.add_argument("--vision", action="store_true", help="transforms that can move")
 parser.add_argument("--files", action="store_true", help="share tensors by files")
 parser.add_argument("--no-loader", action="store_true")
@@ -23,7 +27,8 @@ parser.add_argument("--size", type=int, default=32)
 parser.add_argument("--workers", type=int, default=2)
 args = parser.parse_args()
 rank = os.environ.get("RANK", "")
-kind = args.fault if args.only in ("", args.rate) and args.rank in ("", rank) else "none"
+again = args.starts and int(os.environ["TORCHELASTIC_RESTART_COUNT"]) >= args.starts
+kind = args.fault if args.only in ("", args.rate) and args.rank in ("", rank) and not again else "none"
 planted = Planted(kind, args.at if kind != "none" else "")
 planted.at("import")
 
@@ -31,8 +36,9 @@ import time  # noqa: E402
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate  # noqa: E402
 
+PART, _, PROTOCOL = args.odd.partition(":")
 ODD = {"none": None, "text": "some text", "sizes": torch.zeros(3, 5, 5)}
 
 
@@ -54,6 +60,13 @@ class Images(Dataset):
         time.sleep(0.001)
         image = torch.full((3, args.size, args.size), index % 251, dtype=torch.uint8)
         return self.transform(image), index % 4
+
+
+class Asks(Images):
+    """Asks for a type: what moves is then tried on samples, and not found out from the batches trained on."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(type(index)(index))
 
 
 class Stream(IterableDataset):
@@ -80,6 +93,35 @@ class Once(nn.Module):
         return image
 
 
+class Order(Sampler):
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __iter__(self):
+        return iter(range(len(self.data)))
+
+
+class Batch:
+    """A batch of the user's own."""
+
+    def __init__(self, samples):
+        self.images, self.labels = default_collate(samples)
+
+    def __iter__(self):
+        return iter((self.images, self.labels))
+
+
+class Model(nn.Sequential):
+    pass
+
+
+class Loader(DataLoader):
+    pass
+
+
 def collate(samples):
     if args.broken == "collate":
         raise LookupError("the planted error")
@@ -91,27 +133,11 @@ def start(worker):
         raise LookupError("the planted error")
 
 
-if __name__ == "__main__":
-    if args.files:
-        torch.multiprocessing.set_sharing_strategy("file_system")
-    chain = nn.Sequential(Once(), Scale()) if args.broken == "replay" else Scale()
-    if args.vision:
-        from torchvision.transforms import v2
+if PART:
+    globals()[PART] = with_odd(globals()[PART], PROTOCOL)
 
-        chain = v2.Compose([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)])
-    images = Images(chain)
-    loader = DataLoader(
-        Stream(images) if args.broken == "stream" else images,
-        batch_size=8,
-        num_workers=args.workers,
-        collate_fn=collate if args.broken == "collate" else None,
-        worker_init_fn=start,
-    )
-    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
-    if rank:
-        torch.distributed.init_process_group("gloo")
-        model = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=float(args.rate))
+
+def train(loader, model, optimizer):
     step = 0
     for _ in range(0 if args.no_loader else args.epochs):
         for images, labels in loader:
@@ -124,4 +150,38 @@ if __name__ == "__main__":
                 loss.backward()
                 optimizer.step()
             step += 1
+
+
+if __name__ == "__main__":
+    if args.files:
+        torch.multiprocessing.set_sharing_strategy("file_system")
+    chain = nn.Sequential(Once(), Scale()) if args.broken == "replay" else Scale()
+    if args.vision:
+        from torchvision.transforms import v2
+
+        ends = v2.ToDtype(torch.float32, scale=True) if PART != "Scale" else chain
+        chain = v2.Compose([v2.RandomHorizontalFlip(), ends])
+    images = (Asks if args.at == "certification" else Images)(chain)
+    collates = Batch if PART == "Batch" else collate if args.broken == "collate" else None
+    loader = (Loader if PART == "Loader" else DataLoader)(
+        Stream(images) if args.broken == "stream" else images,
+        batch_size=8,
+        num_workers=args.workers,
+        sampler=Order(images) if PART == "Order" else None,
+        collate_fn=collates,
+        worker_init_fn=start,
+    )
+    model = Model(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
+    if rank:
+        torch.distributed.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(args.rate))
+    for left in range(args.tries - 1, -1, -1):
+        try:
+            train(loader, model, optimizer)
+            break
+        except (LookupError, RuntimeError):
+            if not left:
+                raise
+            planted.kind = "none"
     print("trained to its end")

@@ -1,4 +1,4 @@
-"""The tables of docs/offload.md name every transform of torchvision and say what happens to it."""
+"""The tables of docs/transforms.md name every transform of torchvision and say what happens to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pipediag.replay.record.scouting import find
 
 from ...remedy.sameness import HEIGHT, WIDTH, Images, floats, image, picture, pixels
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "offload.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "transforms.md"
 OUTCOMES = ("moves", "stays", "—")
 SAMPLES = 12  # enough for a policy to draw every op that Pillow computes differently
 

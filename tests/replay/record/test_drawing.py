@@ -448,7 +448,7 @@ def test_functionals_in_two_steps_give_the_same_ops_as_in_one(name: str) -> None
     }
     functional = FUNCTIONALS[name]
     assert functional.prepare is not None
-    drawn = {argument: values.get(argument, 1.3) for argument in functional.drawn}
+    drawn = {argument: values.get(argument, 4 if argument == "bits" else 0.3) for argument in functional.drawn}
     given = settings.get(name, {})
     for state in (State((3, 40, 50), torch.uint8), State((1, 40, 50), torch.float32)):
         encode = functional.prepare(state, **given)

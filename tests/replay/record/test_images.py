@@ -139,12 +139,20 @@ def test_what_user_code_notes_on_a_picture() -> None:
 
 ALIASES: list[tuple[str, Callable[[Any], Any]]] = [
     ("contiguous", lambda x: x.contiguous()),
-    ("to", lambda x: x.to(torch.uint8)),
     ("crop", lambda x: F.crop(x, 1, 2, 9, 9)),
     ("older crop", lambda x: F1.crop(x, 1, 2, 9, 9)),
     ("five_crop", lambda x: F.five_crop(x, [9, 8])[3]),
     ("centre", v2.CenterCrop(9)),
 ]
+
+
+@pytest.mark.parametrize("same", [lambda x: x.to(torch.uint8), lambda x: x.cpu(), lambda x: x.detach()])
+def test_a_conversion_that_changes_nothing_gives_the_image_itself(same: Any) -> None:
+    with session.going_on():
+        mine = F.horizontal_flip(stand_in(pixels(0)))
+        assert same(mine) is mine
+        same(mine)[:, 1:3, 1:3] = 7
+        assert torch.equal(real(mine)[:, 1:3, 1:3], torch.full((3, 2, 2), 7, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize("alias", [alias for _, alias in ALIASES], ids=[name for name, _ in ALIASES])
@@ -464,7 +472,7 @@ NEED_PIXELS: list[Any] = [
         "clamp": lambda x: x.clamp(0, 1),
         "add_": lambda x: x.add_(1),
         "permute": lambda x: x.permute(1, 2, 0),
-        "unsqueeze": lambda x: x.unsqueeze(0),
+        "unsqueeze": lambda x: x.unsqueeze(1),
         "T": lambda x: x.mT,
         "clone": torch.clone,
         "zeros_like": torch.zeros_like,

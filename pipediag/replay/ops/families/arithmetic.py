@@ -62,7 +62,7 @@ def _values(name: str, state: State, value: Any) -> list[float]:
 
 
 def _clamp(state: State, min: Any = None, max: Any = None) -> list[Op]:
-    numbers = [value for value in (min, max) if isinstance(value, (int, float))]
+    numbers = [value for value in (min, max) if isinstance(value, (int, float)) and value == value]
     if len(numbers) < 2 or state.dtype != torch.float32:
         raise NotRecordable("clamp is recorded with two numbers, of float32 images")
     return [state.op("clamp", *map(float, numbers))]

@@ -9,6 +9,7 @@ neither 1 nor 3 channels.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -210,6 +211,8 @@ def equalizing(histogram: Tensor, pixels: int) -> Tensor:
 
 
 def encode_gamma(state: State, gamma: float, gain: float = 1) -> list[Op]:
+    if not 0 <= gamma < math.inf:
+        raise NotRecordable(f"a gamma of {gamma}, where it must not be negative")
     return [levelled("gamma", state).op("adjust_gamma", float(gamma), static=(float(gain),))]
 
 
@@ -277,10 +280,11 @@ OPERATIONS = (
     Operation("equalize", alike(equalize), rounded_once, by_order=True, fused=_EQUALIZE),
 )
 FUNCTIONALS = (
-    *(with_factor(f"adjust_{what}", f"{what}_factor") for what in ("brightness", "contrast", "saturation", "hue")),
+    *(with_factor(f"adjust_{what}", f"{what}_factor") for what in ("brightness", "contrast", "saturation")),
+    with_factor("adjust_hue", "hue_factor", -0.5, 0.5),
     Functional("adjust_gamma", encode_gamma),
-    with_factor("posterize", "bits"),
-    with_factor("solarize", "threshold"),
+    with_factor("posterize", "bits", high=8, whole=True),
+    with_factor("solarize", "threshold", high=math.nan),
     *map(without_numbers, ("invert", "autocontrast", "equalize")),
     Functional("rgb_to_grayscale", rgb_to_grayscale, aliases=("to_grayscale",)),
     Functional("grayscale_to_rgb", grayscale_to_rgb),

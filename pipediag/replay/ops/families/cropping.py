@@ -83,10 +83,16 @@ def pad(state: State, padding: Any, fill: Any = None, padding_mode: str = "const
     left, top, right, bottom = paddings(padding)
     if not (left or top or right or bottom):
         return []
+    if padding_mode in _OWN_PIXELS:
+        _check_padding(state, (left, top, right, bottom), padding_mode)
     height, width = state.size
     shape = state.resized(height + top + bottom, width + left + right)
     static = ((left, top, right, bottom), fills(fill), padding_mode)
     return [state.op("pad", static=static, shape=shape)]
+
+
+#: Modes of padding with the image's own pixels, and how many more than its side they may be.
+_OWN_PIXELS = {"reflect": -1, "symmetric": 0}
 
 
 # ---- pictures
@@ -137,7 +143,7 @@ def pad_picture(state: State, padding: Any, fill: Any = None, padding_mode: str 
 
 def _check_padding(state: State, padding: tuple[int, ...], mode: str) -> None:
     """Raise for a padding that torchvision leaves to numpy: larger than the image, or negative."""
-    most = {"reflect": -1, "symmetric": 0}.get(mode)
+    most = _OWN_PIXELS.get(mode)
     height, width = state.size
     for side, sides in ((width, padding[::2]), (height, padding[1::2])):
         if min(sides) < 0 or (most is not None and max(sides) > side + most):

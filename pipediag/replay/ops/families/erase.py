@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..exactness import exact
-from ..op import Op, State
+from ..op import NotRecordable, Op, State
 from ..operation import Functional, Laid, Operation, Static, Values
 
 
@@ -57,6 +57,8 @@ def _between(size: int, begin: Tensor, length: Tensor) -> Tensor:
 
 def erase(state: State, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool = False) -> list[Op]:
     """Encode one value per channel as numbers, and drawn pixels as bulk."""
+    if i < 0 or j < 0:
+        raise NotRecordable("a box that begins outside of the image is erased")
     if v.numel() in (1, state.channels) and v.shape[-1] == v.shape[-2] == 1:
         values = v.flatten().tolist()
         values = values * state.channels if len(values) == 1 else values

@@ -113,6 +113,8 @@ def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
 
     def encode(sigma: Any = None) -> list[Op]:
         across, down = pair([side * 0.15 + 0.35 for side in kernel] if sigma is None else sigma)
+        if not (across > 0 and down > 0):
+            raise NotRecordable(f"a blur with sigma {across}, {down}, where it must be positive")
         return [op.given(float(across), float(down))]
 
     return encode
@@ -120,6 +122,8 @@ def prepare_gaussian_blur(state: State, kernel_size: Any) -> Encode:
 
 def encode_noise(state: State, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> list[Op]:
     """Draw the noise here, from the generator that torchvision would use."""
+    if not sigma >= 0:
+        raise NotRecordable(f"noise with sigma {sigma}, where it must not be negative")
     if state.strided:
         raise NotRecordable("noise is drawn in the order of the pixels in memory, which is unusual here")
     drawn = torch.randn(state.shape, dtype=state.dtype if state.dtype.is_floating_point else torch.float32)

@@ -157,6 +157,8 @@ def rgb_to_grayscale(state: State, num_output_channels: int = 1) -> list[Op]:
 
 def adjusted(what: str, state: State, factor: float) -> list[Op]:
     """Encode torchvision's function ``adjust_{what}``."""
+    if what == "hue" and not -0.5 <= factor <= 0.5:
+        raise NotRecordable(f"adjust_hue by {factor}, where -0.5 to 0.5 is allowed")
     return [state.op(f"pillow_adjust_{what}", float(factor))]
 
 

@@ -354,6 +354,8 @@ def prepare_resized_crop(
 
     def encode(top: int, left: int, height: int, width: int) -> list[Op]:
         box = (top, left, height, width)
+        if height < 1 or width < 1:
+            raise NotRecordable("an empty box is resized")
         new = output_size((height, width), size, None)
         if inside(box, state.size) and new != (height, width):
             return [sized(new).given(*box)]

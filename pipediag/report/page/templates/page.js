@@ -20,3 +20,23 @@ document.querySelectorAll("table.sortable").forEach(function (table) {
     });
   });
 });
+document.querySelectorAll(".command").forEach(function (command) {
+  var button = document.createElement("button"), code = command.querySelector("code");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.addEventListener("click", function () {
+    var range = document.createRange();
+    range.selectNodeContents(code);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    button.textContent = document.execCommand("copy") ? "Copied" : "Select";
+  });
+  command.append(button);
+});
+function openTarget() {
+  var target = location.hash && document.getElementById(location.hash.slice(1));
+  var part = target && target.querySelector("details.part");
+  if (part) { part.open = true; target.scrollIntoView(); }
+}
+addEventListener("hashchange", openTarget);
+openTarget();
