@@ -136,6 +136,8 @@ def offload(
             why = str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"
             return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, why)), device)
         if proof.passed:
+            offloaded = OffloadedLoader(loader, replace(offloaded.plan, certified=proof.certified), device)
+            offloaded.certificate = proof
             return offloaded
         if proof.failed <= refused:  # no single function is the cause
             reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")

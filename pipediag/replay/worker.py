@@ -128,13 +128,13 @@ class PackedCollate:
     def __call__(self, samples: Any) -> Packed:
         return pack_plain(batch_of(samples, self._collate), self._ring)
 
-    def recorded(self, samples: Any, fuse: bool) -> Packed:
+    def recorded(self, samples: Any, plan: Plan) -> Packed:
         """Pack a batch that contains recording images.
 
         Raises:
             NotRecordable: as for :func:`pack`.
         """
-        return pack(assembled(self._collate, samples), fuse, self._ring)
+        return pack(assembled(self._collate, samples), plan.fuse, self._ring, plan.check)
 
 
 class PackingSide:
@@ -199,7 +199,7 @@ class PackingSide:
                 drawn = randomness.state()
                 if session.settled == settled and not self._is_mixed(samples):
                     with unhidden():
-                        return self._packed.recorded(samples, self._plan.fuse)
+                        return self._packed.recorded(samples, self._plan)
                 reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood
