@@ -68,7 +68,7 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
         drawn, reason = randomness.state(), ""
         try:
             if session.settled == self._settled and NotRecordable.raised == self._raised:
-                return self._packed.recorded(samples, self._plan.fuse)
+                return self._packed.recorded(samples, self._plan)
             reason = session.why or "its own code hides that it needs pixels"
         except Exception as error:  # of the user's too: it is raised again below
             reason = f"{type(error).__name__}: {error}"

@@ -128,13 +128,13 @@ class PackedCollate:
     def __call__(self, samples: Any) -> Packed:
         return pack_plain(batch_of(samples, self._collate), self._ring)
 
-    def recorded(self, samples: Any, fuse: bool) -> Packed:
+    def recorded(self, samples: Any, plan: Plan) -> Packed:
         """Pack a batch that contains recording images.
 
         Raises:
             NotRecordable: as for :func:`pack`.
         """
-        return pack(assembled(self._collate, samples), fuse, self._ring)
+        return pack(assembled(self._collate, samples), plan.fuse, self._ring, plan.check)
 
 
 class PackingSide:
@@ -189,7 +189,6 @@ class PackingSide:
             return self._packed(fetch())
         self._begin()
         begun, settled, samples, began = randomness.state(), session.settled, _NONE, False
-        drawn = begun  # the state before the collate function
         session.why = ""
         try:
             with self._plan.installed(self._up_to_date()):
@@ -197,10 +196,10 @@ class PackingSide:
                     began = True
                     made = fetch()
                 samples = made  # the user's code has caught no error of ours
+                drawn = randomness.state()
                 if session.settled == settled and not self._is_mixed(samples):
-                    drawn = randomness.state()
                     with unhidden():
-                        return self._packed.recorded(samples, self._plan.fuse)
+                        return self._packed.recorded(samples, self._plan)
                 reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood
@@ -214,8 +213,8 @@ class PackingSide:
         if samples is _NONE:
             randomness.restore(begun)
             samples = fetch()
-        elif session.settled == settled:  # the collate function has drawn
-            randomness.restore(drawn)
+        else:
+            randomness.restore(drawn)  # the collate function may have drawn
         return Unrecorded(self._real(samples), reason)
 
     def _is_mixed(self, samples: Any) -> bool:

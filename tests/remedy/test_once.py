@@ -26,7 +26,7 @@ from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.replay.run.replay import replay
 from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide, Plainly, Sent, Unrecorded
-from pipediag.usercode import randomness
+from pipediag.usercode import randomness, tree
 
 from .sameness import image, picture, pixels
 
@@ -163,6 +163,35 @@ def test_what_cannot_be_given_its_pixels_is_made_again_from_the_same_state() -> 
     theirs, state = plainly(data, range(4, 8))
     ours, after = recorded(sides(data), range(4, 8))
     assert torch.equal(ours[0], theirs[0]) and randomness.moved(state, after) is None
+
+
+class SomePlain(Late):
+    """Its sample ``LATE`` goes around the transform, so it holds no recorded image."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index != LATE:
+            return super().__getitem__(index)
+        self.calls += 1
+        return pixels(index), random.random(), torch.rand(())
+
+
+def drawing(samples: Any) -> Any:
+    return default_collate(samples), torch.rand(()), np.random.rand()
+
+
+@pytest.mark.parametrize("collate", [default_collate, list, drawing])
+def test_samples_of_which_some_hold_no_recorded_image_draw_once(collate: Callable[[Any], Any]) -> None:
+    data = SomePlain(pixels, scaled, False)
+    side = PackingSide(data, collate, sides(data)._plan)
+    kept = randomness.state()
+    theirs = [collate([data[index] for index in indices]) for indices in (range(4, 8), range(8, 12))]
+    state, before = randomness.state(), data.calls
+    randomness.restore(kept)
+    ours = [made(side.samples(indices)) for indices in (range(4, 8), range(8, 12))]
+    assert data.calls == before + 8, "the user's code ran again"
+    assert randomness.moved(state, randomness.state()) is None
+    for one, two in zip(tree.leaves(ours), tree.leaves(theirs), strict=True):
+        assert torch.equal(one, two) if isinstance(two, Tensor) else one == two
 
 
 @pytest.mark.parametrize("index", [4, 6])

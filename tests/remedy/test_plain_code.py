@@ -203,6 +203,24 @@ def test_a_branch_that_no_trial_took_gets_its_pixels() -> None:
     assert (offloaded.recorded, offloaded.unrecorded) == (4, 1)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_late_call_that_is_not_exact_runs_on_pixels_if_none_was_compared(stream: bool) -> None:
+    def item(index: int) -> Any:
+        image = F2.to_dtype(F2.vertical_flip(pixels(index)), torch.float32, scale=True)
+        return (F2.gaussian_blur(image, [7, 7], [0.4 + index % 5]) if index >= 16 else F2.invert(image)), index
+
+    def made() -> DataLoader[Any]:
+        return DataLoader(Stream(item, 24) if stream else Items(item, 24), 4)
+
+    offloaded = offload(made(), "cpu", samples=8)
+    assert offloaded.certificate is not None and offloaded.certificate.pixels == "equal"
+    assert equal(seen(offloaded).batches, seen(made()).batches)
+    assert (offloaded.recorded, offloaded.unrecorded) == (4, 2) and "gaussian_blur" in offloaded.why
+    offloaded = offload(made(), "cpu", samples=20)
+    assert "gaussian_blur may differ" in offloaded.certificate.pixels
+    assert len(list(offloaded)) == offloaded.recorded == 6
+
+
 def test_a_stream_goes_on_after_a_sample_that_needs_pixels() -> None:
     def item(index: int) -> Any:
         image = F2.resize(pixels(index), [24, 32])
