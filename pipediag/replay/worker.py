@@ -140,6 +140,7 @@ class PackedCollate:
         except NoneRecorded as error:
             if self._collate is collated:  # it leaves the stacking to the packing, and may run again
                 raise
+            NotRecordable.raised -= 1  # nothing is hidden
             sent = batch if self._ring is None else pack_plain(batch, self._ring)
             return Unrecorded(sent, f"{NotRecordable.__name__}: {session.why or error}")
 
