@@ -240,6 +240,7 @@ def _become(job: Job) -> NoReturn:
         os.environ.update(_ENVIRONMENT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        faulthandler.enable()
         faulthandler.register(signal.SIGUSR1)
         torch.set_num_threads(1)
         sys.path.insert(0, "")  # the script's folder replaces it
