@@ -12,6 +12,7 @@ from torchvision.transforms import functional as older
 
 from ..usercode.links import Link, links_of
 from ..usercode.places import label
+from ..usercode.stand_ins import standing_in
 from ..usercode.transform_slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes, Watched
 from .custom.fingerprint import digest
@@ -189,11 +190,11 @@ class Plan:
 
 
 @contextmanager
-def in_slots(stand_ins: Iterable[tuple[Slot, Any]]) -> Iterator[None]:
-    """Replace the transforms in the slots inside the context."""
+def in_slots(recorders: Iterable[tuple[Slot, Recorder]]) -> Iterator[None]:
+    """Let the recorders have the calls of the transforms in the slots inside the context."""
     with ExitStack() as undo:
-        for slot, stand_in in stand_ins:
-            undo.enter_context(slot.replaced(stand_in))
+        for slot, recorder in recorders:
+            undo.enter_context(slot.replaced(standing_in(recorder.transform, recorder)))
         yield
 
 

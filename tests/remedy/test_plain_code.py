@@ -14,6 +14,7 @@ import torchvision.transforms.functional as F1
 import torchvision.transforms.v2.functional as F2
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
+from torchvision.transforms import v2
 
 from pipediag.loop.separate_process import Numbered, why_not_repeated
 from pipediag.remedy import OffloadedLoader, offload
@@ -242,6 +243,34 @@ def test_an_error_of_a_stream_is_raised_as_it_is() -> None:
     plan = planned(DataLoader(Stream(item, 12), 4))
     with pytest.raises(KeyError, match="no such file"):
         list(OffloadedLoader(DataLoader(Stream(item), 4), plan, torch.device("cpu")))
+
+
+class Chained(IterableDataset[Any]):
+    def __init__(self) -> None:
+        self.transform = v2.Compose([v2.RandomHorizontalFlip(), v2.Resize([24, 32])])
+
+    def __iter__(self) -> Any:
+        return ((self.transform(pixels(index)), index) for index in range(12))
+
+
+def test_a_stream_goes_on_after_the_loop_has_edited_its_chain() -> None:
+    plan = planned(DataLoader(Chained(), 4))
+    assert plan.pieces
+
+    def batches(loader: Any, chain: Any) -> list[Any]:
+        torch.manual_seed(0)
+        found = []
+        for batch in loader:
+            found.append(batch)
+            if len(found) == 1:
+                chain.transforms.append(v2.RandomInvert())
+        return found
+
+    plain, data = DataLoader(Chained(), 4), Chained()
+    offloaded = OffloadedLoader(DataLoader(data, 4), plan, torch.device("cpu"))
+    assert equal(batches(offloaded, data.transform), batches(plain, plain.dataset.transform))  # type: ignore[attr-defined]
+    assert (offloaded.recorded, offloaded.unrecorded) == (1, 2)
+    assert "other transforms" in offloaded.why
 
 
 class OwnIterator(IterableDataset[Any]):
