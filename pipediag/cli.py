@@ -368,7 +368,7 @@ def run(
 @click.option("--all", "every", is_flag=True, help="Watch all trainings of this user, one after another.")
 @_seconds("--seconds", 20.0, "Seconds to watch.")
 @click.option("--live", is_flag=True, help="Draw the screen again every few seconds, until Ctrl-C.")
-@_results("Also write a report to this file", of_a_diagnosis=True)
+@_results("Also write a report to this file")
 def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Results) -> int:
     """See whether a training that already runs waits for data.
 

@@ -10,7 +10,7 @@ from .parts import CODE, STREAMS
 from .stages import Parts, block, stage_in_loop, stages_of
 from .states import CURRICULUM
 
-#: Loops after which the number of calls depends on how far the workers had got.
+#: Loops after which the number of calls depends on how far the workers had got, as after one over two loaders.
 OPEN_ENDED = ("break", "peek", "twice", "finally", "error", "try", "endless", "deleted", "caught", "islice", "cycled",
               "interrupted")  # fmt: skip
 #: Loops whose script ends with an error, by intent.
@@ -196,7 +196,7 @@ def _step(p: Parts) -> list[str]:
 
 def _loop(p: Parts) -> list[str]:
     """Return the lines of one epoch over the first loader."""
-    loop, both = p["loop"], p["beside"] in ("samplers", "three") and p["loop"] in SIMPLE
+    loop, both = p["loop"], goes_over_two(p)
     work = block(*_work(p, both))
     each = f"for step, batch in enumerate({'zip(loader, other)' if both else _OVER.get(str(loop), 'loader')}):\n{work}"
     caught = "except ValueError as error:\n    saw('failed', str(error).splitlines()[-1])"
@@ -227,6 +227,11 @@ def _loop(p: Parts) -> list[str]:
         "try": caught,
     }
     return [f"try:\n{block(each)}\n{ends[str(loop)]}"] if loop in ends else [each]
+
+
+def goes_over_two(p: Parts) -> bool:
+    """Return whether a loop goes over two loaders side by side, and ends with the shorter one."""
+    return p["beside"] in ("samplers", "three") and p["loop"] in SIMPLE
 
 
 def _work(p: Parts, both: bool) -> list[str]:

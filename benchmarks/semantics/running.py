@@ -37,7 +37,10 @@ from pipediag.host.script import Target, run
 from pipediag.lifeline import end_with
 from pipediag.remedy import spotcheck
 from pipediag.remedy.summary import saved_plan
+from pipediag.replay.custom.fingerprint import digest
 from pipediag.streams.to_device import ToDevice
+from pipediag.usercode.links import links_of
+from pipediag.usercode.transform_slots import find_slots
 
 from .record import OFFLOADS
 
@@ -134,17 +137,22 @@ def remedied(plan: str = runner.NO_PLAN, folder: str = runner.NO_PLAN) -> Main:
 def planning(folder: str = runner.NO_PLAN) -> Main:
     """Return what :func:`remedied` does without a plan, and writes the plan of what it does with the first loader.
 
-    Nothing is measured, as an analysis does before it writes a plan.
+    Nothing is measured, as an analysis does before it writes a plan. A script that edits its transforms gets no plan:
+    one that was made later is refused at the first batch.
     """
 
     def main() -> int:
         original = rerouting.Rerouting._say_moved
+        began: list[Any] = []
 
         def say(self: Any, site: Any, run: Any, device: Any, transforms: bool) -> None:
             original(self, site, run, device, transforms)
             offloaded = run.offloaded
+            links = [link for slot in find_slots(offloaded.loader.dataset) for link in links_of(slot.get())]
+            now = site, [digest(link, named_only=True) for link in links]
+            began.extend([] if began else [now])
             proven = offloaded.certificate is not None if offloaded.plan.moves else not transforms or site.kept
-            if proven and not offloaded.finds and not os.path.exists("plan.json"):
+            if proven and not offloaded.finds and began == [now] and not os.path.exists("plan.json"):
                 plan = saved_plan(offloaded, None if site.kept is None else offloaded.loader)
                 where, order = site.place
                 plan = replace(plan, script="train.py", dataset=site.dataset, where=where, order=order)
@@ -232,6 +240,7 @@ def _become(job: Job) -> NoReturn:
         os.environ.update(_ENVIRONMENT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        faulthandler.enable()
         faulthandler.register(signal.SIGUSR1)
         torch.set_num_threads(1)
         sys.path.insert(0, "")  # the script's folder replaces it

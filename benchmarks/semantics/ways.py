@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import signal
 import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -139,9 +140,11 @@ def compared(
 
 def difference(plain: Ran, ran: Ran, ignored: Sequence[str] = ()) -> str:
     """Return the first difference between a plain run and another one, as short text; empty if there is none."""
+    after = f" after {ran.lines[-1][:60]}" if ran.lines else ""
     if ran.code is None:
-        after = f" after {ran.lines[-1][:60]}" if ran.lines else ""
         return f"it hangs{after}"
+    if ran.code < 0 and ran.code != plain.code:
+        return f"{signal.Signals(-ran.code).name} ends it{after}"
     lines, others = _lines(plain, ignored), _lines(ran, ignored)
     why = ran.error or "".join(ran.said[-1:])
     alike = _alike if any(map(_INEXACT.search, ran.said)) else str.__eq__

@@ -187,7 +187,7 @@ def watched(case: Case, seconds: float) -> dict[str, Any]:
         "share": verdict["starved"]["value"],
         "interval": [verdict["starved"]["low"], verdict["starved"]["high"]],
         "culprit": culprit["name"],
-        "where": culprit["where"],
+        "where": culprit["where"].replace(f"{common.ROOT}/", ""),
         "steps_per_s": baseline["steps_per_s"]["value"] if counts else None,
         "steps_by": counts,
         "pace": round(pace, 3),
@@ -235,16 +235,18 @@ def pid_of(case: Case, one: Running) -> int:
 def judged(case: Case, row: dict[str, Any]) -> dict[str, bool | None]:
     """Return whether the answer was right: starved or not, the share, the line, the time, the steps per second.
 
-    Starved or not, and that no line is blamed, is None where the truth lies at the gate, and for steps not counted.
+    None stands for starved or not if the truth lies at the gate, for steps that were not counted, and for the line of a
+    script that starves only because other processes take its cores.
     """
     seen, true = row["watch"], row["truth"]
     if "failed" in seen:
         return dict.fromkeys(("starved", "near", "line", "soon", "steps"), False)
     open_, said = abs(true - STARVES) <= AT_THE_GATE, seen["bottleneck"]
+    blames_none = None if open_ or true >= STARVES else said == "none"
     return {
         "starved": None if open_ else said != "inconclusive" and (said != "none") == (true >= STARVES),
         "near": 100 * abs(seen["share"] - true) <= NEAR,
-        "line": case.names(seen["culprit"], seen["where"]) if case.starves else None if open_ else said == "none",
+        "line": case.names(seen["culprit"], seen["where"]) if case.starves else blames_none,
         "soon": seen["first_s"] <= SOON,
         "steps": None if seen["steps_per_s"] is None else abs(seen["steps_per_s"] / seen["pace"] - 1) < 0.2,
     }

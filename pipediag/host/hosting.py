@@ -70,7 +70,7 @@ def _hosting_successor(words: Sequence[str], started: Callable[[], None]) -> Ite
     """Host the script that this process becomes by ``os.exec*``, as scripts do to begin again with other variables."""
     native, owner = os.execve, os.getpid()
 
-    def execve(path: Any, args: Sequence[Any], env: Mapping[Any, Any]) -> None:
+    def execve(path: Any, args: Any, env: Mapping[Any, Any]) -> None:
         environment = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
         ours = isinstance(path, (str, os.PathLike)) and os.getpid() == owner
         # A member ends with the process that started it, which stays the same.
@@ -80,7 +80,7 @@ def _hosting_successor(words: Sequence[str], started: Callable[[], None]) -> Ite
             path, args = hosted[0], hosted
         native(path, tuple(args), env)
 
-    def execv(path: Any, args: Sequence[Any]) -> None:
+    def execv(path: Any, args: Any) -> None:
         execve(path, args, os.environ)
 
     with replaced(os, "execve", execve), replaced(os, "execv", execv):

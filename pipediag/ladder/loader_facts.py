@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..loop.copies import require_no_state
 from ..loop.iterables import Batches, is_plain
 from ..session import Loader, Place, Rung
-from ..usercode.attributes import attribute
+from ..usercode.attributes import attribute, is_a
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
 from ..usercode.places import place_of, placed
@@ -95,7 +95,7 @@ def _sampler_place(loader: DataLoader[Any]) -> Place | None:
     if is_iterable(loader):
         return None
     found: Any = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-    while _is_torchs(found) and isinstance(inner := attribute(found, "sampler"), Iterable):
+    while _is_torchs(found) and is_a(inner := attribute(found, "sampler"), Iterable):
         found = inner
     name = type(found).__name__
     return Place(name) if _is_torchs(found) else placed(name, attribute(type(found), "__iter__"))

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from ..errors import UsageError
-from ..usercode.attributes import has_attribute
+from ..usercode.attributes import has_attribute, is_a
 from .iterators import maker_of
 
 #: Attributes from which a loader draws its indices.
@@ -69,7 +69,7 @@ def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _samplers(sampler: Any) -> Iterator[Sampler[Any]]:
-    if isinstance(sampler, Sampler):
+    if is_a(sampler, Sampler):
         yield sampler
         for part in vars(sampler).values():
             yield from _samplers(part)
@@ -84,10 +84,10 @@ def wrap_sampler(twin: DataLoader[Any], wrap: Callable[[Any], Any]) -> Any:
 
 def _copied(value: Any, copies: dict[int, Any]) -> Any:
     """Return a copied generator, a sampler copied with its generators and inner samplers, or any other value itself."""
-    if not isinstance(value, (Sampler, torch.Generator)):
+    if not is_a(value, (Sampler, torch.Generator)):
         return value
     if id(value) not in copies:
-        if isinstance(value, torch.Generator):
+        if is_a(value, torch.Generator):
             copies[id(value)] = torch.Generator(value.device)
             copies[id(value)].set_state(value.get_state())
         else:

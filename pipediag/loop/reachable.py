@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ..usercode.attributes import is_a
 from ..usercode.contents import NAMESPACES, closed_over, is_library, is_library_module, names_in, package, slot_values
 
 #: Maximum number of objects in all, and of items of one container.
@@ -40,28 +41,28 @@ def reachable(*roots: Any) -> Iterator[Any]:
             continue
         seen[id(one)] = one
         yield one
-        if not isinstance(one, _ATOMS):
+        if not is_a(one, _ATOMS):
             waiting.extend(_inside(one))
 
 
 def _inside(one: Any) -> Iterable[Any]:
-    if isinstance(one, dict):
+    if is_a(one, dict):
         return list(islice(one.values(), _MOST_ITEMS))
-    if isinstance(one, (list, tuple, set, frozenset, deque)):
+    if is_a(one, (list, tuple, set, frozenset, deque)):
         return list(islice(one, _MOST_ITEMS))
-    if isinstance(one, types.FunctionType):
+    if is_a(one, types.FunctionType):
         return list(_of_function(one))
-    if isinstance(one, types.MethodType):
+    if is_a(one, types.MethodType):
         return one.__self__, one.__func__
-    if isinstance(one, partial):
+    if is_a(one, partial):
         return one.func, *one.args, *one.keywords.values()
-    if isinstance(one, (staticmethod, classmethod)):
+    if is_a(one, (staticmethod, classmethod)):
         return (one.__func__,)
-    if isinstance(one, property):
+    if is_a(one, property):
         return one.fget, one.fset
-    if isinstance(one, type):
+    if is_a(one, type):
         return () if is_library(one) else list(vars(one).values())
-    if isinstance(one, types.ModuleType):
+    if is_a(one, types.ModuleType):
         return ()  # what a function uses of a module is found with the function
     return list(_attributes(one))
 
@@ -76,7 +77,7 @@ def _of_function(fn: types.FunctionType) -> Iterator[Any]:
     names = set(names_in(fn.__code__))
     for name in names:
         value = fn.__globals__.get(name)
-        if not isinstance(value, types.ModuleType):
+        if value is None or not is_a(value, types.ModuleType):
             yield value
         elif not is_library_module(value):
             yield from (vars(value)[attribute] for attribute in names if attribute in vars(value))
@@ -84,7 +85,7 @@ def _of_function(fn: types.FunctionType) -> Iterator[Any]:
 
 def _attributes(one: Any) -> Iterator[Any]:
     cls = type(one)
-    if package(cls) in _OPAQUE and not isinstance(one, _ENTERED):
+    if package(cls) in _OPAQUE and not is_a(one, _ENTERED):
         return
     try:
         yield from object.__getattribute__(one, "__dict__").values()

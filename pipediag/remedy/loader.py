@@ -136,10 +136,11 @@ def offload(
             why = str(error) if isinstance(error, TrialFailed) else f"{type(error).__name__}: {error}"
             return OffloadedLoader(loader, Plan(reasons=(*offloaded.plan.reasons, why)), device)
         if proof.passed:
-            if offloaded.plan.begins and not offloaded.plan.pieces:
-                compared = frozenset(verdict.name for verdict in proof.ops)
-                offloaded = OffloadedLoader(loader, replace(offloaded.plan, compared=compared), device)
-                offloaded.certificate = proof
+            only_calls = offloaded.plan.begins and not offloaded.plan.pieces
+            compared = frozenset(verdict.name for verdict in proof.ops) if only_calls else offloaded.plan.compared
+            plan = replace(offloaded.plan, compared=compared, certified=proof.certified)
+            offloaded = OffloadedLoader(loader, plan, device)
+            offloaded.certificate = proof
             return offloaded
         if proof.failed <= refused:  # no single function is the cause
             reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")

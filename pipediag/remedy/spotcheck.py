@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -124,7 +125,7 @@ class SpotCheck:
         if self._seen < self._needed:
             return ""
         plan, device = self._offloaded.plan, self._offloaded.device
-        certificate = self._offloaded.certificate = certify(self.first, plan, device)
+        certificate = certify(self.first, plan, device)
         self.first.clear()
         self._needed = 0
         if self._finds and not certificate.passed and certificate.failed - plan.refused:
@@ -132,6 +133,8 @@ class SpotCheck:
             self._offloaded.follow(start, finds=True)
             self._orders.scouted, self._orders.executed = 1, 0
             return ""
+        self._offloaded.follow(replace(plan, certified=certificate.certified))
+        self._offloaded.certificate = certificate
         self._orders.held = False
         return _against(certificate, "the comparison of its first batches")
 

@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+from torchvision.transforms import functional as older
 
 from ..usercode.links import Link, links_of
 from ..usercode.places import label
+from ..usercode.stand_ins import standing_in
 from ..usercode.transform_slots import Slot, find_slots, inner_slots
 from .custom import Moved, Shapes, Watched
 from .custom.fingerprint import digest
 from .decode.undecoded import undecoded_pictures, undecoded_tensors
+from .ops.exactness import Input, deviations, may_be_off
 from .ops.op import NotRecordable, Op
 from .ops.table import CUSTOM
 from .record.calls import Calls, Site
@@ -23,6 +27,7 @@ from .record.hooks import recording
 from .record.images import RecordingTensor, is_recording
 from .record.pictures import RecordingPicture
 from .record.recorder import Recorder, with_pixels
+from .record.tape import Tape
 
 Path = tuple[int, ...]
 #: A link of a chain: the path of its transform, and the link's index.
@@ -50,6 +55,13 @@ class Piece:
         return self.links[self.start :]
 
 
+class Certified(NamedTuple):
+    """What a certificate says may be off on other samples: names of ops, and the links that chance skipped in all."""
+
+    ops: frozenset[str]
+    links: frozenset[str]
+
+
 @dataclass(frozen=True)
 class Plan:
     """Plan of what is recorded.
@@ -65,6 +77,7 @@ class Plan:
         undecoded: why JPEGs are not decoded on the device, if that was allowed.
         copies: True if images are copied before they are replaced, for a dataset that overwrites them.
         refused: functions whose replay differs too much.
+        certified: what its certificate says may be off; None if there is no certificate yet.
         own: the user's own links that were proven to work on the device.
         moved: the same links in their form for the device. It is not sent to the workers.
     """
@@ -79,6 +92,7 @@ class Plan:
     undecoded: str = ""
     copies: bool = False
     refused: frozenset[str] = frozenset()
+    certified: Certified | None = None
     own: Mapping[Place, Shapes] = field(default_factory=dict)
     moved: Mapping[Place, Moved] = field(default_factory=dict, compare=False, repr=False)
 
@@ -102,6 +116,37 @@ class Plan:
                 lines.append(f"stays in the workers: {', '.join(piece.stays)}")
         undecoded = [f"JPEGs are decoded in the workers: {self.undecoded}"] if self.undecoded else []
         return "\n".join([*(lines or ["nothing moves"]), *undecoded, *(f"- {reason}" for reason in self.reasons)])
+
+    def link(self, site: int, function: str) -> str:
+        """Return the name of the user's transform that called a function, or of the function if two could have."""
+        names = {piece.links[site] for piece in self.pieces if 0 <= site < len(piece.links)}
+        return names.pop() if len(names) == 1 else function
+
+    def check(self, tape: Tape) -> None:
+        """Raise if the pixels of an image may be off after an op of which the certificate says nothing.
+
+        Raises:
+            NotRecordable: they may.
+        """
+        if self.certified is None:
+            return
+        shape, dtype = tape.begun.shape, tape.begun.dtype
+        for op in tape.ops:
+            if op.name not in self.certified.ops and may_be_off(op.kind, shape, dtype):
+                self._check_calls(tape, self.certified)
+                return
+            shape, dtype = op.shape, op.dtype
+
+    def _check_calls(self, tape: Tape, certified: Certified) -> None:
+        ops = iter(tape.ops)
+        shape, dtype = tape.begun.shape, tape.begun.dtype
+        for call in tape.calls:
+            mine = [next(ops) for _ in range(call.ops)]
+            of_v1 = getattr(call.fn, "__module__", "") == older.__name__
+            off = deviations(mine, Input(shape, dtype, "v1" if of_v1 else "v2")).keys() - certified.ops
+            if off and self.link(call.site, call.name) not in certified.links:
+                raise NotRecordable(f"{call.name} may give other pixels, and was not in the samples that were compared")
+            shape, dtype = (mine[-1].shape, mine[-1].dtype) if mine else (shape, dtype)
 
     @contextmanager
     def recording(self, twins: Any = None, calls: Calls | None = None) -> Iterator[None]:
@@ -146,11 +191,11 @@ class Plan:
 
 
 @contextmanager
-def in_slots(stand_ins: Iterable[tuple[Slot, Any]]) -> Iterator[None]:
-    """Replace the transforms in the slots inside the context."""
+def in_slots(recorders: Iterable[tuple[Slot, Recorder]]) -> Iterator[None]:
+    """Let the recorders have the calls of the transforms in the slots inside the context."""
     with ExitStack() as undo:
-        for slot, stand_in in stand_ins:
-            undo.enter_context(slot.replaced(stand_in))
+        for slot, recorder in recorders:
+            undo.enter_context(slot.replaced(standing_in(recorder.transform, recorder)))
         yield
 
 

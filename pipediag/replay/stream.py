@@ -48,14 +48,17 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
         """Do nothing: no preparation is needed."""
 
     def begin(self) -> None:
-        """Record from now on, for a batch."""
+        """Record from now on, for a batch. With other transforms than the plan's, make it with pixels."""
         if self._recording is not None:
             return
         self._settled, self._raised = session.settled, NotRecordable.raised
         session.why = ""
         with ExitStack() as recording:
-            recording.enter_context(self._plan.installed(self._plan.recorders(self.dataset)))
-            recording.enter_context(session.going_on())
+            try:
+                recording.enter_context(self._plan.installed(self._plan.recorders(self.dataset)))
+                recording.enter_context(session.going_on())
+            except NotRecordable as error:
+                session.why = str(error)
             self._recording = recording.pop_all()
 
     def end(self) -> None:
@@ -68,7 +71,7 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
         drawn, reason = randomness.state(), ""
         try:
             if session.settled == self._settled and NotRecordable.raised == self._raised:
-                return self._packed.recorded(samples, self._plan.fuse)
+                return self._packed.recorded(samples, self._plan)
             reason = session.why or "its own code hides that it needs pixels"
         except Exception as error:  # of the user's too: it is raised again below
             reason = f"{type(error).__name__}: {error}"

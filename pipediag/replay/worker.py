@@ -26,10 +26,10 @@ from .certify.samples import executed
 from .decode.undecoded import decoded
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
-from .pack.packing import pack, pack_plain
+from .pack.packing import NoneRecorded, pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
-from .record.batches import assembled, batch_of, fetched, sample_of, stacking
+from .record.batches import assembled, batch_of, collated, fetched, sample_of, stacking
 from .record.images import is_recording, real
 from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
@@ -128,13 +128,22 @@ class PackedCollate:
     def __call__(self, samples: Any) -> Packed:
         return pack_plain(batch_of(samples, self._collate), self._ring)
 
-    def recorded(self, samples: Any, fuse: bool) -> Packed:
-        """Pack a batch that contains recording images.
+    def recorded(self, samples: Any, plan: Plan) -> Packed | Unrecorded:
+        """Pack a batch that contains recording images. One without is sent as the collate function has made it.
 
         Raises:
             NotRecordable: as for :func:`pack`.
         """
-        return pack(assembled(self._collate, samples), fuse, self._ring)
+        batch = assembled(self._collate, samples)
+        try:
+            return pack(batch, plan.fuse, self._ring, plan.check)
+        except NoneRecorded as error:
+            if self._collate is collated:  # it leaves the stacking to the packing, and may run again
+                raise
+            NotRecordable.raised -= 1  # nothing is hidden
+            batch = tree.map_leaves(batch, lambda leaf: real(leaf) if is_recording(leaf) else leaf)  # views were read
+            sent = batch if self._ring is None else pack_plain(batch, self._ring)
+            return Unrecorded(sent, f"{NotRecordable.__name__}: {session.why or error}")
 
 
 class PackingSide:
@@ -188,19 +197,18 @@ class PackingSide:
         if not self._plan.moves:
             return self._packed(fetch())
         self._begin()
-        begun, settled, samples, began = randomness.state(), session.settled, _NONE, False
-        drawn = begun  # the state before the collate function
+        begun = drawn = randomness.state()
+        settled, samples, began = session.settled, _NONE, False
         session.why = ""
         try:
             with self._plan.installed(self._up_to_date()):
                 with unhidden(), session.going_on():
                     began = True
                     made = fetch()
-                samples = made  # the user's code has caught no error of ours
+                samples, drawn = made, randomness.state()  # the user's code has caught no error of ours
                 if session.settled == settled and not self._is_mixed(samples):
-                    drawn = randomness.state()
                     with unhidden():
-                        return self._packed.recorded(samples, self._plan.fuse)
+                        return self._packed.recorded(samples, self._plan)
                 reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood
@@ -211,11 +219,9 @@ class PackingSide:
             samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)
         except NotRecordable:  # an image's pixels were written into by another one that shares its memory, or are lost
             samples = _NONE
+        randomness.restore(begun if samples is _NONE else drawn)  # the collate function may have drawn
         if samples is _NONE:
-            randomness.restore(begun)
             samples = fetch()
-        elif session.settled == settled:  # the collate function has drawn
-            randomness.restore(drawn)
         return Unrecorded(self._real(samples), reason)
 
     def _is_mixed(self, samples: Any) -> bool:

@@ -15,7 +15,7 @@ from ..analysis.summary.parts import shorter_paths
 from ..analysis.words import counted, ends, job, number, percent, shown
 from ..session import CACHED, Place, Session, Warning_
 from . import evidence, ranks, remedy
-from .document import Block, Check, Checklist, Listing, Location, Paragraph, Section, Table, Title
+from .document import Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
@@ -31,6 +31,7 @@ _TONES: dict[str, Tone] = {
 def blocks(diagnosis: Diagnosis) -> list[Block]:
     verdict, rows, session = diagnosis.verdict, stage_rows(diagnosis), diagnosis.session
     culprit, summary = verdict.culprit or Place(""), summarise(diagnosis)
+    following, _, command = summary.next.partition(": ")
     where = culprit.where + (f", made at {culprit.made}" if culprit.made else "")
     return [
         title(summary, setting(diagnosis)),
@@ -40,6 +41,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Paragraph(verdict.sentence),
         Paragraph(diagnosis.straggler.sentence if diagnosis.straggler else ""),
         Location("culprit", culprit.name, shorter_paths(session, where)),
+        *([Code(following, [command])] if session.watched is not None and command else []),
         Paragraph(step_line(diagnosis), "line"),
         _where(rows, session.counts_steps),
         Paragraph(rung_line(diagnosis), "list"),

@@ -1,4 +1,4 @@
-"""Hold values by object, and read attributes of the user's objects, whose ``__getattr__`` may raise anything."""
+"""Hold values by object, and read attributes and types of the user's objects, whose protocols may raise anything."""
 
 from __future__ import annotations
 
@@ -20,6 +20,22 @@ def has_attribute(obj: Any, name: str) -> bool:
     try:
         return hasattr(obj, name)
     except Exception:
+        return False
+
+
+def is_a(obj: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Return ``isinstance(obj, kinds)``; of an object whose ``__class__`` raises, what its type says."""
+    try:
+        return isinstance(obj, kinds)
+    except Exception:
+        return issubclass(type(obj), kinds)
+
+
+def is_routine(obj: Any) -> bool:
+    """Return whether the object is a function or method of any kind."""
+    try:
+        return inspect.isroutine(obj)
+    except Exception:  # its ``__class__`` raises: it is an instance of the user's class
         return False
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..session import Link
 from . import randomness, tree
-from .attributes import attribute
+from .attributes import attribute, is_a
 from .contents import names_in
 from .dissect import NotSeparable, RawSample, filled, link_unchanged, link_what_counts
 from .paths import private, same
@@ -129,11 +129,11 @@ def _untraced(one: Seen) -> str:
 def decides_at_random(fn: Any) -> bool:
     """Return whether a transform's own code draws at random. A user-defined one with ``p = 1`` decides nothing."""
     chance = attribute(fn, "p", None)
-    if isinstance(chance, (int, float)) and chance == 1 and not type(fn).__module__.startswith("torchvision."):
+    if is_a(chance, (int, float)) and chance == 1 and not type(fn).__module__.startswith("torchvision."):
         return False
-    if isinstance(fn, types.MethodType):
+    if is_a(fn, types.MethodType):
         fn = fn.__func__
-    if not isinstance(fn, types.FunctionType):
+    if not is_a(fn, types.FunctionType):
         fn = inspect.getattr_static(type(fn), "forward", None) or inspect.getattr_static(type(fn), "__call__", None)
     return draws_at_random(fn)
 

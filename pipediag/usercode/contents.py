@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..frames import is_installed
-from .attributes import attribute, has_attribute
+from .attributes import attribute, has_attribute, is_a
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
@@ -35,9 +35,9 @@ def is_library(obj: Any) -> bool:
 
 def is_record(obj: Any) -> bool:
     """Return whether an object is searched by its attributes."""
-    if isinstance(obj, NAMESPACES):
+    if is_a(obj, NAMESPACES):
         return True
-    if isinstance(obj, type) or package(type(obj)) in _OPAQUE:
+    if is_a(obj, type) or package(type(obj)) in _OPAQUE:
         return False
     return has_attribute(obj, "__dict__") or bool(slot_values(obj))
 
@@ -46,7 +46,7 @@ def names_in(code: types.CodeType) -> Iterator[str]:
     """Yield the global names that a function's code uses, including comprehensions and inner functions."""
     yield from code.co_names
     for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
+        if is_a(constant, types.CodeType):
             yield from names_in(constant)
 
 
@@ -55,7 +55,7 @@ def compares_identity(code: types.CodeType) -> bool:
     for before, one in itertools.pairwise(dis.get_instructions(code)):
         if one.opname == "IS_OP" and not before.opname.startswith("LOAD_CONST"):
             return True
-    return any(compares_identity(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return any(compares_identity(constant) for constant in code.co_consts if is_a(constant, types.CodeType))
 
 
 def reads_in(code: types.CodeType) -> tuple[str, ...]:
@@ -64,9 +64,9 @@ def reads_in(code: types.CodeType) -> tuple[str, ...]:
     pending = [code]
     while pending:
         for constant in pending.pop().co_consts:
-            if isinstance(constant, types.CodeType):
+            if is_a(constant, types.CodeType):
                 pending.append(constant)
-            elif isinstance(constant, str) and constant.isidentifier():
+            elif is_a(constant, str) and constant.isidentifier():
                 found.add(constant)
     return tuple(sorted(found))
 
@@ -78,7 +78,7 @@ def modules_of(fn: types.FunctionType) -> list[types.ModuleType]:
     pending: list[Any] = [*(fn.__globals__.get(name) for name in names), *closed_over(fn).values()]
     while pending:
         value = pending.pop()
-        if isinstance(value, types.ModuleType) and value.__name__ not in found and not is_library_module(value):
+        if is_a(value, types.ModuleType) and value.__name__ not in found and not is_library_module(value):
             found[value.__name__] = value
             pending += [vars(value).get(name) for name in names]
     return [found[name] for name in sorted(found)]
@@ -112,7 +112,7 @@ def slot_values(obj: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for cls in type(obj).__mro__:
         for name, slot in vars(cls).items() if "__slots__" in vars(cls) else ():
-            if isinstance(slot, types.MemberDescriptorType):
+            if is_a(slot, types.MemberDescriptorType):
                 try:
                     values.setdefault(name, slot.__get__(obj))
                 except AttributeError:  # not assigned yet
@@ -215,5 +215,5 @@ def class_values(cls: type) -> dict[str, Any]:
         name: value
         for name, value in vars(cls).items()
         if name not in hidden
-        and (not name.startswith("__") or (isinstance(value, types.FunctionType) and name.strip("_") not in _NOT_RUN))
+        and (not name.startswith("__") or (is_a(value, types.FunctionType) and name.strip("_") not in _NOT_RUN))
     }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import tree
+from .attributes import is_a
 from .paths import DEPTH, Path, follow, has_identity, parts, private, replace, same, walk
 from .spying import Call, Seen, identities
 
@@ -146,7 +147,7 @@ def _without_fed(call: Call, feeds: list[Feed], mutates: bool) -> Call:
     inputs: Any = call.arguments
     for where, _, _ in feeds:
         inputs = replace(inputs, where, None)
-    kept = any(has_identity(p) and not parts(p) for _, p in walk(inputs) if not isinstance(p, (list, dict)))
+    kept = any(has_identity(p) and not parts(p) for _, p in walk(inputs) if not is_a(p, (list, dict)))
     return Call(call.name, call.fn, inputs[0], inputs[1], (call.mutates or mutates) and kept)
 
 

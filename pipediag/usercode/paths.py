@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from .attributes import attribute, has_attribute
+from .attributes import attribute, has_attribute, is_a
 
 #: Steps from a container to its part: an index, a key, or an attribute's name.
 Path = tuple[Any, ...]
@@ -37,11 +37,11 @@ class Attribute(str):
 
 def parts(obj: Any) -> list[tuple[Any, Any]]:
     """Return the direct parts of a container, each with the step to it; [] for a leaf."""
-    if isinstance(obj, (tuple, list)):
+    if is_a(obj, (tuple, list)):
         return list(enumerate(obj))
-    if isinstance(obj, MutableMapping):
+    if is_a(obj, MutableMapping):
         return list(obj.items())
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+    if dataclasses.is_dataclass(type(obj)):
         return [(Attribute(f.name), getattr(obj, f.name)) for f in dataclasses.fields(obj)]
     if _is_record(obj):
         return [(Attribute(name), value) for name, value in vars(obj).items()]
@@ -50,7 +50,7 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
 
 def _is_record(obj: Any) -> bool:
     """Return whether ``obj`` is an instance of a user-defined class that holds data."""
-    if isinstance(obj, (*_CODE, Mapping)) or not has_attribute(obj, "__dict__"):
+    if is_a(obj, (*_CODE, Mapping)) or not has_attribute(obj, "__dict__"):
         return False
     return type(obj).__module__.split(".")[0] not in _LEAF_MODULES
 
@@ -73,14 +73,14 @@ def _walk(obj: Any, path: Path, entered: set[int]) -> Iterator[tuple[Path, Any]]
 
 def has_identity(obj: Any) -> bool:
     """Return whether an object's identity is meaningful: not for code, numbers, strings and None, which are shared."""
-    empty = isinstance(obj, tuple) and not obj
-    return not empty and not isinstance(obj, _PLAIN) and not isinstance(obj, _CODE)
+    empty = is_a(obj, tuple) and not obj
+    return not empty and not is_a(obj, _PLAIN) and not is_a(obj, _CODE)
 
 
 def follow(obj: Any, path: Path) -> Any:
     """Return the part at ``path``."""
     for step in path:
-        obj = getattr(obj, step) if isinstance(step, Attribute) else obj[step]
+        obj = getattr(obj, step) if is_a(step, Attribute) else obj[step]
     return obj
 
 
@@ -96,14 +96,14 @@ def replace(obj: Any, path: Path, value: Any) -> Any:
 
 def rebuilt(obj: Any, changes: Mapping[Any, Any]) -> Any:
     """Return a shallow copy of a container with some of its direct parts replaced."""
-    if isinstance(obj, tuple):
+    if is_a(obj, tuple):
         items = [changes.get(i, item) for i, item in enumerate(obj)]
         return type(obj)(*items) if has_attribute(obj, "_fields") else type(obj)(items)
     # A shallow copy of a user-defined mapping may still share its items.
-    shares = isinstance(obj, MutableMapping) and not isinstance(obj, (dict, UserDict))
+    shares = is_a(obj, MutableMapping) and not is_a(obj, (dict, UserDict))
     fresh = copy.deepcopy(obj) if shares else copy.copy(obj)
     for step, value in changes.items():
-        if isinstance(step, Attribute):
+        if is_a(step, Attribute):
             object.__setattr__(fresh, step, value)
         else:
             fresh[step] = value
@@ -127,9 +127,9 @@ def _private(obj: Any, done: dict[int, Any], depth: int) -> Any:
 
 
 def _private_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
+    if is_a(leaf, torch.Tensor):
         return leaf.clone()
-    if isinstance(leaf, _CODE):
+    if is_a(leaf, _CODE):
         return leaf
     own_copy: Callable[[], Any] | None = attribute(leaf, "copy", None)  # arrays, images, dicts, lists, sets
     return own_copy() if callable(own_copy) else leaf

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..frames import in_package, is_command, is_ours, is_torchs, is_users
 from ..session import Link, Place
-from .attributes import attribute, unwrapped
+from .attributes import attribute, is_a, is_routine, unwrapped
 
 #: File and line of each class that was asked for, or None if they are not certain.
 _CLASSES: weakref.WeakKeyDictionary[type, tuple[str, int] | None] = weakref.WeakKeyDictionary()
@@ -86,9 +86,9 @@ def origin(obj: Any) -> str:
 
 def _code_behind(obj: Any) -> Any:
     """Return the function behind a callable, or its class."""
-    while isinstance(obj, functools.partial):
+    while is_a(obj, functools.partial):
         obj = obj.func
-    return obj if inspect.isroutine(obj) else type(obj)
+    return obj if is_routine(obj) else type(obj)
 
 
 def short(file: str) -> str:

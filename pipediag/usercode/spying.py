@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from .. import marker
-from .attributes import attribute, has_attribute
+from .attributes import attribute, has_attribute, is_a
 from .paths import Path, has_identity, private, same, walk
+from .stand_ins import standing_in
 from .transform_slots import Slot, argument_slots, inner_slots, is_dataset, makes_data
 
 #: Maximum depth of the search for transforms inside transforms.
@@ -81,33 +82,9 @@ class Recorder:
         return result
 
 
-class Spy:
-    """A stand-in for a transform that records its calls; everything else goes to the original."""
-
-    def __init__(self, name: str, fn: Callable[..., Any], recorder: marker.CallRecorder) -> None:
-        self.__dict__.update(_name=name, _fn=fn, _recorder=recorder)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._recorder.call(self._name, self._fn, args, kwargs)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:  # a dataset may check the type of its transform
-        return type(self._fn)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._fn, name)
-
-    def __bool__(self) -> bool:
-        return bool(self._fn)
-
-    def __len__(self) -> int:
-        return len(self._fn)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._fn)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._fn[key]
+def spy(name: str, fn: Callable[..., Any], recorder: marker.CallRecorder) -> Any:
+    """Return a stand-in for a transform that records its calls."""
+    return standing_in(fn, lambda *args, **kwargs: recorder.call(name, fn, args, kwargs))
 
 
 @contextmanager
@@ -142,14 +119,14 @@ def replaced_by_spies(found: list[tuple[Slot, Any]], recorder: marker.CallRecord
     """Record the calls of the given slots' transforms with ``recorder`` within the context."""
     with ExitStack() as stack:
         for slot, fn in found:
-            stack.enter_context(slot.replaced(Spy(slot.name, fn, recorder)))
+            stack.enter_context(slot.replaced(spy(slot.name, fn, recorder)))
         yield
 
 
 def inside(fn: Any, entered: set[int] | None = None, depth: int = _DEPTH) -> list[tuple[Slot, Any]]:
     """Return the slots inside a transform, at any depth, with their values; transforms in ``entered`` are skipped."""
     entered = set() if entered is None else entered
-    if depth == 0 or id(fn) in entered or isinstance(fn, torch.jit.ScriptModule):
+    if depth == 0 or id(fn) in entered or is_a(fn, torch.jit.ScriptModule):
         return []
     entered.add(id(fn))
     found = [(slot, slot.get()) for slot in inner_slots(fn)]
@@ -164,7 +141,7 @@ def identities(obj: Any) -> list[tuple[Path, Any]]:
 
 
 def is_path(args: tuple[Any, ...]) -> bool:
-    return bool(args) and isinstance(args[0], (str, os.PathLike)) and os.path.exists(args[0])
+    return bool(args) and is_a(args[0], (str, os.PathLike)) and os.path.exists(args[0])
 
 
 #: Maximum depth of datasets inside datasets.
@@ -214,7 +191,7 @@ def stage_slots(dataset: Any) -> list[Slot]:
 def _stages(dataset: Any, depth: int) -> Iterator[Any]:
     """Yield everything with attributes in the lists of a dataset and of the datasets inside."""
     for value in list(attribute(dataset, "__dict__", {}).values()) if depth else []:
-        for item in value if isinstance(value, (list, tuple)) else [value]:
+        for item in value if is_a(value, (list, tuple)) else [value]:
             if is_dataset(item):
                 yield from _stages(item, depth - 1)
             elif item is not value and has_attribute(item, "__dict__"):

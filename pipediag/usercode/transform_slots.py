@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from .attributes import attribute, has_attribute
+from .attributes import attribute, has_attribute, is_a
 from .contents import assigned_cells, names_in
 
 #: Name parts of attributes that make raw data rather than change it.
@@ -49,13 +49,13 @@ def find_slots(dataset: Any) -> list[Slot]:
 
 def function_slots(fn: Any) -> list[Slot]:
     """Return the slots of transforms that a function uses as globals, closure variables or attributes."""
-    if isinstance(fn, functools.partial):
+    if is_a(fn, functools.partial):
         return argument_slots(fn) + function_slots(fn.func)
-    if isinstance(fn, types.MethodType):
+    if is_a(fn, types.MethodType):
         fn = fn.__func__
-    if isinstance(fn, types.FunctionType):
+    if is_a(fn, types.FunctionType):
         return list(_in_code(fn, set(), functions=True))
-    if isinstance(fn, (types.BuiltinFunctionType, type)) or not has_attribute(fn, "__dict__"):
+    if is_a(fn, (types.BuiltinFunctionType, type)) or not has_attribute(fn, "__dict__"):
         return []
     return [*_in_attributes(fn, set(), 1), *_in_code(type(fn).__call__, set())]
 
@@ -69,12 +69,12 @@ def argument_slots(stage: Any) -> list[Slot]:
 
 def inner_slots(fn: Any) -> list[Slot]:
     """Return the slots inside a transform that hold further transforms, such as the items of a Compose."""
-    if isinstance(fn, types.MethodType) and not isinstance(fn.__self__, (type, types.ModuleType, Dataset)):
+    if is_a(fn, types.MethodType) and not is_a(fn.__self__, (type, types.ModuleType, Dataset)):
         return [*_in_attributes(fn.__self__, set(), 1), *function_slots(fn)]
-    if isinstance(fn, list):  # a class of chains that inherits from it
+    if is_a(fn, list):  # a class of chains that inherits from it
         items = [_of_list(f"[{i}]", fn, i) for i, item in enumerate(fn) if _is_transform("", item)]
         return [*items, *function_slots(fn)]
-    if isinstance(fn, torch.nn.Module):
+    if is_a(fn, torch.nn.Module):
         # Its own code is forward(); its children are separate from its other attributes.
         children = [_entry(name, fn._modules, name) for name, child in fn._modules.items() if child is not None]
         return [*_in_attributes(fn, set(), 1), *children, *_in_code(type(fn).forward, set())]
@@ -93,22 +93,21 @@ def _below(dataset: Any, seen: set[int], depth: int) -> Iterator[Slot]:
 def _in_attributes(obj: Any, seen: set[int], depth: int) -> Iterator[Slot]:
     """Yield the slots in an object's attributes and, if ``depth`` allows, in those of the datasets among them."""
     for name, value in list(attribute(obj, "__dict__", {}).items()):
-        if isinstance(obj, torch.nn.Module) and name.startswith("_"):  # torch's own: hooks, children, buffers
+        if is_a(obj, torch.nn.Module) and name.startswith("_"):  # torch's own: hooks, children, buffers
             continue
         if _is_transform(name, value):
             # Bypass the object's __setattr__: an nn.Module refuses to replace a child by another type.
             yield _entry(name, obj.__dict__, name)
-        elif isinstance(value, (list, tuple)) and 0 < len(value) <= 64:
+        elif is_a(value, (list, tuple)) and 0 < len(value) <= 64:
             if all(is_dataset(item) for item in value):
                 for item in value:
                     yield from _below(item, seen, depth - 1)
             # One that is also a dataset may mix in other samples: alone, or beside other datasets, it is data.
             elif all(
-                item is None or _is_transform(name, item) or (isinstance(item, Dataset) and callable(item))
-                for item in value
+                item is None or _is_transform(name, item) or (is_a(item, Dataset) and callable(item)) for item in value
             ):
                 yield from (_item(obj, name, i) for i, item in enumerate(value) if item is not None)
-        elif isinstance(value, dict) and 0 < len(value) <= 64 and not makes_data(name):
+        elif is_a(value, dict) and 0 < len(value) <= 64 and not makes_data(name):
             for key, item in value.items():
                 if _is_transform(str(key), item):
                     yield _entry(f"{name}[{key!r}]", value, key)
@@ -121,7 +120,7 @@ def _in_code(fn: Any, seen: set[int], functions: bool = False) -> Iterator[Slot]
 
     With ``functions``, plain functions among its closure variables count too.
     """
-    if not isinstance(fn, types.FunctionType) or id(fn) in seen:
+    if not is_a(fn, types.FunctionType) or id(fn) in seen:
         return
     seen.add(id(fn))
     for name in names_in(fn.__code__):
@@ -130,7 +129,7 @@ def _in_code(fn: Any, seen: set[int], functions: bool = False) -> Iterator[Slot]
             yield _entry(name, fn.__globals__, name)
     for name, cell in assigned_cells(fn):
         value = cell.cell_contents
-        if _is_transform(name, value) and (functions or not isinstance(value, types.FunctionType)):
+        if _is_transform(name, value) and (functions or not is_a(value, types.FunctionType)):
             yield _cell(name, cell)
 
 
@@ -141,17 +140,19 @@ _DATA_MODULES = ("numpy", "pandas", "h5py", "pyarrow", "collections", "array")
 
 def is_dataset(value: Any) -> bool:
     """Return whether ``value`` makes samples: a ``Dataset``, or another object with items that is no mere container."""
-    if isinstance(value, Dataset):
+    if is_a(value, Dataset):
         return True
-    if isinstance(value, _CONTAINERS) or type(value).__module__.split(".")[0] in _DATA_MODULES:
+    if is_a(value, _CONTAINERS) or type(value).__module__.split(".")[0] in _DATA_MODULES:
         return False
     return hasattr(type(value), "__getitem__") and hasattr(type(value), "__len__")
 
 
 def _is_transform(name: str, value: Any) -> bool:
-    if not callable(value) or isinstance(value, (type, Dataset, Sampler, torch.Generator, types.ModuleType)):
+    if not callable(value) or is_a(value, (type, Dataset, Sampler, torch.Generator, types.ModuleType)):
         return False
-    return not makes_data(name) and not inspect.isgeneratorfunction(value)  # which transforms a stream, not a sample
+    if is_a(value, (types.FunctionType, types.MethodType, functools.partial)) and inspect.isgeneratorfunction(value):
+        return False  # it transforms a stream, not a sample
+    return not makes_data(name)
 
 
 def makes_data(name: str) -> bool:
@@ -161,7 +162,7 @@ def makes_data(name: str) -> bool:
 
 def _is_callable_object(value: Any) -> bool:
     """Return whether ``value`` is an instance with ``__call__``: global functions are too many to record."""
-    return callable(value) and not isinstance(
+    return callable(value) and not is_a(
         value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
     )
 
@@ -171,7 +172,7 @@ def _item(obj: Any, name: str, index: int) -> Slot:
 
     def install(value: Any) -> Callable[[], None]:
         items = obj.__dict__[name]
-        if isinstance(items, list):
+        if is_a(items, list):
             return _of_list("", items, index).install(value)
         changed = [*items[:index], value, *items[index + 1 :]]
         ours = type(items)(*changed) if has_attribute(items, "_fields") else type(items)(changed)

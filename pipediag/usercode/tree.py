@@ -10,11 +10,12 @@ import copy
 import dataclasses
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 
-from .attributes import attribute, has_attribute
+from .attributes import attribute, has_attribute, is_a
 from .paths import parts, rebuilt
 
 
@@ -27,7 +28,7 @@ def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
     if inside is None:
         return fn(obj)
     mapped = {step: map_leaves(part, fn) for step, part in inside}
-    is_constant = isinstance(obj, Mapping) and not isinstance(obj, MutableMapping)
+    is_constant = is_a(obj, Mapping) and not is_a(obj, MutableMapping)
     return mapped if is_constant else rebuilt(obj, mapped)
 
 
@@ -42,11 +43,11 @@ def leaves(obj: Any) -> Iterator[Any]:
 
 def _parts(obj: Any) -> list[tuple[Any, Any]] | None:
     """Return the direct parts of a container, each with the step to it; None for a leaf."""
-    if isinstance(obj, torch.Tensor) or moves_itself(obj):
+    if is_a(obj, torch.Tensor) or moves_itself(obj):
         return None
-    if isinstance(obj, Mapping):
+    if is_a(obj, Mapping):
         return list(obj.items())
-    if isinstance(obj, (tuple, list)) or (dataclasses.is_dataclass(obj) and not isinstance(obj, type)):
+    if is_a(obj, (tuple, list)) or dataclasses.is_dataclass(type(obj)):
         return parts(obj)
     return None
 
@@ -54,7 +55,7 @@ def _parts(obj: Any) -> list[tuple[Any, Any]] | None:
 def tensors(obj: Any) -> Iterator[torch.Tensor]:
     """Yield every tensor in the structure, including those held by user-defined objects."""
     for leaf in leaves(obj):
-        if isinstance(leaf, torch.Tensor):
+        if is_a(leaf, torch.Tensor):
             yield leaf
         elif moves_itself(leaf):
             yield from tensors(_insides(leaf))
@@ -62,9 +63,9 @@ def tensors(obj: Any) -> Iterator[torch.Tensor]:
 
 def _insides(obj: Any) -> list[Any]:
     """Return the content of an object: the items of a sequence or mapping, otherwise its attributes."""
-    if isinstance(obj, (tuple, list)):
+    if is_a(obj, (tuple, list)):
         return list(obj)
-    return list(obj.values() if isinstance(obj, Mapping) else attribute(obj, "__dict__", {}).values())
+    return list(obj.values() if is_a(obj, Mapping) else attribute(obj, "__dict__", {}).values())
 
 
 def moves_itself(obj: Any) -> bool:
@@ -72,14 +73,14 @@ def moves_itself(obj: Any) -> bool:
 
     The outputs of tokenizers and processors of transformers, each a ``UserDict``, hold items only.
     """
-    if isinstance(obj, (torch.Tensor, type)) or is_user_dict(obj):
+    if is_a(obj, (torch.Tensor, type)) or is_user_dict(obj):
         return False
     return callable(attribute(obj, "to", None))
 
 
 def is_user_dict(obj: Any) -> bool:
     """Return whether an object is a ``UserDict`` that sets its items as they are given."""
-    return isinstance(obj, UserDict) and type(obj).__setitem__ is UserDict.__setitem__
+    return is_a(obj, UserDict) and type(obj).__setitem__ is UserDict.__setitem__
 
 
 def move(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
@@ -91,7 +92,7 @@ def move(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any
 
 
 def _move_leaf(leaf: Any, device: torch.device, non_blocking: bool) -> Any:
-    if isinstance(leaf, torch.Tensor):
+    if is_a(leaf, torch.Tensor):
         return leaf.to(device, non_blocking=non_blocking)
     # Many ``to`` methods change the object in place and return it; the cached original must not move.
     return _deep_copy(leaf).to(device) if moves_itself(leaf) else leaf
@@ -110,18 +111,18 @@ def clone(batch: Any) -> Any:
 
 
 def _clone_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
+    if is_a(leaf, torch.Tensor):
         return leaf.detach().clone()
     return _deep_copy(leaf) if moves_itself(leaf) else leaf
 
 
 def copied(obj: Any, kinds: tuple[type, ...] = (object,)) -> Any:
     """Return the same structure in new containers, with copies of the leaves of these types."""
-    return map_leaves(obj, lambda leaf: _copied_leaf(leaf) if isinstance(leaf, kinds) else leaf)
+    return map_leaves(obj, lambda leaf: _copied_leaf(leaf) if is_a(leaf, kinds) else leaf)
 
 
 def _copied_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
+    if is_a(leaf, torch.Tensor):
         return leaf.detach().clone()
     try:
         return _deep_copy(leaf)
@@ -139,7 +140,7 @@ def clone_pinned(batch: Any) -> Any:
 
 def _clone_leaf_pinned(leaf: Any) -> Any:
     fresh = _clone_leaf(leaf)
-    pinned = isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned()
+    pinned = is_a(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.is_pinned()
     return fresh.pin_memory() if pinned else fresh
 
 
@@ -149,7 +150,7 @@ def in_shared_memory(batch: Any) -> Any:
 
 
 def _shared_leaf(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
+    if not is_a(leaf, torch.Tensor):
         return _clone_leaf(leaf)
     if leaf.layout != torch.strided or leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
         return leaf.detach().clone().share_memory_()
@@ -182,7 +183,7 @@ def nbytes(obj: Any) -> int:
         size = _leaf_bytes(part)
         if size is not None:
             total += size
-        elif not inside or isinstance(part, type):
+        elif not inside or is_a(part, type):
             total += _SMALL
         elif id(part) not in entered:
             entered.add(id(part))
@@ -196,14 +197,15 @@ _SMALL = 32
 
 def _leaf_bytes(leaf: Any) -> int | None:
     """Return the bytes of a leaf that holds data, or None if its content must be examined."""
-    if isinstance(leaf, torch.Tensor):
+    if is_a(leaf, torch.Tensor):
         return int(leaf.numel() * leaf.element_size())
     size = attribute(leaf, "nbytes", None)  # numpy and similar
-    if isinstance(size, int):
-        return size
-    if isinstance(leaf, (bytes, bytearray, str)):
+    if is_a(size, int):
+        return int(size)
+    if is_a(leaf, (bytes, bytearray, str)):
         return len(leaf)
     if has_attribute(leaf, "getbands") and has_attribute(leaf, "size"):  # a Pillow image, without importing Pillow
-        width, height = leaf.size
-        return int(width) * int(height) * max(1, len(leaf.getbands()))
+        with suppress(Exception):  # an object that has every attribute
+            width, height = leaf.size
+            return int(width) * int(height) * max(1, len(leaf.getbands()))
     return None

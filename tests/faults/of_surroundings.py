@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from .fault import (
@@ -72,7 +73,7 @@ _STATES: dict[str, tuple[str, ...]] = {
     "scratch-with-spaces": _scratch("'a b'"),
     "unknown-locale": ("env", "LANG=xx_YY.none", "LC_ALL=xx_YY.none"),
     "ascii-output": ("env", "PYTHONIOENCODING=ascii"),
-    "utf-16-output": ("env", "PYTHONIOENCODING=utf-16"),
+    "latin-1-output": ("env", "PYTHONIOENCODING=latin-1:replace"),
     "no-asserts": ("env", "PYTHONOPTIMIZE=2"),
     "safe-path": ("env", "PYTHONSAFEPATH=1"),
     "no-bytecode-folder": ("env", "PYTHONPYCACHEPREFIX=/nonexistent"),
@@ -92,6 +93,9 @@ _STATES: dict[str, tuple[str, ...]] = {
     "many-descriptors": _python("[os.dup2(0, n, inheritable=True) for n in range(3, 600)]"),
     "no-privileges": ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"),
     "sparse-shared-memory": _mounted("mount -t tmpfs -o size=4k none /dev/shm"),
+    "long-scratch": _scratch("d" * 120),
+    "development-mode": ("env", "PYTHONDEVMODE=1"),
+    "memory-is-traced": ("env", "PYTHONTRACEMALLOC=3"),
     "no-sys": _mounted("mount -t tmpfs none /sys"),
 }
 _STATES_OF_TRAININGS: dict[str, tuple[str, ...]] = {
@@ -104,11 +108,8 @@ _STATES_OF_TRAININGS: dict[str, tuple[str, ...]] = {
     "no-network": ("unshare", "-n"),
     "nobody-in-its-namespace": ("unshare", "-U"),
     "years-since-the-start": ("unshare", "-T", "--monotonic", "300000000"),
-    "long-scratch": _scratch("d" * 120),
     "plain-locale": ("env", "LC_ALL=C", "PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0"),
-    "development-mode": ("env", "PYTHONDEVMODE=1"),
     "warnings-are-errors": ("env", "PYTHONWARNINGS=error"),
-    "memory-is-traced": ("env", "PYTHONTRACEMALLOC=3"),
     "nonblocking-output": _python("[os.set_blocking(n, False) for n in (1, 2)]"),
     "timers": _python("signal.signal(14, signal.SIG_IGN); signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)"),
 }
@@ -159,7 +160,7 @@ def _timed(command: str, kind: str, moment: str, keeps: str, *more: str) -> Faul
 
 _ALL = ("__getattr__", "__eq__", "__bool__", "__repr__", "__class__", "__dict__", "__iter__", "any attribute")
 _PROTOCOLS = {
-    "Scale": (*_ALL, "__len__", "__hash__", "__reduce_ex__", "__del__", "__setattr__", "__module__", "meta.__eq__"),
+    "Scale": (*_ALL, "__len__", "__hash__", "__reduce_ex__", "__setattr__", "__module__"),
     "Images": ("__getattr__", "__eq__", "__bool__", "__repr__", "__dict__", "any attribute", "meta.__bool__"),
     "Batch": ("__getattr__", "__eq__", "__bool__", "__len__", "nbytes", "any attribute"),
     "Order": ("__getattr__", "__eq__", "__class__"),
@@ -182,24 +183,19 @@ def _protocols() -> Iterator[Fault]:
 
 
 def _restarts() -> Iterator[Fault]:
-    job = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2", TRAINS)
-    for kind in ("raises", "dataset-raises", "worker-killed"):
-        row = planted("analyze", kind, "window", 0, "", MEASURED, "--tries=2")
-        yield replace(row, kind=f"restart {kind}")
-        row = planted("run", kind, "training", 0, "trained to its end", NOTHING, "--tries=2", "--steps=40")
-        yield replace(row, kind=f"restart {kind}")
-    for moment in ("import", "first-batch"):
+    for row in (
+        planted("analyze", "raises", "window", 0, "", MEASURED, "--tries=2"),
+        planted("run", "raises", "training", 0, "trained to its end", NOTHING, "--tries=2", "--steps=40"),
+        planted("run", "execs", "import", 0, "moved from", NOTHING, "--steps=40"),
+    ):
+        yield replace(row, kind=f"restart {row.kind}")
+    for moment, budget in (("import", "6"), ("first-batch", "25")):  # which goes on while the script starts again
         row = planted("analyze", "execs", moment, 0, "", COMPLETE)
-        yield replace(row, kind="restart execs")
-    row = planted("run", "execs", "import", 0, "moved from", NOTHING, "--steps=40")
-    yield replace(row, kind="restart execs")
+        argv = tuple(budget if before == "--budget" else one for before, one in pairwise(("", *row.argv)))
+        yield replace(row, kind="restart execs", argv=argv)
+    job = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2", TRAINS)
     for rank in ("0", "1"):
         for kind in ("raises", "killed"):
-            for moment in ("import", "first-batch"):
-                more = (f"--rank={rank}", "--starts=1", f"--fault={kind}", f"--at={moment}")
-                argv = pipediag("analyze", "--budget", "15", "--no-knobs", *LADDER, "-o", REPORT, *job, *more)
-                row = Fault(f"restart {kind}", "analyze of two ranks", f"{moment}, rank {rank}", argv, 0, "", COMPLETE)
-                yield row
-            more = (f"--rank={rank}", "--starts=1", f"--fault={kind}", "--at=training")
-            argv = pipediag("run", *job, "--vision", "--samples=2000", "--steps=40", *more)
-            yield Fault(f"restart {kind}", "run of two ranks", f"training, rank {rank}", argv, 0, "trained to its end")
+            more = (f"--rank={rank}", "--starts=1", f"--fault={kind}", "--at=import")
+            argv = pipediag("analyze", "--budget", "15", "--no-knobs", *LADDER, "-o", REPORT, *job, *more)
+            yield Fault(f"restart {kind}", "analyze of two ranks", f"import, rank {rank}", argv, 0, "", COMPLETE)

@@ -61,7 +61,8 @@ After each of these faults:
   the script continues with its own loader, and a line says why.
 
 Files of sessions and plans may come from anybody: pipediag reads or refuses them within two seconds of CPU time and
-200 MB. `tests/session/test_hostile_files.py` also checks that with hypothesis.
+200 MB. Hypothesis damages 200 sessions and 200 plans (`tests/session/test_hostile_files.py`), 200 files of kept results
+(`tests/memo/test_arena.py`) and 200 messages of ranks (`tests/ladder/test_lockstep.py`); the quick tests take 25 each.
 
 ## What is not promised
 
@@ -134,7 +135,7 @@ def written(cells: Cells) -> str:
         mine = [cell for (_, of), cell in cells.items() if of == command]
         sums.append(f"**{Cell(sum(cell.held for cell in mine), sum(cell.all for cell in mine))}**")
     lines.append(f"| **all** | {' | '.join(sums)} |")
-    total = f"**{held} of {all_} faults held** when each last ran; a new row runs by itself.\n{_UNITS}"
+    total = f"**{held} of {all_} faults held** when each last ran.\n{_UNITS}"
     return "\n".join([_HEAD, total, "", *lines, ""])
 
 

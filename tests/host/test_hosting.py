@@ -104,3 +104,26 @@ class TestPopen:
             subprocess.run(f"{PYTHON} -c pass", shell=True, check=True, env={**os.environ, "RANK": "1"})
             subprocess.run("true", shell=True, check=True, env={**os.environ, "RANK": "1"})
         assert missed == [f"{PYTHON} -c pass"]
+
+
+def test_a_script_that_starts_itself_again_stays_hosted(tmp_path: Path) -> None:
+    """By its path or by its name, with its own variables; another program replaces the process as it is."""
+    (tmp_path / "stand_in.py").write_text("import sys, os; print(sys.argv[1:], os.environ.get('AGAIN'))")
+    line = (
+        "import os, sys; from pipediag.host import hosting\n"
+        "hosting.ENTRY = 'stand_in.py'\n"
+        "with hosting.hosting_members(['member', '1', 'order.json'], print):\n"
+        "    {}"
+    )
+    calls = {
+        "os.execv(sys.executable, [sys.executable, 'train.py', 'x'])": "train.py', 'x'] None",
+        "os.execlp(sys.executable, 'python', 'train.py')": "train.py'] None",
+        "os.execve(sys.executable, [sys.executable, '-m', 'train'], {**os.environ, 'AGAIN': '1'})": "-m', 'train'] 1",
+        "os.execv('/bin/echo', ['echo', 'train.py'])": "train.py",
+    }
+    for call, told in calls.items():
+        ran = subprocess.run(
+            [PYTHON, "-c", line.format(call)], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        ours = f"['member', '{os.getpid()}', 'order.json', '" if "echo" not in call else ""
+        assert ran.stdout == f"{ours}{told}\n", call

@@ -19,7 +19,7 @@ Analyze = Callable[..., Analysis]
 @pytest.mark.slow
 def test_break_in_an_endless_dataset_takes_several_passes(analyze: Analyze) -> None:
     """Fed from a cache, the 25 steps of a pass take milliseconds: windows have to fit into what the script gives."""
-    done = analyze("break_early.py", budget=8, rungs="device,baseline")
+    done = analyze("break_early.py", budget=16, rungs="device,baseline")
     assert done.passes > 1
     assert max(w["attempt"] for w in done.json["session"]["windows"]) > 1
     assert done.measured == {"device", "baseline"}

@@ -52,7 +52,7 @@ def commands(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("command", JOBS)
 def test_both_ranks_are_measured_and_wait_for_data(sandbox: Sandbox, command: tuple[str, ...]) -> None:
-    options = ("--budget", "8", "--no-knobs", "--rungs", "device,baseline", "-o", str(sandbox.report))
+    options = ("--budget", "16", "--no-knobs", "--rungs", "device,baseline", "-o", str(sandbox.report))
     ran = sandbox.run(*PIPEDIAG, "analyze", *options, *command)
     assert ran.code == 0, f"{ran.stdout}\n{ran.stderr}"
     report = json.loads(sandbox.report.read_text())

@@ -53,7 +53,7 @@ def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
 @pytest.mark.slow
 def test_one_report_of_all_ranks(sandbox: Sandbox) -> None:
     """A script that ends before its rungs are measured is run several times, in each rank as often as in the first."""
-    first, second = ended(started(sandbox, "--steps", "30", budget=6.0))
+    first, second = ended(started(sandbox, "--steps", "30", budget=14.0))
     assert first[0] == second[0] == 0, (first, second)
     report = json.loads(sandbox.report.read_text())
     assert [rank["rank"] for rank in report["ranks"]] == [0, 1]

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipediag.errors import UsageError
 from pipediag.memo import arena as arenas
@@ -158,3 +160,32 @@ class TestInAFolder:
         (tmp_path / "file").write_text("")
         with pytest.raises(UsageError, match=r"results cannot be kept in .*; name a folder"):
             Arena.create(1 << 20, tmp_path / "file")
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(1, 255)), min_size=1, max_size=4), st.booleans())
+def test_a_damaged_file_gives_what_was_put_in_or_nothing(
+    tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, int]], early: bool
+) -> None:
+    """Bytes are changed anywhere, or ``early`` in the file, where its own numbers and its index are."""
+    folder = tmp_path_factory.mktemp("damaged")
+    arena = Arena.create(1 << 20, folder)
+    kept = {key: (number, bytes([number]) * 999) for number, key in enumerate(KEYS[:9])}
+    for key, (head, body) in kept.items():
+        assert arena.add(key, head, [body])
+    del arena
+    (path,) = folder.iterdir()
+    with path.open("r+b") as file:
+        length = 256 if early else path.stat().st_size
+        for place, change in damage:
+            file.seek(place % length)
+            byte = file.read(1)[0]
+            file.seek(place % length)
+            file.write(bytes([byte ^ change]))
+    try:
+        again = Arena.create(1 << 20, folder)
+    except UsageError as error:
+        assert str(folder) in str(error)
+        return
+    for key, value in kept.items():
+        assert found(again, key) in (None, value)
+    assert isinstance(again.add(KEYS[20], "new", [b"new"]), bool)

@@ -26,7 +26,7 @@ from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
 from pipediag.replay.run.replay import replay
 from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide, Plainly, Sent, Unrecorded
-from pipediag.usercode import randomness
+from pipediag.usercode import randomness, tree
 
 from .sameness import image, picture, pixels
 
@@ -97,6 +97,14 @@ def unusual(x: Any) -> Any:
     return F.resize(x, [40, 56], interpolation=v2.InterpolationMode.HAMMING if isinstance(x, PIL.Image.Image) else 3)
 
 
+def zeroed(x: Tensor) -> Tensor:
+    return torch.zeros(3, *x.shape[1:], dtype=torch.uint8)
+
+
+def listed(samples: Any) -> Any:
+    return default_collate([*samples])
+
+
 def drawn_on(x: PIL.Image.Image) -> PIL.Image.Image:
     ImageDraw.Draw(x).rectangle((3, 4, 20, 30), fill=(9, 8, 7))
     return x
@@ -163,6 +171,35 @@ def test_what_cannot_be_given_its_pixels_is_made_again_from_the_same_state() -> 
     theirs, state = plainly(data, range(4, 8))
     ours, after = recorded(sides(data), range(4, 8))
     assert torch.equal(ours[0], theirs[0]) and randomness.moved(state, after) is None
+
+
+class SomePlain(Late):
+    """Its sample ``LATE`` goes around the transform, so it holds no recorded image."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index != LATE:
+            return super().__getitem__(index)
+        self.calls += 1
+        return pixels(index), random.random(), torch.rand(())
+
+
+def drawing(samples: Any) -> Any:
+    return default_collate(samples), torch.rand(()), np.random.rand()
+
+
+@pytest.mark.parametrize("collate", [default_collate, list, drawing])
+def test_samples_of_which_some_hold_no_recorded_image_draw_once(collate: Callable[[Any], Any]) -> None:
+    data = SomePlain(pixels, scaled, False)
+    side = PackingSide(data, collate, sides(data)._plan)
+    kept = randomness.state()
+    theirs = [collate([data[index] for index in indices]) for indices in (range(4, 8), range(8, 12))]
+    state, before = randomness.state(), data.calls
+    randomness.restore(kept)
+    ours = [made(side.samples(indices)) for indices in (range(4, 8), range(8, 12))]
+    assert data.calls == before + 8, "the user's code ran again"
+    assert randomness.moved(state, randomness.state()) is None
+    for one, two in zip(tree.leaves(ours), tree.leaves(theirs), strict=True):
+        assert torch.equal(one, two) if isinstance(two, Tensor) else one == two
 
 
 @pytest.mark.parametrize("index", [4, 6])
@@ -236,6 +273,36 @@ def test_an_error_of_the_collate_function_is_raised_at_once() -> None:
     with pytest.raises(ValueError, match="ragged"):
         side.samples(range(4))
     assert calls == [4]
+
+
+def test_samples_of_which_only_some_are_recorded_leave_the_generators_as_they_were() -> None:
+    data = Late(pixels, zeroed, False)
+    side = PackingSide(data, listed, sides(data)._plan)
+    theirs, state = plainly(data, range(4, 8))
+    before = data.calls
+    ours, after = recorded(side, range(4, 8))
+    assert data.calls == before + 4 and randomness.moved(state, after) is None
+    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+
+
+def test_the_collate_function_runs_once_for_a_batch_without_recorded_images() -> None:
+    calls = []
+
+    def collate(samples: Any) -> Any:
+        calls.append(random.random())
+        return default_collate(samples)
+
+    data = Late(pixels, zeroed, False)
+    side = PackingSide(data, collate, sides(data)._plan)
+    theirs, _ = plainly(data, range(LATE, LATE + 1))
+    ours, _ = recorded(side, range(LATE, LATE + 1))
+    assert len(calls) == 1 and torch.equal(ours[0], theirs[0])
+    torch.manual_seed(1)
+    random.seed(1)
+    assert isinstance(side.samples(range(LATE, LATE + 1)), Unrecorded)
+    after = random.random()
+    plainly(data, range(LATE, LATE + 1))
+    assert (calls[1], after) == (random.random(), random.random())
 
 
 def of_exact_type(x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torchvision.transforms.functional as F1
 import torchvision.transforms.v2.functional as F2
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
+from torchvision.transforms import v2
 
 from pipediag.loop.separate_process import Numbered, why_not_repeated
 from pipediag.remedy import OffloadedLoader, offload
@@ -260,6 +261,24 @@ def test_a_branch_that_no_trial_took_gets_its_pixels() -> None:
     assert (offloaded.recorded, offloaded.unrecorded) == (4, 1)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_late_call_that_is_not_exact_runs_on_pixels_if_none_was_compared(stream: bool) -> None:
+    def item(index: int) -> Any:
+        image = F2.to_dtype(F2.vertical_flip(pixels(index)), torch.float32, scale=True)
+        return (F2.gaussian_blur(image, [7, 7], [0.4 + index % 5]) if index >= 16 else F2.invert(image)), index
+
+    def made() -> DataLoader[Any]:
+        return DataLoader(Stream(item, 24) if stream else Items(item, 24), 4)
+
+    offloaded = offload(made(), "cpu", samples=8)
+    assert offloaded.certificate is not None and offloaded.certificate.pixels == "equal"
+    assert equal(seen(offloaded).batches, seen(made()).batches)
+    assert (offloaded.recorded, offloaded.unrecorded) == (4, 2) and "gaussian_blur" in offloaded.why
+    offloaded = offload(made(), "cpu", samples=20)
+    assert "gaussian_blur may differ" in offloaded.certificate.pixels
+    assert len(list(offloaded)) == offloaded.recorded == 6
+
+
 def test_a_stream_goes_on_after_a_sample_that_needs_pixels() -> None:
     def item(index: int) -> Any:
         image = F2.resize(pixels(index), [24, 32])
@@ -281,6 +300,34 @@ def test_an_error_of_a_stream_is_raised_as_it_is() -> None:
     plan = planned(DataLoader(Stream(item, 12), 4))
     with pytest.raises(KeyError, match="no such file"):
         list(OffloadedLoader(DataLoader(Stream(item), 4), plan, torch.device("cpu")))
+
+
+class Chained(IterableDataset[Any]):
+    def __init__(self) -> None:
+        self.transform = v2.Compose([v2.RandomHorizontalFlip(), v2.Resize([24, 32])])
+
+    def __iter__(self) -> Any:
+        return ((self.transform(pixels(index)), index) for index in range(12))
+
+
+def test_a_stream_goes_on_after_the_loop_has_edited_its_chain() -> None:
+    plan = planned(DataLoader(Chained(), 4))
+    assert plan.pieces
+
+    def batches(loader: Any, chain: Any) -> list[Any]:
+        torch.manual_seed(0)
+        found = []
+        for batch in loader:
+            found.append(batch)
+            if len(found) == 1:
+                chain.transforms.append(v2.RandomInvert())
+        return found
+
+    plain, data = DataLoader(Chained(), 4), Chained()
+    offloaded = OffloadedLoader(DataLoader(data, 4), plan, torch.device("cpu"))
+    assert equal(batches(offloaded, data.transform), batches(plain, plain.dataset.transform))  # type: ignore[attr-defined]
+    assert (offloaded.recorded, offloaded.unrecorded) == (1, 2)
+    assert "other transforms" in offloaded.why
 
 
 class OwnIterator(IterableDataset[Any]):

@@ -574,6 +574,22 @@ def test_cannot_be_copied() -> None:
     assert reason(Only()) == "what it holds cannot be copied: there is one of me only"
 
 
+def test_with_a_destructor() -> None:
+    """A copy would run it too, while the original still needs its file."""
+    ended = []
+
+    class Table:
+        def __call__(self, x: Tensor) -> Tensor:
+            return x - MEAN
+
+        def __del__(self) -> None:
+            ended.append(self)
+
+    table = Table()
+    assert reason(table).startswith("what it holds cannot be copied: the class 'Table' has a destructor")
+    assert not ended
+
+
 # What stays
 
 

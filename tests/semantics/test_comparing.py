@@ -27,6 +27,7 @@ def test_equal_runs() -> None:
         (ran([LINES[0], "calls 32", LINES[2]]), "line 2: calls … '32' instead of '16'"),
         (ran(LINES[:2], 1, "KeyError: 'a'"), "line 3: the end instead of 'alive 0' (KeyError: 'a')"),
         (ran(code=3, error="gone"), "exit code 3 instead of 0 (gone)"),
+        (ran(LINES[:1], -9), "SIGKILL ends it after step Tensor(torch.float32 (4, 3) (3, 1) 0123) 0x1p0"),
         (ran(LINES[:1], None), "it hangs after step Tensor(torch.float32 (4, 3) (3, 1) 0123) 0x1p0"),
     ],
 )

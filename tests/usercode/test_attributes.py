@@ -10,9 +10,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.ladder.loader_facts import describe
 from pipediag.usercode import tree
-from pipediag.usercode.attributes import attribute, has_attribute, unwrapped
+from pipediag.usercode.attributes import attribute, has_attribute, is_a, unwrapped
+from pipediag.usercode.contents import is_record
 from pipediag.usercode.loops import loop_line
-from pipediag.usercode.places import place_of
+from pipediag.usercode.places import code_of, place_of
+from pipediag.usercode.transform_slots import find_slots, is_dataset
 
 ERRORS = [KeyError, RuntimeError, ValueError, AttributeError, RecursionError]
 
@@ -49,3 +51,26 @@ def test_a_loader_of_such_objects_is_described(error: type[Exception]) -> None:
     assert describe(loader, "", 0).dataset
     assert place_of(Rigid(error)).name == "Rigid"
     assert tree.nbytes([Rigid(error)]) == tree.nbytes([Rigid(AttributeError)])
+
+
+class Classless:
+    """Its class cannot be asked for; natively nobody does."""
+
+    @property
+    def __class__(self) -> Any:
+        raise KeyError("the planted error")
+
+    def __call__(self, data: Any) -> Any:
+        return data
+
+
+def test_an_object_whose_class_raises_is_what_its_type_says() -> None:
+    one = Classless()
+    with pytest.raises(KeyError):
+        isinstance(one, int)
+    assert not is_a(one, (int, str)) and is_a(one, Classless) and is_a(3, int)
+    assert not is_dataset(one) and is_record(one) and code_of(one) is Classless
+    assert list(tree.leaves([one, {"a": (one, 2)}])) == [one, one, 2]
+    data = Rigid(KeyError)
+    data.transform, data.held = one, [one]
+    assert "transform" in [slot.name for slot in find_slots(data)]

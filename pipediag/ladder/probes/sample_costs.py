@@ -15,7 +15,7 @@ import torch
 
 from ...session import Cost, Inside, Part
 from ...usercode import tree
-from ...usercode.attributes import attribute, has_attribute, unwrapped
+from ...usercode.attributes import attribute, has_attribute, is_a, is_routine, unwrapped
 from ...usercode.chain import Chain, decides_at_random
 from ...usercode.places import code_of, link_of, origin
 from ...usercode.spying import is_path
@@ -150,10 +150,10 @@ def costs(samples: Sequence[Sample], chain: Chain, waited: float) -> Inside:
 
 def entry_of(fn: Any) -> CodeType | None:
     """Return the code that begins to run when a transform is called; None if it is no Python code."""
-    while isinstance(fn, functools.partial):
+    while is_a(fn, functools.partial):
         fn = fn.func
-    if not inspect.isroutine(fn):
-        fn = type(fn).forward if isinstance(fn, torch.nn.Module) else type(fn).__call__
+    if not is_routine(fn):
+        fn = type(fn).forward if is_a(fn, torch.nn.Module) else type(fn).__call__
     code: CodeType | None = attribute(unwrapped(attribute(fn, "__func__", fn)), "__code__")
     return code
 

@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ...analysis.recommend.cheaper import JPEGS
 from ...usercode import tree
 from ...usercode.spying import opened
-from ...usercode.transform_slots import find_slots
+from ...usercode.transform_slots import Slot, find_slots
 from ..probes.alternatives import tried
 from ..probes.inspection import TIMED, Inspection
 from .collating import CollateStubs
@@ -224,7 +224,9 @@ class WorkerSide:
 
     def inspection(self, state: WorkerState) -> Inspection:
         if state.inspection is None:
-            slots = find_slots(self.dataset) if self.looks_inside else []
+            slots: list[Slot] = []
+            with suppress(Exception):  # objects of the user's whose protocols raise
+                slots = find_slots(self.dataset) if self.looks_inside else []
             # A stream may be short and cannot be rewound, so inspect no more items than are cached.
             timed = MIN_ITEMS - 3 if isinstance(self.dataset, IterableDataset) else TIMED
             looks = self.looks_inside

@@ -24,7 +24,7 @@ from ...usercode.randomness import moved
 from ..decode.decoding import both_ways
 from ..ops.exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
 from ..pack.packing import pack_ops
-from ..plan import Plan
+from ..plan import Certified, Plan
 from ..run.replay import replay, replay_on
 from .differences import INTEGER_SHARE, Compared, Difference, as_in_a_worker, equal
 from .pictures import Pictures
@@ -156,6 +156,7 @@ class Certificate:
         unrecorded: number of these samples that could not be recorded. In training the workers make them with pixels.
         why: one reason for that.
         device: its name.
+        certified: the same, in the names by which workers know it.
         elsewhere: the moved transforms that are not exact by construction (:mod:`.ops.exactness`), or that
             chance skipped in all samples, and how far their pixels may be off on other samples.
         pictured: a few samples that are images, the most different first.
@@ -169,6 +170,7 @@ class Certificate:
     unrecorded: int
     why: str
     device: str
+    certified: Certified
     elsewhere: tuple[Elsewhere, ...] = ()
     pictured: tuple[Pictured, ...] = ()
 
@@ -239,6 +241,7 @@ class _Comparison:
         self._samples = self._unrecorded = 0
         self._why = ""
         self._inexact: dict[Elsewhere, None] = {}  # an ordered set
+        self._off: set[str] = set()  # the names of such ops
         self._skipped: set[str] = set()  # links that chance may skip
         self._taken: set[str] = set()  # links that some sample took
         self._pictures = Pictures()
@@ -275,7 +278,7 @@ class _Comparison:
         kernels = [verdict for verdict in ops if verdict.name != DECODING]  # whole batches are compared without it
         rounded = any(not v.difference.floating and not v.difference.equal and v.passed for v in kernels)
         whole = [_verdict(f"whole batches, {str(dtype)[6:]}", compared) for dtype, compared in self._whole.items()]
-        never_taken = [Elsewhere(name, UNBOUNDED) for name in sorted(self._skipped - self._taken)]
+        never_taken = self._skipped - self._taken
         return Certificate(
             ops=ops,
             whole=tuple(replace(one, samples=self._samples - self._unrecorded, rounded=rounded) for one in whole),
@@ -285,7 +288,8 @@ class _Comparison:
             unrecorded=self._unrecorded,
             why=self._why,
             device=str(self._device),
-            elsewhere=tuple(dict.fromkeys((*self._inexact, *never_taken))),
+            certified=Certified(frozenset(self._off), frozenset(never_taken)),
+            elsewhere=tuple({**self._inexact, **{Elsewhere(name, UNBOUNDED): None for name in sorted(never_taken)}}),
             pictured=self._pictures.drawn(),
         )
 
@@ -294,24 +298,21 @@ class _Comparison:
         were taken and what is not exact by construction. Return the last CPU result."""
         image, pixels = history.source, tensor_of(history.source)
         for step in history.steps:
-            self._taken.add(self._link(step))
+            self._taken.add(self._plan.link(step.site, step.name))
             result = self._calls.on_cpu(step, image)
             made = tensor_of(result)
             if step.ops:
                 given = Input(tuple(pixels.shape), pixels.dtype, _made_by(step, image))
-                self._inexact |= {Elsewhere(self._transform(step), how): None for how in deviations(step.ops, given)}
+                off = deviations(step.ops, given)
+                self._off |= off.keys()
+                self._inexact |= {Elsewhere(self._transform(step), how): None for how in off.values()}
                 self._calls.compare(Done(step, image, pixels, made, self._ops[step.name]))
             image, pixels = result, made
         return pixels
 
-    def _link(self, step: Step) -> str:
-        """Return the name of the user's transform that made a call, or of the function if two transforms could have."""
-        names = {piece.links[step.site] for piece in self._plan.pieces if 0 <= step.site < len(piece.links)}
-        return names.pop() if len(names) == 1 else step.name
-
     def _transform(self, step: Step) -> str:
         """Return the name of the user's transform that made a call, with that of the function if it differs."""
-        name = self._link(step)
+        name = self._plan.link(step.site, step.name)
         return (
             name if name == step.name or step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
         )

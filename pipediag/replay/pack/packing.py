@@ -44,7 +44,9 @@ class NoneRecorded(NotRecordable):
     """Error: a batch holds no recorded image."""
 
 
-def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
+def pack(
+    batch: Any, fuse: bool = False, ring: Ring | None = None, check: Callable[[Tape], None] = lambda tape: None
+) -> Packed:
     """Pack a collated batch that contains recording images.
 
     Args:
@@ -53,6 +55,7 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
         fuse: True if the device has the fused kernels. They resize images of different sizes in one launch, so only the
             part of an image that a random crop needs is sent.
         ring: written to if it has a free slot.
+        check: is called with the tape of each image, and may raise.
 
     Raises:
         NoneRecorded: the batch holds no recorded image.
@@ -80,6 +83,7 @@ def pack(batch: Any, fuse: bool = False, ring: Ring | None = None) -> Packed:
         tapes.extend(image.tape for image in _images(value))
         for tape in tapes[begin:]:
             tape.check()
+            check(tape)
         members.append(range(begin, len(tapes)))
         wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
         stride = value.strides()

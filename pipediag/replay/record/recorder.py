@@ -19,14 +19,14 @@ from torchvision import tv_tensors
 from ...usercode.links import Link, chains_in, links_of, run
 from ..ops.op import NotRecordable
 from .drawing import Draw, code_of, direct, functionals
-from .images import is_recording, itself, stand_in
+from .images import is_recording, stand_in
 from .tape import session
 
 
 class Recorder:
-    """Replacement for a transform that records its links from index ``start`` on.
+    """What a transform's stand-in calls: it records the transform's links from index ``start`` on.
 
-    In a thread that records nothing it is the transform itself, and so is a copy of it: user code may keep it.
+    In a thread that records nothing it calls the transform itself: user code may keep the stand-in.
 
     ``proven`` holds what makes the functions that record the user's own proven links, by the link's index.
     """
@@ -115,14 +115,6 @@ class Recorder:
 
     def _maker(self, site: int) -> Callable[[Link], Draw]:
         return self._makers.get(site, direct)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "transform":
-            raise AttributeError(name)
-        return getattr(self.transform, name)
-
-    def __reduce__(self) -> Any:
-        return itself, (self.transform,)
 
 
 @contextmanager

@@ -228,13 +228,13 @@ def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor]
     path, site = place
     slot = slot_at(dataset, path)
     watch = _Watch(slot.get(), site)
-    with slot.replaced(watch), randomness.undisturbed():
+    with in_slots([(slot, watch)]), randomness.undisturbed():
         fetched(dataset, indices)
     return watch.images if watch.images and watch.alike else None
 
 
 class _Watch(Recorder):
-    """Replacement for a transform that runs it with pixels and keeps the inputs of the link with index ``site``.
+    """Recorder that runs its transform with pixels and keeps the inputs of the link with index ``site``.
 
     ``alike`` is True while the link takes and gives one plain tensor.
     """

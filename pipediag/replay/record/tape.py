@@ -64,21 +64,20 @@ class Tape:
         given: the original image, which user code may write into later; None for a stack of images.
         source: an image with the same pixels, which stays as it is. It may be ``given`` itself, a tensor: then its
             version shows writing.
-        source_size: its height and width.
+        begun: the shape and dtype of the source.
         state: the shape and dtype after all calls.
         settled: True if the source is what an earlier tape's calls gave, because code needed the pixels.
         open: True while only the running chain references the image: the chain may then write on this tape. Any other
             call writes on a copy.
     """
 
-    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_version", "_writings", "given", "open",
-                 "settled", "source", "source_size", "state")  # fmt: skip
+    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_version", "_writings", "begun", "given",
+                 "open", "settled", "source", "state")  # fmt: skip
 
     def __init__(self, given: Any, state: State, source: Any = None) -> None:
         self.given = given
         self.source = given if source is None else source
-        self.source_size = state.size
-        self.state = state
+        self.begun = self.state = state
         self.open = self.settled = False
         self._version = _version(given)  # before the first call
         self._memory: _Memory | None = None  # None if no other image shares it
@@ -94,7 +93,7 @@ class Tape:
             self._memory, self._writings = _Memory(), 0
         again = Tape.__new__(Tape)
         again._memory, again._writings = self._memory, self._writings
-        again.source, again.source_size, again.state, again.open = self.source, self.source_size, self.state, False
+        again.source, again.begun, again.state, again.open = self.source, self.begun, self.state, False
         again.given, again.settled, again._version = self.given, self.settled, self._version
         again._first = self._first or self
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
@@ -143,6 +142,11 @@ class Tape:
             state, shape, dtype = self.state, op.shape, op.kind.dtype
             if shape != state.shape or dtype is not state.dtype:
                 self.state = state_of((shape, dtype, state.mask, state.strided, True))
+
+    @property
+    def source_size(self) -> tuple[int, int]:
+        """Height and width of the source."""
+        return self.begun.size
 
     @property
     def is_original(self) -> bool:

@@ -219,7 +219,7 @@ _FOLLOWED: dict[Any, _Function] = {
 
 
 class Following(Recorder):
-    """Replacement for a transform that runs its links on real images and records those from ``start`` on.
+    """Recorder that runs its links on real images and records those from ``start`` on.
 
     It is for one batch, which it assumes to change no transform of torchvision's.
     """

@@ -60,6 +60,10 @@ class Planted:
         yield
         self._armed[0] = armed
 
+    def over(self):
+        """Let the fault come no more, in no process."""
+        self.moment, self._armed[0] = "", 0
+
     def at(self, moment):
         """Come to a moment in the process that trains."""
         if moment == self.moment and not self._armed[0]:

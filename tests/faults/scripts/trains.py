@@ -183,5 +183,5 @@ if __name__ == "__main__":
         except (LookupError, RuntimeError):
             if not left:
                 raise
-            planted.kind = "none"
+            planted.over()
     print("trained to its end")
