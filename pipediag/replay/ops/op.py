@@ -202,7 +202,7 @@ def gives_itself(
     try:
         image, result = tried()
     except Exception as error:
-        raise NotRecordable(f"it fails with {type(error).__name__}: {error}") from None
+        raise NotRecordable(f"it fails with {type(error).__name__}: {error}") from error
     if ops and isinstance(result, Tensor) and (tuple(result.shape), result.dtype) != (ops[-1].shape, ops[-1].dtype):
         raise NotRecordable("its result is another one than expected")
     if len(_ACCEPTED) >= _MOST_ACCEPTED:

@@ -44,8 +44,13 @@ class PerSample(nn.Module):  # type: ignore[misc]
         recorder = Recorder(self.transform, 0)
         like = stand_in(torch.empty((), dtype=images.dtype).expand(images.shape[1:]))
         like.tape.state = like.tape.state._replace(strided=not images[0].is_contiguous())
-        with recording():
-            made = [recorder(like) for _ in range(len(images))]
+        try:
+            with recording():
+                made = [recorder(like) for _ in range(len(images))]
+        except NotRecordable as error:
+            if error.__cause__ is not None:  # the library refuses the call
+                raise error.__cause__ from None
+            raise
         if not all(is_recording(one) and not isinstance(one, RecordingStack) for one in made):
             raise NotRecordable("the transform gives something else than one image")
         if len({(tuple(one.shape), one.dtype) for one in made}) > 1:
