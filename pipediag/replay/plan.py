@@ -58,8 +58,8 @@ class Piece:
 class Certified(NamedTuple):
     """What a certificate says may be off on other samples: names of ops, and the links that chance skipped in all."""
 
-    ops: frozenset[str]
-    links: frozenset[str]
+    ops: frozenset[str] = frozenset()
+    links: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

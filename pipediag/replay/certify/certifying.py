@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -170,7 +170,7 @@ class Certificate:
     unrecorded: int
     why: str
     device: str
-    certified: Certified
+    certified: Certified = field(default_factory=Certified)
     elsewhere: tuple[Elsewhere, ...] = ()
     pictured: tuple[Pictured, ...] = ()
 

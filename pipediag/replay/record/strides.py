@@ -49,7 +49,8 @@ def _stack(layout: Layout) -> Tensor:
         strides = layout.made_of or contiguous(layout.shape)
         image = torch.empty_strided(layout.shape, strides, dtype=layout.dtype, device="meta")
     for call, kinds in layout.calls:
-        known = all(kind.operation.each_pixel or kind.operation.by_order for kind in kinds) and is_dense(image)
+        known = all(kind.operation.each_pixel or kind.operation.by_order for kind in kinds)
+        known = (known or call.name in _ONLY_REAL_STACKS) and is_dense(image)
         key = (call.fn, kinds, image.shape, image.dtype, image.stride()) if known else None
         if key not in _KNOWN_OF_STACKS:
             made = _run(call, image)
@@ -101,8 +102,9 @@ _OF_PICTURES: dict[str, Callable[[Shape], Tensor]] = {
     "pil_to_tensor": _of_pil_to_tensor,
     "to_image": _of_pil_to_tensor,
 }
-#: Functions whose strides differ without memory.
+#: Functions whose strides differ without memory; and those for which that holds only of stacks with channels last.
 _ONLY_REAL = frozenset({"permute_channels"})
+_ONLY_REAL_STACKS = frozenset({"gaussian_blur", "pad"})
 
 
 def _called(call: Call, ops: Sequence[Op], image: Tensor) -> Tensor:
@@ -136,7 +138,8 @@ def _in_order(shape: Shape, dtype: torch.dtype, order: Sequence[int]) -> Tensor:
 def _run(call: Call, image: Tensor) -> Tensor:
     """Make a call on an image without memory, or on zeros if that fails."""
     made: Any = None
-    if call.name not in _ONLY_REAL and 1 not in image.shape:  # torch may give a dimension of size 1 another stride
+    only_real = _ONLY_REAL if image.ndim < 4 or image.is_contiguous() else _ONLY_REAL | _ONLY_REAL_STACKS
+    if call.name not in only_real and 1 not in image.shape:  # torch may give a dimension of size 1 another stride
         try:
             made = call(image)
         except Exception:  # it reads pixels

@@ -1,4 +1,4 @@
-"""Images that are not stacked have the strides that they have without the remedy."""
+"""Single images, and stacks that functions change, have the strides that they have without the remedy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import torch
 from torch import Tensor
 from torchvision import transforms as v1
 from torchvision import tv_tensors
+from torchvision.transforms import functional as older
 from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
 
 from pipediag.replay.layout import copied, is_dense, laid_out, same_strides
 from pipediag.replay.pack.packing import pack, pack_plain
+from pipediag.replay.record.calls import Tried
 from pipediag.replay.record.hooks import recording
+from pipediag.replay.record.images import stand_in_for_stack
 from pipediag.replay.record.recorder import Recorder
 from pipediag.replay.run.replay import replay
 
@@ -44,6 +48,16 @@ OF_PICTURES = {
     "ToImage": [v2.RandomCrop(8), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)],
     "gray": [v1.Grayscale(), v1.ToTensor()],
     "gray bytes": [v1.Grayscale(), v1.PILToTensor()],
+}
+
+OF_STACKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "nothing": lambda images: images,
+    "blurred": lambda images: older.gaussian_blur(images, [3, 3], [0.5]),
+    "blurred by v2": lambda images: F.gaussian_blur(images, [3, 3], [0.5]),
+    "reflected": lambda images: F.pad(images, [1, 2, 3, 4], padding_mode="reflect"),
+    "padded": lambda images: F.pad(images, [1, 2, 3, 4]),
+    "brightened and flipped": lambda images: F.horizontal_flip(older.adjust_brightness(images, 1.1)),
+    "divided": lambda images: images.div(2),
 }
 
 
@@ -81,6 +95,21 @@ def test_tensors_that_no_op_changes(view: Callable[[Tensor], Tensor]) -> None:
     tensor = view(torch.rand(6, 6))
     (made,) = replay(pack_plain([tensor]), CPU)
     assert made.stride() == tensor.stride() and torch.equal(made, tensor)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels last"])
+@pytest.mark.parametrize("name", OF_STACKS)
+def test_stacks_of_one_sample(name: str, layout: str) -> None:
+    def change(images: Tensor) -> Tensor:
+        # A hue's result lies with channels last.
+        return OF_STACKS[name](older.adjust_hue(images, 0.1) if layout == "channels last" else images)
+
+    frames = torch.rand(2, 3, 12, 14)
+    with recording(calls=Tried({})):
+        packed = pack([change(torch.stack(list(stand_in_for_stack(frames).parts)))])
+    ours, theirs = replay(packed, CPU)[0], change(frames)
+    assert theirs.is_contiguous() == (layout == "contiguous")
+    assert ours.shape == theirs.shape and ours.stride() == theirs.stride()
 
 
 def test_layouts() -> None:
