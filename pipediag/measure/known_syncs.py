@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dis
+import opcode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -45,6 +48,9 @@ INSIDE = {
 #: Advice for a call that is not known by name.
 UNKNOWN = "Check whether the host needs its result in every step."
 
+#: The instruction that reads by an index; since Python 3.14 one of the binary operators.
+_SUBSCRIPT, _BINARY = dis.opmap.get("BINARY_SUBSCR", -1), dis.opmap.get("BINARY_OP", -1)
+_SUBSCRIPT_OF_BINARY = [*(name for name, _ in getattr(opcode, "_nb_ops", ())), "NB_SUBSCR"].index("NB_SUBSCR")
 
 _Args = Sequence[Any]
 _Kwargs = Mapping[str, Any]
@@ -139,7 +145,6 @@ _METHODS = {
     "to": _Copy("to()", _NO_BLOCK),
     "cuda": _Copy("cuda()", _NO_BLOCK),
     "copy_": _Copy("copy_()", _NO_BLOCK, into=True),
-    "__getitem__": _Index("indexing", _INDEX),
     "__setitem__": _Index("assignment by index", _INDEX),
     "__repr__": Suspect("printing a tensor", _LOG),
     "__format__": Suspect("printing a tensor", _LOG),
@@ -157,6 +162,18 @@ _BOTH = {
     "unique": Suspect("unique()", _SHAPE),
     "unique_consecutive": Suspect("unique_consecutive()", _SHAPE),
 }
+
+
+def reading_by_index(frame: FrameType) -> _Found:
+    """Return name and advice if the frame is just reading elements by an index.
+
+    ``Tensor.__getitem__`` is no suspect: once it has been an attribute of that class, tensors count as sequences for
+    good, and ``torch.as_tensor`` of a list of numbers in tensors fails.
+    """
+    code, place = frame.f_code.co_code, frame.f_lasti
+    if code[place] == _SUBSCRIPT or (code[place] == _BINARY and code[place + 1] == _SUBSCRIPT_OF_BINARY):
+        return "indexing", f"{_INDEX} {_MASK}"
+    return None
 
 
 def suspects() -> Iterator[tuple[Any, str, Suspect]]:

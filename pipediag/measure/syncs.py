@@ -101,7 +101,8 @@ class _Watcher:
         if self.listening():
             self.warned += 1
             if not self.busy:
-                self.note(sys._getframe(1), "", known_syncs.UNKNOWN, None)
+                frame = sys._getframe(1)
+                self.note(frame, *(known_syncs.reading_by_index(frame) or ("", known_syncs.UNKNOWN)), None)
         return not self.shown
 
     def note(self, frame: types.FrameType | None, call: str, help: str, seconds: float | None) -> None:

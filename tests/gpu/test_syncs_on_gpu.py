@@ -230,7 +230,7 @@ CALLS = {
     unawares_into: f"copy_{UNAWARES}",
     unawares_from: f"copy_{UNAWARES}",
     unawares_of_pinned: f"to{UNAWARES}",
-    boolean_indexing: "boolean indexing",
+    boolean_indexing: "indexing",
     boolean_assignment: "boolean assignment by index",
     indexing_from_the_host: "indexing",
     nonzero: "nonzero()",
@@ -254,7 +254,10 @@ def test_call_is_found_with_its_line(action: Callable[[Things], Any], things: Th
     assert sync.call == CALLS[action]
     assert (sync.where, sync.line) == line_of(action)
     assert sync.per_step == 1.0
-    assert sync.ms_per_step is not None and sync.ms_per_step > 0
+    if action in (boolean_indexing, indexing_from_the_host):  # seen by torch's warning alone
+        assert sync.ms_per_step is None
+    else:
+        assert sync.ms_per_step is not None and sync.ms_per_step > 0
     assert sync.help
 
 

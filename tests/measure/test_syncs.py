@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 import sys
+import textwrap
 import threading
 import types
 import warnings
@@ -563,20 +565,42 @@ class TestCopies:
         assert down is not None and "fetch it every N steps" in down[1]
 
 
+class Reads:
+    """What a read by an index looks like to a warning that torch gives in it."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return known_syncs.reading_by_index(sys._getframe(1))
+
+
 class TestIndexing:
     def test_a_mask_is_named(self) -> None:
         x, mask = torch.ones(4), torch.ones(4) > 0
-        assert found("__getitem__", (x, mask), x, warned=True) == "boolean indexing"
-        assert found("__getitem__", (x, (0, mask)), x, warned=True) == "boolean indexing"
         assert found("__setitem__", (x, mask, 0.0), None, warned=True) == "boolean assignment by index"
 
     def test_an_index_without_a_mask(self) -> None:
         x = torch.ones(4)
-        assert found("__getitem__", (x, torch.tensor([1])), x, warned=True) == "indexing"
+        assert found("__setitem__", (x, torch.tensor([1]), 0.0), None, warned=True) == "assignment by index"
 
     def test_not_logged_without_a_warning(self) -> None:
         x = torch.ones(4)
-        assert found("__getitem__", (x, x > 0), x) is None
+        assert found("__setitem__", (x, x > 0, 0.0), None) is None
+
+    def test_a_read_is_told_by_its_instruction(self) -> None:
+        read = Reads()[3]
+        assert read is not None and read[0] == "indexing"
+        assert Reads().__getitem__(3) is None
+
+    def test_lists_of_tensors_still_become_tensors(self) -> None:
+        """``Tensor.__getitem__`` must not be wrapped. A process of its own: what it would break stays broken."""
+        program = """
+            import torch
+            from pipediag.measure import known_syncs
+            for owner, name, _ in list(known_syncs.suspects()):
+                setattr(owner, name, lambda *args, call=getattr(owner, name), **kwargs: call(*args, **kwargs))
+            torch.as_tensor([torch.tensor(0.5)])
+        """
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_every_suspect_exists_and_has_a_name_and_advice() -> None:

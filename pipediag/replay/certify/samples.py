@@ -231,7 +231,8 @@ def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:
     """Return the twins of the images in the samples, and copies of these images; nothing if that fails."""
     try:
         pairs = [(twin, leaf) for leaf in tree.leaves(samples) if is_recording(twin := twins.of(leaf))]
-        return [twin for twin, _ in pairs], [tensor_of(image).clone() for _, image in pairs]
+        with torch._C.DisableTorchFunction():  # these copies are no calls of the user's
+            return [twin for twin, _ in pairs], [tensor_of(image).clone() for _, image in pairs]
     except Exception as error:
         twins.lost(f"{type(error).__name__}: {error}")
         return [], []

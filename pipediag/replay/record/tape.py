@@ -310,7 +310,10 @@ class _Session(threading.local):
             NotRecordable: ``error``, in a trial.
         """
         if not self.live or self.dictation is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame, and with it the user's dataset
         NotRecordable.raised -= 1  # nothing is hidden
         self.settled += 1
         self.why = self.why or str(error)

@@ -130,5 +130,5 @@ def test_hues_of_many_colours(device: torch.device, factor: float) -> None:
 
 def test_filters_of_pillow_are_for_its_images_only() -> None:
     x, one = torch.zeros(1, 3, 4, 5, dtype=torch.uint8), torch.ones(1)
-    with pytest.raises(ValueError, match="lanczos"):
-        resizing.resized_crops(x, one, one, one, one, size=(2, 2), interpolation="lanczos", antialias=True)
+    with pytest.raises(ValueError, match="hamming"):
+        resizing.resized_crops(x, one, one, one, one, size=(2, 2), interpolation="hamming", antialias=True)
