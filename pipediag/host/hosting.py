@@ -78,7 +78,7 @@ def _hosting_successor(words: Sequence[str], started: Callable[[], None]) -> Ite
         if hosted := hosted_command([path, *args[1:]], environment, True, role) if ours else None:
             started()
             path, args = hosted[0], hosted
-        native(path, tuple(args), env)
+        native(path, args, env)
 
     def execv(path: Any, args: Any) -> None:
         execve(path, args, os.environ)
