@@ -64,8 +64,9 @@ def last_two() -> tuple[str, str] | None:
 def written_by(argv: Sequence[str]) -> list[str]:
     """Return the files that a script wrote in its last analysis in this folder; none if they are unknown."""
     try:
-        same = next((path for path in _kept() if _script(argv_of(path)) == _script(argv)), None)
-        return [str(path) for path in read_json(same)["script"]["wrote"]] if same is not None else []
+        scripts = map(_script_of, _kept())
+        same = next((one for one in scripts if _script(_words(one)) == _script(argv)), None)
+        return [str(path) for path in same["wrote"]] if same is not None else []
     except (SessionFileError, LookupError, TypeError):
         return []
 
@@ -76,9 +77,7 @@ def argv_of(path: str) -> list[str]:
     Raises:
         SessionFileError: the file cannot be read.
     """
-    data: Any = read_json(path)
-    argv = data.get("script", {}).get("argv", []) if isinstance(data, dict) else []
-    return [str(word) for word in argv]
+    return _words(_script_of(path))
 
 
 def when(path: str) -> str:
@@ -87,6 +86,16 @@ def when(path: str) -> str:
     if not _NAME.fullmatch(name):
         return ""
     return time.strftime("%d %b %H:%M", time.localtime(calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))))
+
+
+def _script_of(path: str) -> dict[str, Any]:
+    """Return what a kept file says of its script."""
+    data: Any = read_json(path)
+    return data.get("script", {}) if isinstance(data, dict) else {}
+
+
+def _words(script: dict[str, Any]) -> list[str]:
+    return [str(word) for word in script.get("argv", [])]
 
 
 def _script(argv: Sequence[str]) -> list[str]:
