@@ -41,15 +41,16 @@ def fetched(
 
     ``begin`` is called before each that is fetched alone, and ``end`` with all samples so far after each.
     """
+    fetcher = _MapDatasetFetcher(dataset, True, _unchanged, False)
     if hasattr(type(dataset), "__getitems__"):
-        return _MapDatasetFetcher(dataset, True, _unchanged, False).fetch(indices)
+        return fetcher.fetch(indices)
     many = getattr(dataset, "__getitems__", None)
     if many:
         return many(indices)
     samples: list[Any] = []
     for index in indices:
         begin()
-        samples += _MapDatasetFetcher(dataset, True, _unchanged, False).fetch([index])
+        samples += fetcher.fetch([index])
         end(samples)
     return samples
 

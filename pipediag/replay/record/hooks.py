@@ -46,7 +46,7 @@ from .images import (
     stacked,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
-from .tape import Call, session
+from .tape import Call, on_pixels, session
 from .views import RecordingView
 
 _Function = Callable[..., Any]
@@ -252,9 +252,7 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
                 return instead(*args, **kwargs)
             except NotRecordable as error:
                 session.settles(error)
-            pixels = args[0].settled()
-            with session.beginning_at(None):
-                return original(pixels, *args[1:], **kwargs)
+            return on_pixels(args[0], original, args[1:], kwargs)
 
         return call
 

@@ -30,7 +30,7 @@ from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS
 from .pictures import RecordingPicture, lasting
 from .strides import Layout, strides_of, strides_of_stack
-from .tape import Call, Tape, session
+from .tape import Call, Tape, on_pixels, session
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -574,9 +574,7 @@ def record(
         if not image.tape.is_current:
             raise
         session.settles(error)
-    pixels = image.settled()
-    with session.beginning_at(None):
-        return fn(pixels, *args, **kwargs)
+    return on_pixels(image, fn, args, kwargs)
 
 
 def record_each(
@@ -596,9 +594,7 @@ def record_each(
         return stack
     except NotRecordable as error:
         session.settles(error)
-    pixels = stack.settled()
-    with session.beginning_at(None):
-        return fn(pixels, *args, **kwargs)
+    return on_pixels(stack, fn, args, kwargs)
 
 
 def _record_part(part: Any, name: str, call: Call, fixed: bool) -> Any:

@@ -22,7 +22,7 @@ from ..ops.arguments import MODES
 from ..ops.families.pillow_colour import adjusted
 from ..ops.op import NotRecordable, Op, encoded, gives_itself
 from ..ops.table import IMAGE_OPS, METHODS
-from .tape import Tape, session
+from .tape import Tape, on_pixels, session
 
 
 class RecordingPicture(PIL.Image.Image):
@@ -157,9 +157,7 @@ def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callabl
             return RecordingPicture.of(tape.then(ops, fn, args, kwargs))
         except NotRecordable as error:
             session.settles(error)
-        real = picture.settled()
-        with session.beginning_at(None):
-            return fn(real, *args, **kwargs)
+        return on_pixels(picture, fn, args, kwargs)
 
     return record
 

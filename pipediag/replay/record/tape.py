@@ -324,3 +324,10 @@ class _Session(threading.local):
 _COUNTED = ("stood", "settled", "why", "needed_for")
 _NUMBERS = itertools.count(1)
 session = _Session()
+
+
+def on_pixels(image: Any, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call ``fn`` with the pixels of a recording image; no recording begins inside."""
+    pixels = image.settled()
+    with session.beginning_at(None):
+        return fn(pixels, *args, **kwargs)
