@@ -91,8 +91,8 @@ class Speech(Items):
             return np.frombuffer(recording.readframes(recording.getnframes()), np.int16).astype(np.float32)
 
     def features(self, signal: Any) -> Any:
-        frames = np.lib.stride_tricks.sliding_window_view(signal, 512)[::2]
-        spectrum = np.fft.rfft(frames * np.hanning(512))  # spectrum
+        frames = np.lib.stride_tricks.sliding_window_view(signal, 512)[::8]
+        spectrum = np.fft.rfft(frames * np.hanning(512), 4096)  # spectrum
         return np.log(np.abs(spectrum[:100, :80]) + 1e-6)
 
     def __getitem__(self, index: int) -> Any:

@@ -104,9 +104,9 @@ def _inputs(recorded: Sequence[Apart], until: float) -> dict[int, tuple[Any, lis
             for number, call in enumerate(raw.calls):
                 given = private(call.arguments) if call.mutates else call.arguments
                 args, kwargs = with_feeds(given, raw.feeds[number], results)
+                results[number] = call.fn(*args, **kwargs)
                 if len(args) == 1 and not kwargs and not call.mutates:
                     found.setdefault(apart.positions[number], (_unwrapped(call.fn), []))[1].append(args[0])
-                results[number] = call.fn(*args, **kwargs)
         except Exception:  # a draw that the recorded sample does not fit
             continue
         if time.perf_counter() > until:
