@@ -81,8 +81,10 @@ BEFORE = {
     "logged": "logging.getLogger('data').debug('sample %s', i)",
     "timed": "self.began = time.perf_counter()",
     "restored": "state = random.getstate()\nrandom.seed(i)",
+    "adjusted": "adjusted(self.transform, i)",
 }
 AFTER = {
+    "adjusted": "y = y + self.transform.sample",
     "restored": "random.setstate(state)",
     "asserted": "assert x.dim() >= 3 and x.shape[-1] > 2 and isinstance(x, torch.Tensor), x.shape",
     "summed": "y = y + int(x.sum() * 3) % 3",

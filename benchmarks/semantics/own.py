@@ -132,6 +132,14 @@ def batched(samples, collate, size=4):
             held = []
 
 
+def adjusted(transform, i):
+    transform.sample = i
+    for stage in transform.transforms:
+        for name, value in (("p", 0.2 * (i % 5)), ("factor", 0.5 + 0.1 * (i % 3)), ("degrees", [0.0, 2.0 * i])):
+            if isinstance(getattr(stage, name, None), (float, list)):
+                setattr(stage, name, value)
+
+
 # Transforms of pictures, of tensors, and from one to the other.
 
 

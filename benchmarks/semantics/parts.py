@@ -21,7 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "flow": ("", "", "shuffled", "checked", "batched"),
     "offloads": ("", "", "", "offload"),
     "habit": ("", "", "", "", "seeded", "restored", "logged", "asserted", "summed", "cloned", "doubled", "halved",
-              "sliced", "timed", "calls", "calls"),
+              "sliced", "timed", "adjusted", "adjusted", "calls", "calls"),
     "sample": ("pair", "pair", "dict", "named", "indexed", "string", "numpy", "nested", "alone"),
     "fetch": ("item", "items"),
     "gathered": ("", "", "", "subset", "concat"),
@@ -64,7 +64,7 @@ MOVING = {
     "convert": ("tensor", "pil", "bytes", "image"),
     "where": ("before", "after"),
     "shift": ("brightened", "multiplied"),
-    "habit": ("", "", "seeded", "restored", "logged", "timed", "asserted", "calls"),
+    "habit": ("", "", "seeded", "restored", "logged", "timed", "asserted", "adjusted", "calls"),
     "collate": ("default", "default", "function", "object", "lists", "closure", "padded", "detection", "dataclass",
                 "mixup", "filtered", "stack", "processor", "rescaling", "pictures", "normalized", "augmented"),
 }  # fmt: skip
@@ -189,7 +189,8 @@ STAYING_CALLS = (
     "own-image",
     "double",
     "box",
-)  #: Transforms that leave no two samples of one size.
+)
+#: Transforms that leave no two samples of one size.
 RESIZING = {"resize", "crop", "sized", "thumbnail", "zoom", "scales", "padded"}
 #: The stages of a transform of picture and boxes are the library's own, and know boxes.
 WITH_BOXES = tuple(

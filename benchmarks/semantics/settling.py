@@ -64,6 +64,8 @@ def _call(p: Parts) -> None:
         p["call"] = "compose"
     if p["call"] in _NO_TENSOR:
         p["habit"] = p["habit"] if p["habit"] in ("seeded", "logged", "timed", "restored") else ""
+    if p["call"] not in _LISTED and p["habit"] == "adjusted":
+        p["habit"] = ""
     if p["collate"] not in ("default", "function", "object", "inplace", "closure"):
         p["sample"] = "pair"
         p["call"] = "compose" if p["call"] in ("views", "mask") and p["collate"] != "lists" else p["call"]

@@ -1,16 +1,17 @@
 """Replace a loader's dataset and collate function so that its workers send packed batches.
 
 A sample may take a branch that no sample took when the plan was made, and that cannot be recorded. Code that needs
-pixels then gets them, from the calls recorded so far, and goes on: the user's code runs once for a sample. The batch is
-made with pixels and sent as :class:`Unrecorded`. Only where an image cannot be given its pixels, or code fails that
-had a recording image, which may be the cause (:mod:`.record.own_errors`), is the batch made again, from the same random
-state.
+pixels then gets them, from the calls recorded so far, and goes on: the user's code runs once for a sample, and once for
+a batch. The batch is made with pixels and sent as :class:`Unrecorded`. Only where an image cannot be given its pixels,
+or code fails that had a recording image, which may be the cause (:mod:`.record.own_errors`), is the batch made again,
+from the same random state.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -26,7 +27,7 @@ from .certify.samples import executed
 from .decode.undecoded import decoded
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
-from .pack.packing import NoneRecorded, pack, pack_plain
+from .pack.packing import check_holds_no_image, pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import assembled, batch_of, collated, fetched, sample_of, stacking
@@ -129,21 +130,28 @@ class PackedCollate:
         return pack_plain(batch_of(samples, self._collate), self._ring)
 
     def recorded(self, samples: Any, plan: Plan) -> Packed | Unrecorded:
-        """Pack a batch that contains recording images. One without is sent as the collate function has made it.
+        """Pack a batch that contains recording images. If that cannot be, send what the collate function has made.
 
         Raises:
-            NotRecordable: as for :func:`pack`.
+            NotRecordable: it cannot be packed, and an image of it cannot be given its pixels.
         """
-        batch = assembled(self._collate, samples)
+        settled, of_user = session.settled, self._collate is not collated
+        with session.going_on() if of_user else nullcontext():
+            batch = assembled(self._collate, samples)
+        raised = NotRecordable.raised
         try:
+            if settled != session.settled:
+                raise NotRecordable(session.why)
             return pack(batch, plan.fuse, self._ring, plan.check)
-        except NoneRecorded as error:
-            if self._collate is collated:  # it leaves the stacking to the packing, and may run again
+        except NotRecordable as error:
+            if not of_user:  # the stacking was left to the packing, and may run again
                 raise
-            NotRecordable.raised -= 1  # nothing is hidden
-            batch = tree.map_leaves(batch, lambda leaf: real(leaf) if is_recording(leaf) else leaf)  # views were read
-            sent = batch if self._ring is None else pack_plain(batch, self._ring)
-            return Unrecorded(sent, f"{NotRecordable.__name__}: {session.why or error}")
+            reason = session.why or error
+        batch = tree.map_leaves(batch, real_leaf)
+        for leaf in tree.leaves(batch):
+            check_holds_no_image(leaf)
+        NotRecordable.raised = raised  # the user's code has hidden nothing
+        return Unrecorded(batch if self._ring is None else pack_plain(batch, self._ring), f"NotRecordable: {reason}")
 
 
 class PackingSide:

@@ -68,7 +68,7 @@ def pack(
 
     def other(value: Any) -> Any:
         if not is_recording(value):
-            _check_holds_no_image(value)
+            check_holds_no_image(value)
             return value
         if id(value) not in known:
             made = simplified(value)
@@ -156,8 +156,12 @@ def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
     return tree.map_leaves(obj, other)
 
 
-def _check_holds_no_image(value: Any) -> None:
-    """Raise if a recorded image is lost: it became an empty tensor, or is inside an object of the user's."""
+def check_holds_no_image(value: Any) -> None:
+    """Check that no recorded image is lost in a leaf of a batch.
+
+    Raises:
+        NotRecordable: one became an empty tensor, or is inside an object of the user's.
+    """
     if isinstance(value, Tensor):
         if value.is_meta:
             raise NotRecordable("an image was turned into another tensor")

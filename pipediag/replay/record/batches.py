@@ -27,7 +27,8 @@ from ...usercode import tree
 from ...usercode.attributes import has_attribute
 from ..ops.op import NotRecordable
 from .hooks import register
-from .images import RecordingStack, is_recording
+from .images import RecordingStack, is_recording, real
+from .tape import session
 from .views import RecordingView, as_it_is
 
 
@@ -157,7 +158,7 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
     """Return the batch that ``collate`` makes of samples with recording images.
 
     Raises:
-        NotRecordable: a tensor that got images was read, or it lives on.
+        NotRecordable: a tensor that got images lives on; or, in a trial, code needs its pixels.
     """
     if collate is default_collate or collate is collated:  # the user's may define equality
         return collate(samples)
@@ -166,7 +167,11 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
     if not rows.tensors:
         return batch
     tensors = [weakref.ref(tensor) for tensor, _, _ in rows.tensors.values()]
-    stacked = tree.map_leaves(batch, rows.stack_for)
+    try:
+        stacked = tree.map_leaves(batch, rows.stack_for)
+    except NotRecordable as error:
+        rows.settle(error)
+        return batch
     del batch
     rows.tensors.clear()
     if any(tensor() is not None for tensor in tensors):
@@ -188,13 +193,29 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         image = _WRITES.get(func)
-        if image is not None and len(args) > image and is_recording(args[image]) and is_plain(args[0]):
-            into = args[0][args[1]] if func is Tensor.__setitem__ else args[0]
-            self._write(into, args[image], adds=func in _ADDS)
-            return args[0]
-        if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
-            self._check((args, *(kwargs or {}).values()))
+        try:
+            if image is not None and len(args) > image and is_recording(args[image]) and is_plain(args[0]):
+                into = args[0][args[1]] if func is Tensor.__setitem__ else args[0]
+                self._write(into, args[image], adds=func in _ADDS)
+                return args[0]
+            if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
+                self._check((args, *(kwargs or {}).values()))
+        except NotRecordable as error:
+            self.settle(error)
+            args = tuple(one.settled() if is_recording(one) else one for one in args)
         return func(*args, **kwargs or {})
+
+    def settle(self, error: NotRecordable) -> None:
+        """Write the noted images into their tensors: code needs the pixels, for the reason in ``error``.
+
+        Raises:
+            NotRecordable: ``error``, in a trial.
+        """
+        session.settles(error)
+        for tensor, _, images in self.tensors.values():
+            for (size, strides, offset), image in images.items():
+                tensor.as_strided(size, strides, tensor.storage_offset() + offset).copy_(real(image))
+        self.tensors.clear()
 
     def stack_for(self, leaf: Any) -> Any:
         """Return what stands for a tensor with the images written into it; any other leaf unchanged.

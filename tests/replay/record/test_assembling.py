@@ -157,3 +157,42 @@ def test_other_collate_functions_move_nothing(collate: Callable[[Any], Any]) -> 
     expected = list(loader)
     torch.manual_seed(1)
     assert paths.same(list(remedied), expected)
+
+
+def twice(batch: Any) -> Any:
+    images = torch.zeros((len(batch), 3, 12, 12), dtype=torch.uint8)
+    for row, (image, _) in enumerate(batch):
+        images[row] += image
+        images[row] += image
+    return images
+
+
+def over_another(batch: Any) -> Any:
+    images, _ = copied(batch)
+    images[0, :, 2:6].copy_(batch[1][0][:, 2:6])
+    return images.float().mean(), images
+
+
+@pytest.mark.parametrize(
+    "late", [scaled, as_numpy, detached, in_part, mean, to_another_type, over_ones, twice, over_another]
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_that_turns_out_to_be_another_is_collated_once(late: Callable[[Any], Any], workers: int) -> None:
+    calls, of_late = torch.zeros(1).share_memory_(), torch.zeros(1).share_memory_()
+
+    def collate(batch: Any) -> Any:
+        calls.add_(1)
+        return late(batch) if of_late and batch[0][1] in (6, 18) else copied(batch)
+
+    loader = DataLoader(Pictures(), 6, num_workers=workers, collate_fn=collate)
+    remedied = offload(loader, "cpu")
+    assert remedied.plan.pieces
+    of_late.fill_(1)
+    made = {}
+    for loaded in (loader, remedied):
+        calls.zero_()
+        torch.manual_seed(1)
+        made[loaded] = list(loaded)
+        assert calls == len(loader)
+    assert remedied.unrecorded == 2
+    assert paths.same(made[remedied], made[loader])
