@@ -97,6 +97,8 @@ TENSOR_CALLS = _BOTH | {
     "box": Call("", "with_box(F.vflip(x))"),
     "slices": Call("", "x[..., 1:, :-1]"),
     "reversed": Call("", "x.flip(-1)"),
+    "filled": Call("", "torch.cat([F.hflip(x), x.new_full((*x.shape[:-1], 2), 1)], -1)"),
+    "drawn-rows": Call("", "torch.cat([torch.rand_like(x[..., :1, :]), F.vflip(x)], -2)"),
     "noise": Call("", "x + 0.1 * torch.randn_like(x)"),
     "mean": Call("", "F.hflip(x) if x.float().mean() > 0.5 else x"),
     "late-mean": Call("", "x - x.float().mean() if i >= 12 else F.hflip(x)"),
@@ -113,7 +115,7 @@ TENSOR_CALLS = _BOTH | {
     "sharp": Call("", "F.adjust_sharpness(x, random.uniform(0.5, 2.0))"),
 }
 #: Calls on tensors that need floats.
-OF_FLOATS = ("normalize", "in-place", "added", "own-image", "late-in-place", "erase")
+OF_FLOATS = ("drawn-rows", "normalize", "in-place", "added", "own-image", "late-in-place", "erase")
 #: What makes a tensor of a picture, of bytes, or of floats, by the choice ``convert``.
 CONVERSIONS = {
     "pil": {

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..replay.certify.certifying import Certificate
 from ..replay.certify.samples import Real, Recorded
 from ..replay.custom.fingerprint import digest
+from ..replay.ops.table import FUNCTIONALS, OLDER
 from ..replay.plan import Plan
 from ..replay.record.scouting import has_only_librarys
 from ..usercode.attributes import ByObject
@@ -32,6 +33,8 @@ from .summary import class_name
 
 #: What tells a recorded image from a real one, beside comparing it with the one that it was made of.
 _TELLING = frozenset({"type", "__class__", "id", "dir", "vars", "__dict__"})
+#: Functions of torchvision that change an image, by name; Pillow's methods of these names do, too.
+_CHANGING = frozenset({*FUNCTIONALS, *OLDER})
 #: Libraries that take a recorded image for a real one, or ask it for pixels, which shows in the batch, or take none.
 _KNOWN = frozenset({"torch", "torchvision", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
 #: Maximum number of functions to read.
@@ -41,8 +44,8 @@ _MOST = 300
 def shown_by_batches(loader: DataLoader[Any]) -> bool:
     """Return whether the loader's batches can show what moves, while the loop trains on them.
 
-    All code of the user's that the dataset and the collate function can reach is read: it must not ask for types, and
-    must call no library that may.
+    All code of the user's that the dataset and the collate function can reach is read: it must not ask for types, call
+    no library that may, and make no calls that could move.
     """
     if isinstance(loader.dataset, IterableDataset) or not has_only_librarys(loader.dataset):
         return False
@@ -51,6 +54,8 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
         if isinstance(value, types.FunctionType):
             functions += 1
             code = value.__code__
+            if not is_library(value) and not _CHANGING.isdisjoint(names_in(code)):
+                return False
             if functions > _MOST or not _TELLING.isdisjoint(names_in(code)) or compares_identity(code):
                 return False
         elif _is_of_another_library(value):

@@ -239,6 +239,32 @@ def test_rearranged_images_are_what_they_are_without_the_remedy(change: Callable
     ]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: (torch.zeros_like(image), torch.rand_like(image), torch.randint_like(image, 9), image),
+        lambda image: (torch.randn_like(image.permute(1, 2, 0)), torch.full_like(image[:, ::2], 2.0), image),
+        lambda image: (torch.ones_like(torch.stack([image, image]), dtype=torch.uint8), torch.cat([image, image])),
+        lambda image: (image.new_zeros(3), image.new_full((2, 2), 0.5), image.new_tensor([1, 2]), image.flip(-1)),
+        lambda image: (torch.rand(3, 1, 1).expand_as(image), torch.rand(3 * 24 * 32).view_as(image), image),
+        lambda image: (torch.tensor([7]).type_as(image), torch.rand(2304).reshape_as(image.permute(2, 0, 1)), image),
+        lambda image: (torch.cat([image, image.new_zeros(3, 24, 4)], 2), torch.zeros_like(image).add_(1.0)),
+    ],
+)
+def test_what_takes_only_the_form_of_an_image_needs_no_pixels(change: Callable[[Tensor], Any]) -> None:
+    def item(index: int) -> Any:
+        return change(F2.to_dtype(F2.resize(pixels(index), [24, 32]), torch.float32, scale=True))
+
+    made = []
+    for loader in (plain := DataLoader(Items(item), 4), OffloadedLoader(plain, planned(plain), torch.device("cpu"))):
+        torch.manual_seed(3)
+        made.append(list(loader))
+    assert equal(*made)
+    strides = [[one.stride() for one in tree.leaves(batches) if isinstance(one, Tensor)] for batches in made]
+    assert strides[0] == strides[1]
+    assert loader.recorded and not loader.unrecorded  # type: ignore[attr-defined]
+
+
 def test_a_picture_in_the_batch_stays() -> None:
     def collate(samples: Any) -> Any:
         return [image for image, *_ in samples]

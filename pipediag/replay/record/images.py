@@ -473,6 +473,29 @@ for _table in (_METHODS, _WRITING):
 ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
 ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
 
+
+def _of_its_form(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls ``fn``, which reads no pixel, with tensors of the images' form."""
+    beside = fn in _AS_ANOTHER  # it reads the pixels of its first argument
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if session.calls is None or (beside and isinstance(args[0], Unreadable)):
+            raise NotRecordable(needs_pixels(_name(fn)))
+        return fn(*tree_map_only(Unreadable, _form, args), **tree_map_only(Unreadable, _form, kwargs))
+
+    return call
+
+
+def _form(image: Any) -> Tensor:
+    return torch.empty_strided(tuple(image.shape), image.strides(), dtype=image.dtype)
+
+
+_LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
+_NEW = ("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor")
+_AS_ANOTHER = frozenset(getattr(Tensor, name) for name in ("expand_as", "view_as", "reshape_as", "type_as"))
+for _fn in (*(getattr(torch, name) for name in _LIKE), *(getattr(Tensor, name) for name in _NEW), *_AS_ANOTHER):
+    ANSWERS[_fn] = _of_its_form(_fn)
+
 TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
 
 
