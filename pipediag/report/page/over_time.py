@@ -130,8 +130,10 @@ def both_over_time(before: Session, after: Session) -> Part | None:
         now, loop = 0.0, [one for one in session.stretches if one.rung == "baseline"]
         measured = from_stretches(loop, ()) or from_windows(w for w in session.windows if w.rung == "baseline")
         for span in measured:
-            spans.append(replace(_earlier(span, span.begin - now), rung=name, window=True))
-            now = spans[-1].end
+            moved = _earlier(span, span.begin - now)
+            paces = [replace(pace, ready=None) for pace in moved.paces]  # those of both would lie over each other
+            spans.append(replace(moved, rung=name, window=True, paces=paces))
+            now = moved.end
     if len({span.rung for span in spans}) < 2:
         return None
     figure, log = _figure(spans, "seconds of the unmodified loop", {"before": "neutral", "after": "accent"})

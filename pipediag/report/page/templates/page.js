@@ -40,6 +40,20 @@ function openTarget() {
 }
 addEventListener("hashchange", openTarget);
 openTarget();
+function fit(text, name, width) {
+  text.textContent = name;
+  var length = text.getComputedTextLength(), most = Math.floor((width - 16) * name.length / (length || 1));
+  if (width && length && most < name.length) text.textContent = most < 4 ? "" : name.slice(0, most - 1) + "\u2026";
+}
+function fitStacks() {
+  document.querySelectorAll(".stack:not([role=tree]) svg > text").forEach(function (text) {
+    text.dataset.name = text.dataset.name || text.textContent;
+    fit(text, text.dataset.name, text.previousElementSibling.getBoundingClientRect().width);
+  });
+}
+addEventListener("resize", fitStacks);
+document.querySelectorAll("details").forEach(function (one) { one.addEventListener("toggle", fitStacks); });
+fitStacks();
 document.querySelectorAll(".flame").forEach(function (flame) {
   var whole = flame.dataset.whole, tree = flame.firstElementChild, bar = document.createElement("p");
   var frames = Array.from(tree.querySelectorAll(".slice"), function (node) {
@@ -71,9 +85,7 @@ document.querySelectorAll(".flame").forEach(function (flame) {
       one.node.setAttribute("x", (above ? 0 : Math.max(0, 100 * (one.begin - zoomed.begin) / zoomed.share)) + "%");
       one.node.setAttribute("width", Math.min(100, share) + "%");
       one.node.classList.remove("narrow");
-      one.text.textContent = one.name;
-      var fit = Math.floor((share * wide / 100 - 16) * one.name.length / (one.text.getComputedTextLength() || 1));
-      if (wide && fit < one.name.length) one.text.textContent = fit < 4 ? "" : one.name.slice(0, fit - 1) + "\u2026";
+      fit(one.text, one.name, share * wide / 100);
     });
   }
   function zoom(one) { zoomed = one; draw(); focus(one); }
