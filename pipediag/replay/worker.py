@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 from torch import Tensor
 from torch.utils.data import default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..usercode import randomness, tree
 from ..usercode.transform_slots import Slot
@@ -48,7 +47,7 @@ class _Unmoved:
     batch: Any
 
     def pin_memory(self: _S, device: Any = None) -> _S:
-        return replace(self, batch=pin_memory(self.batch, device))
+        return replace(self, batch=tree.pinned(self.batch, device))
 
 
 @dataclass

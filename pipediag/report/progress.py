@@ -81,9 +81,17 @@ class Activity:
         self._first_batch: float | None = None
         self._doing = doing
         self._answer: list[str] = []
+        self._told = set[str]()
 
     def news(self, event: object, session: Session) -> News | None:
-        """Follow an event, and return what to tell of it; None if the line says enough."""
+        """Follow an event, and return what to tell of it; None if the line says enough, or if it was told before."""
+        found = self._news(event, session)
+        if found is None or found.text not in self._told:
+            self._told |= {found.text} if found is not None else set()
+            return found
+        return News(f"running the script again (run {event.number})", True) if isinstance(event, Pass) else None
+
+    def _news(self, event: object, session: Session) -> News | None:
         match event:
             case Pass(number, why):
                 self._began = time.monotonic()
@@ -110,7 +118,8 @@ class Activity:
                 return self._begin(f"recording {at}")
             case Rung(available=False, exists=True):
                 stage = shown(STAGE_OF_RUNG.get(event.name, ""))
-                return News(f"{_settings(event.name, session) or stage or _named(event.name)}: {event.why_not}", True)
+                why_not = event.why_not.partition("; ")[0]  # the report says what to do about it
+                return News(f"{_settings(event.name, session) or stage or _named(event.name)}: {why_not}", True)
         return None
 
     def _begin(self, text: str, doing: str = "") -> News:

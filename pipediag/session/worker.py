@@ -61,8 +61,9 @@ class HotLine:
     seen to run below it, the outer ones first, with the share of the time in which each ran: in it
     ``PIL.ImageFile.ImageFile.load`` is inside ``PIL.Image.Image.convert``. ``stage`` is ``load`` for what the dataset's
     code runs outside the transforms, and ``transform`` inside; "" in sessions of older versions. That of the user's
-    collate function is ``collate``: shares are then of the time to collate. Of very many lines, those that take little
-    come together, with an empty ``where``.
+    collate function is ``collate``: shares are then of the time to collate. ``transforms`` are the transforms that ran
+    the line, with the share of the time in which each did, as far as they are known by name. Of very many lines, those
+    that take little come together, with an empty ``where``.
     """
 
     where: str
@@ -73,6 +74,7 @@ class HotLine:
     stage: str = ""
     library: bool = False
     calls: dict[str, float] = field(default_factory=dict)
+    transforms: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

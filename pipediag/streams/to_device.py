@@ -91,6 +91,8 @@ class ToDevice(Feed):
 
     def arrive(self, sent: Sent) -> Ready:
         ready = self._arrived(sent)
+        if self._loader.pin_memory and torch.cuda.is_available():
+            ready.batch = tree.as_pinned(ready.batch)
         self.recorded += isinstance(sent, Packed)
         if isinstance(sent, (Executed, Scouted)):
             self.evidence.append((ready.batch, sent.evidence))

@@ -46,6 +46,8 @@ def line_at(code: CodeType, instruction: int) -> Line:
         lines[-1] = lines[-1].encode()[:end].decode(errors="ignore")
         lines[0] = lines[0].encode()[begin:].decode(errors="ignore")
         expression = "".join(map(str.strip, lines))
+        if last > first and expression.startswith(("for ", "while ", "if ", "with ")):
+            expression = text  # a whole statement: what stands in it has lines of its own
     name = _called_first(expression) if end is None or expression.endswith(")") else ""
     if name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
         name = ""  # a variable, such as that of a loop over functions

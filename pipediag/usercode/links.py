@@ -7,12 +7,19 @@ from functools import partial
 from typing import Any
 
 from torch.nn import Sequential
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules.module import (
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+)
 
 Link = Callable[..., Any]
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
 #: The methods of which one calls the links.
 _CALLS = ("__call__", "forward")
+#: Hooks of all modules. Only newer versions of torch have a function that says whether there are any.
+HOOKS_OF_ALL = (_global_backward_pre_hooks, _global_backward_hooks, _global_forward_pre_hooks, _global_forward_hooks)
 
 
 def links_of(transform: Any) -> list[Link]:
@@ -50,7 +57,7 @@ def is_called_plainly(link: Link) -> bool:
     replaces its class's."""
     own = getattr(link, "__dict__", {})
     hooked = own.get("_forward_hooks") or own.get("_forward_pre_hooks") or "forward" in own
-    return not hooked and not _has_any_global_hook()
+    return not hooked and not any(HOOKS_OF_ALL)
 
 
 def _is_sequential(transform: Any) -> bool:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from .attributes import attribute, has_attribute, is_a
 from .paths import parts, rebuilt
@@ -30,6 +31,26 @@ def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
     mapped = {step: map_leaves(part, fn) for step, part in inside}
     is_constant = is_a(obj, Mapping) and not is_a(obj, MutableMapping)
     return mapped if is_constant else rebuilt(obj, mapped)
+
+
+def pinned(obj: Any, device: Any = None) -> Any:
+    """Return a batch in page-locked memory as torch does it; tuples stay tuples, which older versions make lists."""
+    if type(obj) is tuple:
+        return tuple(pinned(one, device) for one in obj)
+    if type(obj) is list:
+        return [pinned(one, device) for one in obj]
+    if type(obj) is dict:
+        return {key: pinned(one, device) for key, one in obj.items()}
+    return pin_memory(obj, device)
+
+
+def as_pinned(obj: Any) -> Any:
+    """Return a batch in the containers that a loader with ``pin_memory`` gives: older versions of torch make lists."""
+    if type(pin_memory(())) is tuple:
+        return obj
+    if type(obj) in (tuple, list):
+        return [as_pinned(one) for one in obj]
+    return {key: as_pinned(one) for key, one in obj.items()} if type(obj) is dict else obj
 
 
 def leaves(obj: Any) -> Iterator[Any]:

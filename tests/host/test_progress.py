@@ -63,6 +63,18 @@ def test_away_from_a_terminal_a_line_for_each_activity(clock: list[float]) -> No
     assert len(said.lines) == 13
 
 
+def test_later_runs_of_the_script_repeat_nothing(clock: list[float]) -> None:
+    said, session = Said(), Session()
+    progress = ProgressLine(said, 100.0)
+    why = "the script ended after 50 steps; running it again to measure the other stages"
+    for number in (1, 2, 3):
+        progress(Pass(number, why if number > 1 else ""), session)
+        progress(Loader("Photos", num_workers=4, where="train.py:10"), session)
+        progress(Rung("raw", available=False, exists=True, why_not="no transform was found; mark the call"), session)
+    first = ["training loader at train.py:10: Photos, 4 workers", "transforms: no transform was found"]
+    assert said.lines[1:] == [*first, why, "running the script again (run 3)"]
+
+
 def test_the_best_answer_so_far(clock: list[float]) -> None:
     said, session = Said(), make({}, observed=blocks(1, 100.0, 40.0))
     progress = ProgressLine(said, 100.0)

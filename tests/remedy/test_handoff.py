@@ -27,7 +27,7 @@ def test_batches_are_the_loaders_own(found: dict[str, dict[str, Any]]) -> None:
     """Containers, dtypes, strides and values are equal in every epoch, and accesses to memory are in order."""
     able = {name: told for name, told in found.items() if "same" in told}
     assert {name: told for name, told in able.items() if told != {"why": "", "same": True, "ledger": []}} == {}
-    assert len(able) == 11
+    assert len(able) == 12
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from torchvision.transforms import v2
 
 from pipediag.loop.separate_process import Numbered, why_not_repeated
 from pipediag.remedy import OffloadedLoader, offload
-from pipediag.replay.certify.certifying import certify
+from pipediag.replay.certify.certifying import Certificate, certify
 from pipediag.replay.certify.samples import real, recorded
+from pipediag.replay.ops.families.resizing import uint8_in_fixed_point
 from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
@@ -104,11 +105,28 @@ def equal(ours: Any, theirs: Any) -> bool:
     )
 
 
+def script_of(kind: str, name: str) -> Callable[[int], DataLoader[Any]]:
+    """Return a script; skip what this torchvision cannot resize, or resizes with other roundings than the device."""
+    if name == "tiled":
+        try:
+            F2.resize(torch.zeros(1, 8, 8, dtype=torch.uint8), [4, 4], interpolation=v2.InterpolationMode.LANCZOS)
+        except NotImplementedError:
+            pytest.skip("this torchvision resizes no tensor with Lanczos's filter")
+    if name == "patched" and not uint8_in_fixed_point():
+        pytest.skip("this torchvision resizes bytes in float32")
+    return SCRIPTS[kind, name]
+
+
+def are_equal(proof: Certificate) -> bool:
+    """Return whether pixels are equal: by construction, unless this torchvision resizes bytes in float32."""
+    return proof.pixels == "equal" or (not uint8_in_fixed_point() and proof.pixels.startswith("equal on "))
+
+
 @pytest.mark.parametrize(("kind", "name"), SCRIPTS)
 def test_batches_are_bit_equal(kind: str, name: str) -> None:
     torch.manual_seed(0)
     random.seed(0)
-    make = SCRIPTS[kind, name]
+    make = script_of(kind, name)
     plan = planned(make(0))
     assert " ".join(sorted({site.function for site in plan.called})) == MOVES[name], plan.reasons
     assert bool(plan.pieces) == (name in HELD)
@@ -128,7 +146,7 @@ def test_what_the_collate_function_calls_is_certified_call_by_call(name: str) ->
     plain = real(loader.dataset, loader.collate_fn, indices)
     randomness.restore(kept)
     proof = certify([(plain, recorded(loader.dataset, loader.collate_fn, indices, plan))], plan, torch.device("cpu"))
-    assert proof.passed and proof.pixels == "equal"
+    assert proof.passed and are_equal(proof)
     assert {verdict.name for verdict in proof.ops} == set(MOVES[name].split())
 
 
@@ -152,7 +170,7 @@ def test_a_call_that_needs_a_collate_function_to_be_exact_is_named() -> None:
     ],
 )
 def test_a_spot_check_records_a_batch_that_is_executed(kind: str, name: str) -> None:
-    loader = SCRIPTS[kind, name](0)
+    loader = script_of(kind, name)(0)
     plan = planned(loader)
     side = PackingSide(loader.dataset, loader.collate_fn, plan)
     kept = randomness.state()
@@ -389,7 +407,7 @@ def test_streams_that_begin_anew_are_tried() -> None:
 def test_a_loader_with_workers_moves_what_its_code_calls() -> None:
     make = SCRIPTS["item", "clip_as_stack"]
     offloaded = offload(make(2), "cpu", samples=8)
-    assert offloaded.certificate is not None and offloaded.certificate.pixels == "equal"
+    assert offloaded.certificate is not None and are_equal(offloaded.certificate)
     assert equal(seen(offloaded).batches, seen(make(2)).batches)
     assert offloaded.unrecorded == 0, offloaded.why
 

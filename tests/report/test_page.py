@@ -16,10 +16,19 @@ from pipediag.analysis.compare import compare
 from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.sweep import Run, Sweep
 from pipediag.report.page import over_time, svg, write
-from pipediag.report.page.over_time import Pace, Span, from_stretches, from_windows, run_over_time
+from pipediag.report.page.flame import below, by_stage
+from pipediag.report.page.over_time import (
+    Pace,
+    Span,
+    both_over_time,
+    from_stretches,
+    from_windows,
+    run_over_time,
+    without_gaps,
+)
 from pipediag.report.page.parts import Lane, Lanes, Part
 from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks, visible
-from pipediag.report.page.worker import histogram, position, under, without_stragglers
+from pipediag.report.page.worker import histogram, position, without_stragglers
 from pipediag.session import HotLine, Session, Stretch, Window
 
 from ..made import FLAT, climbing, make
@@ -157,6 +166,7 @@ class TestOtherSubjects:
         assert page.titles[1:] == [
             "Careful",
             "The two verdicts",
+            "Both runs over time",
             "Steps per second by rung",
             "A worker's own milliseconds for a sample",
             "The training process's own milliseconds",
@@ -222,7 +232,23 @@ class TestHostileNames:
 #: The elements of a page.
 KNOWN = {
     *("html", "head", "meta", "title", "link", "style", "body", "script"),
-    *("a", "div", "header", "nav", "main", "section", "article", "footer", "h1", "h2", "h3", "p", "span", "strong"),
+    *(
+        "a",
+        "div",
+        "header",
+        "nav",
+        "main",
+        "section",
+        "article",
+        "footer",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "span",
+        "strong",
+        "wbr",
+    ),
     *("ul", "ol", "li", "dl", "dt", "dd", "pre", "code", "figure", "figcaption", "details", "summary", "img"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
     *("svg", "rect", "line", "circle", "path", "text"),
@@ -263,16 +289,51 @@ class TestLimits:
         assert "default-src 'none'" in Outline(page).attributes[3][1]
 
 
-def test_lines_below_the_part_they_belong_to() -> None:
-    parts = [("data.py:5", 0.3), ("aug.py:10", 0.5), ("aug.py:30", 0.2)]
-    lines = [
-        HotLine("aug.py:12", "a", 0.3),
-        HotLine("aug.py:35", "b", 0.4),
-        HotLine("aug.py:2", "before all", 0.1),
-        HotLine("", "a library", 0.1),
-    ]
-    found = [(part.name, round(part.share, 6), bool(part.colour)) for part in under(parts, lines)]
-    assert found == [("", 0.3, False), ("a", 0.3, True), ("", 0.2, False), ("b", 0.2, True), ("", 0.0, False)]
+class TestFlame:
+    PARTS = (("loading", "data.py:5", 0.3), ("Speckle", "aug.py:10", 0.5), ("Blur in RandomApply", "aug.py:30", 0.2))
+
+    def test_lines_of_older_sessions_belong_to_the_part_above_them(self) -> None:
+        lines = [HotLine("aug.py:12", "a", 0.3), HotLine("aug.py:35", "b", 0.4), HotLine("aug.py:2", "c", 0.1)]
+        found = by_stage(
+            self.PARTS, [*lines, HotLine("", "a library", 0.1), HotLine("x.py:1", "d", 1.0, stage="collate")]
+        )
+        assert [[line.text for line in part] for part in found] == [[], ["a"], ["b"]]
+
+    def test_lines_belong_to_the_transforms_that_ran_them(self) -> None:
+        shared = {"Speckle": 0.3, "Blur": 0.1, "unknown": 0.1}
+        line = HotLine("lib.py:9", "resize", 0.5, stage="transform", calls={"PIL.x": 0.4}, transforms=shared)
+        loading, speckle, blur = by_stage(self.PARTS, [line, HotLine("lib.py:1", "open", 0.2, stage="load")])
+        assert [one.text for one in loading] == ["open"]
+        assert [(one.share, one.calls) for one in (*speckle, *blur)] == [
+            (0.3, {"PIL.x": pytest.approx(0.24)}),
+            (0.1, {"PIL.x": pytest.approx(0.08)}),
+        ]
+
+    def test_one_of_two_transforms_of_a_name_is_not_guessed(self) -> None:
+        line = HotLine("lib.py:9", "resize", 0.5, stage="transform", transforms={"Speckle": 0.5})
+        assert by_stage([*self.PARTS, ("Speckle", "aug.py:40", 0.1)], [line]) == [[], [], [], []]
+
+    def test_functions_lines_and_calls_lie_below_each_other(self) -> None:
+        calls = {"PIL.Image.Image.convert": 0.4, "PIL.ImageFile.ImageFile.load": 0.35, "PIL.Image.new": 0.05}
+        lines = [
+            HotLine("a.py:1", "quick", 0.2, function="make"),
+            HotLine("a.py:2", "image.convert()", 0.6, function="make", calls=calls),
+        ]
+        (make_,) = below(lines, 0.4)  # timed as half of what was seen
+        assert (make_.name, make_.share) == ("make", pytest.approx(0.4))
+        slow, quick = make_.inside
+        assert (slow.name, slow.share, quick.share) == ("image.convert()", pytest.approx(0.3), pytest.approx(0.1))
+        (convert,) = slow.inside
+        (load,) = convert.inside
+        assert [(one.name, one.share) for one in (convert, load)] == [
+            ("PIL.Image.convert", pytest.approx(0.2)),
+            ("PIL.ImageFile.load", pytest.approx(0.175)),
+        ]
+        assert load.inside == ()
+
+    def test_nothing_seen_leaves_a_gap(self) -> None:
+        (line,) = below([HotLine("a.py:1", "f(x)", 0.1)], 0.5)
+        assert line.share == 0.1
 
 
 class TestElements:
@@ -372,9 +433,10 @@ class TestHistogram:
     def test_stragglers(self) -> None:
         edges = [float(n) for n in range(11)]
         apart = [2, 0, 0, 0, 0, 0, 30, 40, 5, 1]
-        assert without_stragglers(edges, apart) == (edges[6:], apart[6:], 2)
-        for whole in ([20, *apart[1:]], [2, 0, 0, 0, 0, 3, 30, 40, 5, 1], [30, 40, 5, 0, 0, 0, 0, 0, 0, 1]):
-            assert without_stragglers(edges, whole) == (edges, whole, 0)
+        assert without_stragglers(edges, apart) == (edges[6:], apart[6:], 2, 0)
+        assert without_stragglers(edges, [30, 40, 5, 0, 0, 0, 0, 0, 0, 1]) == (edges[:4], [30, 40, 5], 0, 1)
+        for whole in ([20, *apart[1:]], [2, 0, 0, 0, 0, 3, 30, 40, 5, 1], [30, 40, 5, 0, 0, 0, 0, 0, 0, 4]):
+            assert without_stragglers(edges, whole) == (edges, whole, 0, 0)
 
 
 def rows(run: Part | None) -> list[Lane]:
@@ -401,6 +463,28 @@ class TestOverTime:
         (span,) = from_stretches([Stretch("baseline", 0, 1, asked, asked, [], ended=50.0)], set())
         assert len(span.paces) == 500
         assert span.paces[0] == Pace(0.0, 0.1, 10)
+
+    def test_an_axis_of_gaps_is_closed(self) -> None:
+        spans = [Span("baseline", n, n + 1.0, paces=[Pace(n, n + 1.0, 2)]) for n in (0.0, 10.0, 30.0)]
+        found = without_gaps(spans)
+        assert [time for span in found for time in (span.begin, span.end)] == pytest.approx(
+            [0, 1, 1.03, 2.03, 2.06, 3.06]
+        )
+        assert [span.paces[0].rate for span in found] == pytest.approx([2.0] * 3)
+        near = [spans[0], Span("device", 1.5, 3.0)]
+        assert without_gaps(near) == near
+
+    def test_both_runs_lie_over_each_other(self) -> None:
+        slow = Session(stretches=[Stretch("baseline", 0, 1, [5.0, 6.0], [5.5, 6.5], [], ended=7.0)])
+        fast = Session(windows=[Window("device", 0, 9, 1.0), Window("baseline", 0, 4, 1.0)])
+        both = both_over_time(slow, fast)
+        assert both is not None and both.blocks[0].legend == [("neutral", "before"), ("accent", "after")]
+        assert both.blocks[0].points == [
+            ("0", "1", "0 s: before, 1 steps/s"),
+            ("1", "2", "1 s: before, 1 steps/s"),
+            ("0", "1", "0 s: after, 4 steps/s"),
+        ]
+        assert both_over_time(slow, Session()) is None
 
     def test_from_windows(self) -> None:
         one, other = from_windows([Window("device", 0, 10, 0.5), Window("baseline", 0, 10, 2.0)])

@@ -166,3 +166,66 @@ def test_the_next_command_can_be_copied(browser: Chromium, folder: Path) -> None
       return getSelection().toString();
     })()"""
     assert browser.evaluate(copied).startswith("pipediag ")
+
+
+def test_the_flame_graph_zooms_searches_and_obeys_the_keyboard(browser: Chromium, folder: Path) -> None:
+    browser.open(folder / "full.html", 1280, dark=False)
+    browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    browser.evaluate("dispatchEvent(new Event('resize'))")
+    # Each shown frame: its name, and its left edge and width as whole percent of the graph.
+    shown = """(() => {
+      const all = document.querySelector(".flame > svg").getBoundingClientRect();
+      return [...document.querySelectorAll(".slice")].filter(x => x.style.display !== "none").map(x => {
+        const box = x.querySelector("rect").getBoundingClientRect();
+        return [x.getAttribute("aria-label"), Math.round(100 * box.width / all.width)];
+      });
+    })()"""
+    key = """(() => {{ const one = document.activeElement;
+      one.dispatchEvent(new KeyboardEvent("keydown", {{key: "{}", bubbles: true}}));
+      return document.activeElement.getAttribute("aria-label"); }})()"""
+    before = browser.evaluate(shown)
+    assert before[0][1] == 100 and before[0][0].startswith("a sample: ")
+    assert {label.partition(":")[0] for label, _ in before} >= {"loading", "RandomApply"}
+    browser.evaluate("document.querySelector('.slice').focus({preventScroll: true})")
+    assert browser.evaluate(key.format("ArrowDown")).startswith("loading")
+    second = browser.evaluate(key.format("ArrowRight"))
+    assert not second.startswith("loading")
+    assert browser.evaluate(key.format("Enter")) == second
+    zoomed = browser.evaluate(shown)
+    assert [share for label, share in zoomed if label == second] == [100]
+    assert len(zoomed) < len(before)
+    assert browser.evaluate(key.format("Escape")) == before[0][0]
+    assert browser.evaluate(shown) == before
+    found = """(() => {
+      const search = document.querySelector(".flame input");
+      search.value = "RANDOM";
+      search.dispatchEvent(new Event("input"));
+      return [[...document.querySelectorAll(".slice.found")].map(x => x.getAttribute("aria-label")),
+              document.querySelector(".flame output").textContent];
+    })()"""
+    labels, told = browser.evaluate(found)
+    assert labels and all("random" in label.lower() for label in labels)
+    assert told.startswith(f"{len(labels)} frame") and told.endswith("% of a sample")
+
+
+def test_the_run_is_read_by_pointer_and_by_keys(browser: Chromium, folder: Path) -> None:
+    browser.open(folder / "full.html", 1280, dark=False)
+    browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    pointed = """(() => {{
+      const figure = document.querySelector(".lanes .lane + div").getBoundingClientRect();
+      document.querySelector(".lanes").dispatchEvent(
+        new PointerEvent("pointermove", {{clientX: figure.left + {} * figure.width, bubbles: true}}));
+      return document.querySelector(".reading").textContent; }})()"""
+    told = [browser.evaluate(pointed.format(share)) for share in (0.05, 0.95)]
+    first, last = (float(one.partition(" s: ")[0]) for one in told)
+    assert first < last
+    assert all(" steps/s, " in one and one.endswith("batches ready") for one in told)
+    moved = """(() => {
+      const cursor = document.querySelector(".cursor");
+      cursor.dispatchEvent(new KeyboardEvent("keydown", {key: "Home"}));
+      cursor.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));
+      return [cursor.getAttribute("aria-valuenow"), cursor.getAttribute("aria-valuetext")];
+    })()"""
+    at, text = browser.evaluate(moved)
+    assert at == "1"
+    assert text == browser.evaluate("document.querySelector('.reading').textContent")

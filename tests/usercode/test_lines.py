@@ -147,6 +147,20 @@ def test_a_jump_without_a_line_belongs_to_its_loop() -> None:
     assert found and found <= {f"{HERE}:{first + line}" for line in (2, 3, 4, 5, 7)}
 
 
+def pieces(text: str) -> list[str]:
+    found = []
+    while text:
+        found.append(text[:3])
+        text = text[3:]
+    return found
+
+
+def test_a_loop_is_not_named_by_the_lines_in_it() -> None:
+    """A jump back to its condition covers the whole statement."""
+    lines = [line_at(pieces.__code__, one.offset) for one in dis.get_instructions(pieces)]
+    assert {line.calls for line in lines if line.text.startswith("while ")} == {"while text:"}
+
+
 def test_functions_of_libraries_by_their_full_names() -> None:
     kind = "ImageFile." if sys.version_info >= (3, 11) else ""
     assert function_of(ImageFile.ImageFile.load.__code__) == f"PIL.ImageFile.{kind}load"

@@ -41,14 +41,17 @@ def averaged(found: list[Inside]) -> list[HotLine]:
     for inside, weight in zip(found, weights, strict=True):
         part = weight / max(1, sum(weights))
         for line in inside.lines:
-            one = lines.setdefault((line.where or line.text, line.stage), replace(line, share=0.0, calls={}))
+            empty = replace(line, share=0.0, calls={}, transforms={})
+            one = lines.setdefault((line.where or line.text, line.stage), empty)
             one.share += line.share * part
             _add(one.calls, line.calls, part)
+            _add(one.transforms, line.transforms, part)
     ranked = sorted(lines.values(), key=lambda line: line.share, reverse=True)
-    return [
-        replace(line, share=round(line.share, 4), calls={name: round(share, 4) for name, share in line.calls.items()})
-        for line in ranked
-    ]
+    for line in ranked:
+        line.share = round(line.share, 4)
+        for shares in (line.calls, line.transforms):
+            shares.update({name: round(share, 4) for name, share in shares.items()})
+    return ranked
 
 
 def hottest(inside: Inside | None, stage: str = "") -> list[HotLine]:

@@ -11,9 +11,9 @@ from ..diagnosis import Diagnosis
 from ..sweep import Run, Sweep
 from ..words import STAGES, counted, ends, number, percent, shown
 from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
-from .parts import Action, Rate, StageCost, Summary, Tone, short, shortened, shorter_paths
+from .parts import Action, Rate, StageCost, Summary, Tone, short, shortened, shorter_paths, shorter_places
 
-__all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "summarise"]
+__all__ = ["Action", "Rate", "StageCost", "Summary", "Tone", "short", "shorter_places", "summarise"]
 
 #: Headline and tone of an audit, by whether it failed and whether it is conclusive.
 _AUDITED: dict[tuple[bool, bool], tuple[str, Tone]] = {

@@ -125,8 +125,12 @@ def _in_the_scripts_folder(session: Session, where: str) -> str:
 
 def shorter_paths(session: Session, text: str) -> str:
     """Shorten the places and the absolute paths in a text."""
-    text = _PLACE.sub(lambda found: short(session, found[0]), text)
-    return _ABSOLUTE.sub(lambda found: short(session, found[0]), text)
+    return _ABSOLUTE.sub(lambda found: short(session, found[0]), shorter_places(session, text))
+
+
+def shorter_places(session: Session, text: str) -> str:
+    """Shorten the places in a text; commands keep their paths."""
+    return _PLACE.sub(lambda found: short(session, found[0]), text)
 
 
 def shortened(session: Session, command: str) -> str:

@@ -55,16 +55,19 @@ _Stack = Sequence[tuple[CodeType, int]]
 
 @dataclass
 class _Timed:
-    """The seconds of a line, and of each function of a library below it, with the function's depth."""
+    """The seconds of a line, of each transform that ran it, and of each library function below it with its depth."""
 
     line: Line
     stage: str
     library: bool
     seconds: float = 0.0
     below: dict[str, tuple[float, int]] = field(default_factory=dict)
+    transforms: dict[str, float] = field(default_factory=dict)
 
-    def add(self, seconds: float, functions: Sequence[str]) -> None:
+    def add(self, seconds: float, functions: Sequence[str], transform: str) -> None:
         self.seconds += seconds
+        if transform:
+            self.transforms[transform] = self.transforms.get(transform, 0.0) + seconds
         for depth, name in enumerate(dict.fromkeys(functions)):
             before, least = self.below.get(name, (0.0, depth))
             self.below[name] = before + seconds, min(depth, least)
@@ -73,8 +76,9 @@ class _Timed:
         most = sorted(self.below.items(), key=lambda item: item[1][0], reverse=True)[:_CALLS]
         kept = sorted((depth, name, seconds) for name, (seconds, depth) in most if seconds >= _CALLED * self.seconds)
         calls = {name: round(seconds / total, 4) for _, name, seconds in kept}
+        transforms = {name: round(seconds / total, 4) for name, seconds in self.transforms.items()}
         one, share = self.line, round(self.seconds / total, 4)
-        return HotLine(one.where, one.text, share, one.calls, one.function, self.stage, self.library, calls)
+        return HotLine(one.where, one.text, share, one.calls, one.function, self.stage, self.library, calls, transforms)
 
 
 class HotLines:
@@ -218,8 +222,10 @@ class HotLines:
             self._ours[id(code)] = is_ours(code.co_filename)
         return self._ours[id(code)]
 
-    def figures(self, transforms: Collection[CodeType]) -> list[HotLine]:
+    def figures(self, transforms: Collection[CodeType], names: Collection[str] = ()) -> list[HotLine]:
         """Return the lines by their share of the time; ``transforms`` are the functions that the transforms run.
+
+        ``names`` are the transforms' names: a line belongs to the innermost of them that is on its stack.
 
         If there are very many, those of little time come together, without a place. Of collating, only the user's own
         lines are returned.
@@ -245,7 +251,8 @@ class HotLines:
             stage = "transform" if any(id(code) in known for code, _ in stack) else "load"
             stage = "collate" if collates else stage
             one = found.setdefault((line.where, stage), _Timed(line, stage, library))
-            one.add(value, self._below(stack[: at + 1]))
+            owners = (_owner(code) for code, _ in stack) if stage == "transform" else ()
+            one.add(value, self._below(stack[: at + 1]), next((name for name in owners if name in names), ""))
         ranked = sorted(found.values(), key=lambda one: one.seconds, reverse=True)
         lines = [one.share_of(totals[one.stage == "collate"]) for one in ranked]
         rest = lines[_LINES:]
@@ -282,6 +289,11 @@ def _innermost(stack: _Stack) -> int:
         return users
     owner = next((_package(file) for file in reversed(files) if not is_torchs(file)), "torch")
     return next((n for n, file in enumerate(files) if _package(file) == owner), 0)
+
+
+def _owner(code: CodeType) -> str:
+    """Return the class of a method, or the name of a function; before Python 3.11 a method's own name."""
+    return getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2].partition(".")[0]
 
 
 @functools.cache

@@ -134,7 +134,8 @@ class Inspection:
         if not chain.samples and not chain.unsplit:
             inside.unsplit = NOT_YET
         transforms = {code for s in self._samples for call in s.calls if (code := entry_of(call.fn)) is not None}
-        inside.looks, inside.lines = self.lines.looks, self.lines.figures(transforms)
+        names = {link.name for link in inside.links} | {part.name for link in inside.links for part in link.parts}
+        inside.looks, inside.lines = self.lines.looks, self.lines.figures(transforms, names)
         inside.threads, inside.same_twice = threads(), self.same_twice
         return inside
 

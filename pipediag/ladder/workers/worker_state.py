@@ -175,11 +175,12 @@ class WorkerState:
         """Record the seconds of one sample made under the baseline; items of a stream have no index.
 
         The time it waited for a core is subtracted, but read only for unusually slow samples, since reading takes time.
+        It then holds the waits of the samples before too, so that such a sample counts as no quicker than the usual.
         """
         began = time.perf_counter()
         if seconds > _STANDS_OUT * self.typical:
             queued = self.queued()
-            seconds -= min(seconds, queued - self.queued_before)
+            seconds = max(seconds - (queued - self.queued_before), min(seconds, self.typical))
             self.queued_before = queued
         self.typical = seconds if self.typical == 0.0 else 0.9 * self.typical + 0.1 * seconds
         notes = self.note()

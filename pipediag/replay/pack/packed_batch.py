@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from ...errors import UsageError
+from ...usercode import tree
 from ..decode.decoding import Files, with_pixels
 from ..layout import Strides
 from ..ops.op import Shape
@@ -153,7 +153,7 @@ class Packed:
             UsageError: the batch has been released, or copied to a device.
         """
         slot = self._to_be_read()
-        batch = pin_memory(self.batch, device)
+        batch = tree.pinned(self.batch, device)
         if slot is not None and slot.page_locked:
             return replace(self, batch=batch)
         pinned = replace(self, memory=self.memory.pin_memory(), batch=batch, slot=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from html import escape
@@ -14,10 +15,11 @@ import jinja2
 
 from ..._version import __version__
 from ...analysis import Diagnosis
+from ...analysis.compare import Comparison
 from ...analysis.summary import Summary, summarise
 from ...analysis.words import STAGES, number, percent
 from .. import Subject
-from . import svg
+from . import steps, svg
 from .parts import Page
 from .raw import embedded
 from .subjects import page_of
@@ -30,8 +32,15 @@ _MODEL = "the model"
 _SIGNS = {"good": "✓", "doubtful": "?", "bad": "!"}
 
 
-def render(summary: Summary, page: Page, data: str = "", note: str = "") -> str:
-    """Return the page as HTML; ``data`` is JSON that is safe in a script element, ``note`` says what it holds."""
+def render(
+    summary: Summary, page: Page, data: str = "", note: str = "", steps: Sequence[Sequence[svg.Segment]] = ()
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        data: JSON that is safe in a script element; ``note`` says what it holds.
+        steps: the parts of a step under each rate of the summary, if they are not those of its causes.
+    """
     style, script = _asset("style.css"), _asset("page.js")
     return (
         _environment()
@@ -39,7 +48,7 @@ def render(summary: Summary, page: Page, data: str = "", note: str = "") -> str:
         .render(
             summary=summary,
             page=page,
-            rates=_rates(summary),
+            rates=_rates(summary, steps),
             style=style,
             script=script,
             policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}",
@@ -50,14 +59,20 @@ def render(summary: Summary, page: Page, data: str = "", note: str = "") -> str:
     )
 
 
-def _rates(summary: Summary) -> list[tuple[str, Drawn, str, str]]:
+def _rates(summary: Summary, steps: Sequence[Sequence[svg.Segment]] = ()) -> list[tuple[str, Drawn, str, str]]:
     """Return name, bar, figure and note of each rate of the summary.
 
     If the causes are known, the bars are the time of a step: as it is, with the causes as its parts, and if data were
-    free. Otherwise they are the rates.
+    free. Otherwise they are those of ``steps``, or the rates.
     """
     high = max((rate.steps_per_s for rate in summary.rates), default=0.0) or 1.0
     rows = []
+    if steps:
+        for rate, segments in zip(summary.rates, steps, strict=True):
+            told = f"{number(rate.steps_per_s)} steps/s"
+            label = ", ".join(f"{one.name} {one.note}" for one in segments)
+            rows.append((rate.name, svg.stack(f"{told}: {label}", segments), told, rate.note))
+        return rows
     if summary.causes and len(summary.rates) == 2:
         now, possible = summary.rates
         costs = sorted([*summary.causes, *summary.rest], key=lambda one: (one.name != STAGES["compute"], -one.share))
@@ -104,6 +119,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
+    environment.filters["whole"] = _whole
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["number"], environment.filters["percent"] = number, percent
     environment.filters["share_bar"] = lambda share, label: svg.bar(label, share)
@@ -111,11 +127,21 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+def _whole(text: str) -> str:
+    """Return a name that breaks only behind its slashes and at its spaces, unless it is very long between them."""
+    if isinstance(text, Drawn) or max(map(len, text.replace("/", " ").split(" "))) > _LONGEST:
+        return text
+    parts = [escape(visible(part)) for part in text.split("/")]
+    return Drawn(f'<span class="whole">{"/<wbr>".join(parts)}</span>')
+
+
 def _shown(value: Any) -> Any:
     """Return text with control characters made visible; finished markup as it is."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
+#: Maximum characters of a name that is never broken inside.
+_LONGEST = 32
 #: Maximum bytes of a page.
 _LIMIT = 500_000
 #: Pixels of the answer in a notebook: those around the rows, and of one row.
@@ -124,10 +150,15 @@ _FRAME, _ROW = 420, 80
 
 def write(subject: Subject) -> str:
     """Return the page; its data is thinned out so that it stays below 500 KB."""
-    summary, page = summarise(subject), page_of(subject)
-    bare = render(summary, page)
+    summary, page, sides = summarise(subject), page_of(subject), list[list[svg.Segment]]()
+    if isinstance(subject, Comparison) and len(summary.rates) == 2:
+        slowest = min(rate.steps_per_s for rate in summary.rates)
+        parts = [slowest / rate.steps_per_s for rate in summary.rates]  # both steps on one scale
+        sides = [steps.segments(one, part) for one, part in zip((subject.before, subject.after), parts, strict=True)]
+    sides = sides if all(sides) else []
+    bare = render(summary, page, steps=sides)
     data, note = embedded(subject, _LIMIT - len(bare.encode("utf-8", "backslashreplace")) - 1000)
-    return render(summary, page, data, note)
+    return render(summary, page, data, note, sides)
 
 
 def first_part(diagnosis: Diagnosis) -> str:

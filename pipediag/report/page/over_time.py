@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...analysis.words import counted, number
 from ...session import CACHED, CONTROLS, REMEDIES, Session, Stretch, Window, ordered, settings_of
 from .parts import Lane, Lanes, Part
-from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks
+from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks, visible
 
 #: Maximum number of moments along the width; steps within one are drawn as one.
 _MOMENTS = 250
@@ -17,6 +17,16 @@ _MOMENTS = 250
 _WIDE = 8.0
 _RATES, _LANE, _READY, _AXIS = 200.0, 16.0, 64.0, 20.0
 _MARGIN = 8.0
+#: Gaps that together are longer than the first share of the time in which steps ran are shortened, each to the second.
+_GAPS, _GAP = 0.5, 0.01
+#: What the colours stand for, in the order of the legend.
+_LEGEND = {
+    "accent": "the loop as it is",
+    "neutral": "cached batches, or the loader alone",
+    "soft": "part of the pipeline cached",
+    "good": "under a remedy",
+    "doubtful": "other loader settings",
+}
 
 
 @dataclass(frozen=True)
@@ -51,8 +61,11 @@ def run_over_time(session: Session) -> Part | None:
     if spans:
         notes = ["Pale: steps outside a window."] if not all(span.window for span in spans) else []
         if len({one.attempt for one in session.stretches}) > 1:
-            notes.append("The script ran more than once; gaps are its starts.")
-        return draw(spans, "seconds since the first step", notes)
+            notes.append("The script ran more than once.")
+        closed = without_gaps(spans)
+        if closed[-1].end < spans[-1].end:
+            notes.append("Longer times without a step that was recorded are left out.")
+        return draw(closed, "seconds of the steps", notes)
     spans = from_windows(session.windows)
     note = "Windows in the order in which they were measured; the time between them is left out."
     return draw(spans, "seconds of the windows", [note]) if spans else None
@@ -83,6 +96,23 @@ def from_stretches(stretches: Iterable[Stretch], windows: Collection[tuple[str, 
     return found
 
 
+def without_gaps(spans: Sequence[Span]) -> list[Span]:
+    """Return spans in time order, with short gaps if the axis would be mostly gaps."""
+    spans = sorted(spans, key=lambda span: span.begin)
+    busy, found, end, by = sum(span.end - span.begin for span in spans), list[Span](), spans[0].begin, 0.0
+    longest = _GAP * busy if spans[-1].end - end > (1 + _GAPS) * busy else math.inf
+    for span in spans:
+        by += max(0.0, span.begin - end - longest)
+        end = max(end, span.end)
+        found.append(_earlier(span, by))
+    return found
+
+
+def _earlier(span: Span, by: float) -> Span:
+    paces = [replace(pace, begin=pace.begin - by, end=pace.end - by) for pace in span.paces]
+    return replace(span, begin=span.begin - by, end=span.end - by, paces=paces)
+
+
 def from_windows(windows: Iterable[Window]) -> list[Span]:
     """Return a span for each window, one after the other."""
     found, now = [], 0.0
@@ -93,19 +123,55 @@ def from_windows(windows: Iterable[Window]) -> list[Span]:
     return found
 
 
+def both_over_time(before: Session, after: Session) -> Part | None:
+    """Return the unmodified loop of two runs over each other, without what was measured in between; None if absent."""
+    spans = []
+    for name, session in (("before", before), ("after", after)):
+        now, loop = 0.0, [one for one in session.stretches if one.rung == "baseline"]
+        measured = from_stretches(loop, ()) or from_windows(w for w in session.windows if w.rung == "baseline")
+        for span in measured:
+            moved = _earlier(span, span.begin - now)
+            paces = [replace(pace, ready=None) for pace in moved.paces]  # those of both would lie over each other
+            spans.append(replace(moved, rung=name, window=True, paces=paces))
+            now = moved.end
+    if len({span.rung for span in spans}) < 2:
+        return None
+    figure, log = _figure(spans, "seconds of the unmodified loop", {"before": "neutral", "after": "accent"})
+    lead = ["What was measured in between is left out.", *["The scale of steps/s is logarithmic."] * log]
+    legend = [("neutral", "before"), ("accent", "after")]
+    return Part("run", "Both runs over time", [replace(figure, legend=legend)], " ".join(lead))
+
+
 def draw(spans: Sequence[Span], axis: str, notes: list[str]) -> Part:
     """Return the figure: rates, a lane for each rung, batches ready if they are known, and the axis of time."""
+    figure, log = _figure(spans, axis, {span.rung: colour(span.rung) for span in spans})
+    lead = ["The scale of steps/s is logarithmic."] * log + notes
+    return Part("run", "The run over time", [figure], " ".join(lead))
+
+
+def _figure(spans: Sequence[Span], axis: str, colours: Mapping[str, str]) -> tuple[Lanes, bool]:
+    """Return the figure, and whether its scale of rates is logarithmic; ``colours`` are those of the spans' rungs."""
     begin, end = min(span.begin for span in spans), max(span.end for span in spans)
     scale = _Scale(begin, max(end - begin, 1e-9))
-    rungs = ordered({span.rung for span in spans})
-    paces = {rung: _thinned([p for span in spans if span.rung == rung for p in span.paces], scale) for rung in rungs}
-    rates, log = _rates(paces, scale)
-    rows = [Lane("steps/s", rates), *(_lane(rung, spans, scale) for rung in paces)]
+    own = {rung: [pace for span in spans if span.rung == rung for pace in span.paces] for rung in colours}
+    paces = {rung: _thinned(own[rung], scale) for rung in (ordered(own) if "baseline" in own else own)}
+    rates, log = _rates(paces, scale, colours)
+    rows = [Lane("steps/s", rates), *(_lane(rung, spans, scale, colours[rung]) for rung in paces)]
     if ready := [pace for found in paces.values() for pace in found if pace.ready is not None]:
         rows.append(Lane("batches ready", _ready(sorted(ready, key=lambda pace: pace.begin), scale)))
     rows.append(Lane("", _axis(scale, axis)))
-    lead = ["The scale of steps/s is logarithmic."] * log + notes
-    return Part("run", "The run over time", [Lanes(rows)], " ".join(lead))
+    legend = [(of, meaning) for of, meaning in _LEGEND.items() if of in colours.values()]
+    points = [
+        (coordinate(pace.begin), coordinate(pace.end), _said(rung, pace))
+        for rung, found in paces.items()
+        for pace in found
+    ]
+    return Lanes(rows, begin, scale.seconds, legend, points), log
+
+
+def _said(rung: str, pace: Pace) -> str:
+    ready = f", {number(pace.ready)} batches ready" if pace.ready is not None else ""
+    return visible(f"{coordinate(pace.begin)} s: {rung}, {number(pace.rate)} steps/s{ready}")
 
 
 @dataclass(frozen=True)
@@ -151,7 +217,7 @@ def _thinned(paces: list[Pace], scale: _Scale) -> list[Pace]:
     return found
 
 
-def _rates(paces: dict[str, list[Pace]], scale: _Scale) -> tuple[Drawn, bool]:
+def _rates(paces: dict[str, list[Pace]], scale: _Scale, colours: Mapping[str, str]) -> tuple[Drawn, bool]:
     """Return the rates over time, and whether their scale is logarithmic."""
     values = [pace.rate for found in paces.values() for pace in found]
     low, high = min(values), max(values)
@@ -165,7 +231,7 @@ def _rates(paces: dict[str, list[Pace]], scale: _Scale) -> tuple[Drawn, bool]:
     marks = log_ticks(low, high) if log else ticks(high)
     heights = [coordinate(y(tick)) for tick in marks]
     drawn = [element("line", class_="grid", x1="0%", x2="100%", y1=at, y2=at) for at in heights]
-    lines = [element("path", class_=f"line {colour(rung)}", d=_line(found, scale, y)) for rung, found in paces.items()]
+    lines = [element("path", class_=f"line {colours[rung]}", d=_line(found, scale, y)) for rung, found in paces.items()]
     drawn.append(plot(_RATES, *lines))
     for tick in marks:
         drawn.append(element("text", number(tick), class_="tick halo", x=0, y=coordinate(max(10.0, y(tick) - 3))))
@@ -188,11 +254,11 @@ def _line(paces: Sequence[Pace], scale: _Scale, y: Callable[[float], float]) -> 
     return "".join(path)
 
 
-def _lane(rung: str, spans: Sequence[Span], scale: _Scale) -> Lane:
+def _lane(rung: str, spans: Sequence[Span], scale: _Scale, colour: str) -> Lane:
     """Return a lane with the spans of a rung, pale outside its windows."""
     own = [span for span in spans if span.rung == rung]
     shown = [
-        element("path", class_=f"fill {colour(rung)}{'' if window else ' pale'}", d=_boxes(of_kind, scale))
+        element("path", class_=f"fill {colour}{'' if window else ' pale'}", d=_boxes(of_kind, scale))
         for window in (False, True)
         if (of_kind := [span for span in own if span.window == window])
     ]

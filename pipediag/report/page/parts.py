@@ -18,6 +18,14 @@ class Drawing:
 
 
 @dataclass(frozen=True)
+class Flame:
+    """A flame graph; ``whole`` names what all of it is."""
+
+    drawn: Drawn
+    whole: str
+
+
+@dataclass(frozen=True)
 class Chart:
     """A table with a drawing in each row.
 
@@ -41,9 +49,17 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Rows of a figure, all with the same axis."""
+    """Rows of a figure, all with the same axis of time, which begins at ``begin`` and is ``seconds`` long.
+
+    ``legend`` pairs each colour, a class of the stylesheet, with what it stands for. ``points`` are begin, end and a
+    text for each moment of which the page's script says what was there.
+    """
 
     rows: Sequence[Lane]
+    begin: float
+    seconds: float
+    legend: Sequence[tuple[str, str]]
+    points: Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
@@ -71,7 +87,7 @@ class Facts:
     pairs: Sequence[tuple[str, str]]
 
 
-PageBlock = Block | Drawing | Chart | Lanes | Sortable | Pictures | Facts
+PageBlock = Block | Drawing | Flame | Chart | Lanes | Sortable | Pictures | Facts
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,18 @@ def part(diagnosis: Diagnosis) -> Part | None:
     rows = stage_rows(diagnosis)
     if not rows:
         return None
-    stacked = [
-        svg.Segment(_short(row), row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows
-    ]
+    stacked = segments(diagnosis)
     step = number(diagnosis.ladder.ms("baseline").value)
     label = f"A step of {step} ms: " + "; ".join(f"{row.stage} {row.cost} ms" for row in rows)
     lead = step_line(diagnosis) or f"A step takes {step} ms."
     return Part("step", "Where a step goes", [Drawing(svg.stack(label, stacked)), _stages(diagnosis, rows)], lead)
+
+
+def segments(diagnosis: Diagnosis, part: float = 1.0) -> list[svg.Segment]:
+    """Return a step as the parts of a bar; the whole step is ``part`` of the bar's width."""
+    rows = stage_rows(diagnosis)
+    told = [(_short(row), part * row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows]
+    return [svg.Segment(*one) for one in told]
 
 
 def _stages(diagnosis: Diagnosis, rows: list[StageRow]) -> Chart:

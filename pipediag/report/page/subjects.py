@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
 from ...analysis import Diagnosis
 from ...analysis.audit import Audit
 from ...analysis.compare import Comparison, RungChange, StageChange
+from ...analysis.summary import shorter_places
 from ...analysis.sweep import Run, Sweep
 from ...analysis.words import number
+from ...session import Pictured, Session
 from .. import Subject, evidence, ranks, remedy, several_runs
 from ..diagnosis import audit_blocks, value, warnings
-from ..document import Checklist, Listing, Paragraph, Section, Table, filled
+from ..document import Checklist, Code, Listing, Paragraph, Section, Table, filled
 from . import raw, remedies, steps, svg, worker
-from .over_time import run_over_time
+from .over_time import both_over_time, run_over_time
 from .parts import Chart, Page, PageBlock, Part, with_content, with_drawings
 
 
@@ -40,10 +45,24 @@ def _diagnosis(diagnosis: Diagnosis) -> Page:
         _of_section(evidence.model_section(diagnosis), "model"),
         _of_section(other, "evidence"),
         _of_section(not_measured),
-        raw.numbers(diagnosis),
-        raw.environment(diagnosis.session),
     ]
-    return Page(diagnosis.session.script.line, with_content(parts), closed=True)
+    shown = with_content(
+        [*_shorter(parts, diagnosis.session), raw.numbers(diagnosis), raw.environment(diagnosis.session)]
+    )
+    return Page(diagnosis.session.script.line, shown, closed=True)
+
+
+def _shorter(value: Any, session: Session) -> Any:
+    """Return parts or what is in them with short places of code; what is to be copied stays as it is."""
+    if isinstance(value, str):
+        return value if isinstance(value, svg.Drawn) else shorter_places(session, value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_shorter(one, session) for one in value)
+    if not is_dataclass(value) or isinstance(value, (type, Code, Pictured)):
+        return value
+    return replace(
+        value, **{one.name: _shorter(getattr(value, one.name), session) for one in fields(value) if one.name != "code"}
+    )
 
 
 def _of_section(section: Section, name: str = "") -> Part:
@@ -72,7 +91,10 @@ def _comparison(subject: Comparison) -> Page:
         "a worker's own ms for a sample": ("A worker's own milliseconds for a sample", subject.of_the_workers),
         "the training process's own ms of a step": ("The training process's own milliseconds", subject.of_the_loop),
     }
-    parts = [Part("verdicts", "The two verdicts", [block for block in blocks if isinstance(block, Listing)])]
+    parts = [
+        Part("verdicts", "The two verdicts", [block for block in blocks if isinstance(block, Listing)]),
+        both_over_time(subject.before.session, subject.after.session),
+    ]
     for section in blocks:
         if isinstance(section, Section):
             part = _of_section(section)
@@ -80,7 +102,7 @@ def _comparison(subject: Comparison) -> Page:
                 caption, found = changes[section.title]
                 drawn = [_with_bars(caption, one, found) if isinstance(one, Table) else one for one in section.blocks]
                 part = Part(part.name, caption, drawn)
-            parts.append(part)
+            parts.append(_shorter(part, subject.after.session))
     return Page("before and after", with_content(parts))
 
 

@@ -10,7 +10,7 @@ from ...analysis.words import number, percent
 from ...session import HotLine
 from .. import evidence
 from ..document import Table
-from . import svg
+from . import flame, svg
 from .parts import Chart, Drawing, PageBlock, Part, with_drawings
 from .svg import Drawn, anchor, coordinate, element, image, place
 
@@ -20,73 +20,28 @@ _HEADERS = ("part", "ms", "CPU ms", "share", "where")
 _HEIGHT, _AXIS, _TOP = 160.0, 20.0, 30.0
 #: Number of edges with a figure.
 _LABELLED = 5
-#: Values far below the others are not drawn if fewer than this share of all, and at least this many empty bars apart.
-_FEW, _EMPTY = 0.1, 5
+#: Values far from the others are not drawn if fewer than this share of all, below or above them, and at least this many
+#: empty bars apart. Those far above are listed by their index.
+_FEW_BELOW, _FEW_ABOVE, _EMPTY = 0.1, 0.02, 5
 
 
 def part(diagnosis: Diagnosis) -> Part | None:
     inside, rows = diagnosis.session.inside, evidence.worker_rows(diagnosis)
     if inside is None or not rows:
         return None
-    whole = inside.whole.wall_ms
-    shares = [cost.wall_ms / whole for _, _, cost in evidence.worker_parts(diagnosis)]
-    parts = [
-        svg.Segment(name, share, _heat(share), f"{ms} ms, {told}")
-        for (name, ms, _, told, _), share in zip(rows, shares, strict=True)
-    ]
-    places = [where for *_, where in rows]
-    hot = hottest(inside)
-    lines = under([*zip(places, shares, strict=True)], hot)
-    root = svg.Segment(f"a sample: {number(whole)} ms", 1.0, "neutral")
+    shares = [cost.wall_ms / inside.whole.wall_ms for _, _, cost in evidence.worker_parts(diagnosis)]
     drawings, begin = [], 0.0
-    for one in parts:
-        drawings.append(svg.bar(one.note, one.share, _strength(one.share), begin))
-        begin += one.share
-    blocks: list[PageBlock] = [Drawing(svg.stack(root.name, [root], 26)), Drawing(svg.stack(_told(parts), parts, 34))]
-    lead = f"A sample in a worker, averaged over {inside.samples}: loading, then the transforms in their order."
-    if any(line.colour for line in lines):
-        blocks.append(Drawing(svg.stack(_told(lines), lines, 26)))
-        lead += " Below them, their hottest lines of code."
+    for share, (*_, told, _) in zip(shares, rows, strict=True):
+        drawings.append(svg.bar(told, share, _strength(share), begin))
+        begin += share
+    blocks: list[PageBlock] = [*flame.flames(diagnosis)]
     table = Table(_HEADERS, "lrrrc", rows)
     blocks.append(with_drawings(table, "Parts of a worker's time for a sample", "", drawings))
-    if hot:
+    if hot := hottest(inside):
         blocks.append(_source(hot))
+    lead = f"A sample in a worker, averaged over {inside.samples}: loading, then the transforms in their order."
+    lead += " Below them, the functions and lines that were seen to run, and what these call."
     return Part("worker", "Inside a worker", blocks, lead)
-
-
-def under(parts: Sequence[tuple[str, float]], lines: Sequence[HotLine]) -> list[svg.Segment]:
-    """Return the lines of code as the lowest level of the flame graph, each below the part that it belongs to.
-
-    ``parts`` are places and shares. A line belongs to the part that begins nearest above it in the same file. Lines
-    that belong to none are left out; gaps have no colour.
-    """
-    begins = [_split(where) for where, _ in parts]
-    own: list[list[HotLine]] = [[] for _ in parts]
-    for line in lines:
-        file, number_ = _split(line.where)
-        above = [(begin, n) for n, (of, begin) in enumerate(begins) if file and of == file and 0 < begin <= number_]
-        if above:
-            own[max(above)[1]].append(line)
-    found = []
-    for (_, share), inner in zip(parts, own, strict=True):
-        fits = min(1.0, share / sum(line.share for line in inner)) if inner else 1.0
-        found += [
-            svg.Segment(line.text, fits * line.share, _heat(line.share), f"{percent(line.share)}, {line.where}")
-            for line in inner
-        ]
-        found.append(svg.Segment("", share - fits * sum(line.share for line in inner), ""))
-    return found
-
-
-def _split(where: str) -> tuple[str, int]:
-    """Return the file and the line of a place; "" and 0 if it has no line."""
-    file, _, line = where.rpartition(":")
-    return (file, int(line)) if line.isdecimal() else ("", 0)
-
-
-def _told(parts: Sequence[svg.Segment]) -> str:
-    """Return a level of the flame graph in words."""
-    return "; ".join(f"{part.name}: {part.note}" for part in parts if part.colour)
 
 
 def _source(lines: Sequence[HotLine]) -> Chart:
@@ -103,11 +58,6 @@ def _strength(share: float) -> str:
     return "accent" if share >= _LARGE else "soft"
 
 
-def _heat(share: float) -> str:
-    """Return the colour of a share in a stack: stronger for more."""
-    return "t4" if share >= _LARGE else "t3" if share >= 0.2 else "t2" if share >= 0.08 else "t1"
-
-
 def sample_times(diagnosis: Diagnosis) -> Part | None:
     tail = diagnosis.session.tail
     if tail is None or not tail.samples:
@@ -116,10 +66,12 @@ def sample_times(diagnosis: Diagnosis) -> Part | None:
     told = f"median {number(tail.p50_ms)} ms, 99 % below {number(tail.p99_ms)} ms"
     lead = f"{tail.samples} samples as the workers made them: {told}."
     if any(tail.counts) and len(tail.edges_ms) == len(tail.counts) + 1:
-        edges, counts, left_out = without_stragglers(tail.edges_ms, tail.counts)
+        edges, counts, under, over = without_stragglers(tail.edges_ms, tail.counts)
         marks = {"median": tail.p50_ms, "99 % below": tail.p99_ms}
         blocks.append(Drawing(histogram(f"Histogram of the samples' milliseconds: {told}", edges, counts, marks)))
-        lead += f" Not drawn: {left_out} below {number(edges[0])} ms." if left_out else ""
+        ends = ((under, "below", edges[0]), (over, "above", edges[-1]))
+        left_out = [f"{few} {side} {number(edge)} ms" for few, side, edge in ends if few]
+        lead += f" Not drawn: {', '.join(left_out)}." if left_out else ""
     if tail.slowest:
         most = max(slow.ms for slow in tail.slowest) or 1.0
         rows = [
@@ -165,14 +117,24 @@ def histogram(label: str, edges: Sequence[float], counts: Sequence[int], marks: 
     return image(label, _HEIGHT + _AXIS, drawn)
 
 
-def without_stragglers(edges: Sequence[float], counts: Sequence[int]) -> tuple[Sequence[float], Sequence[int], int]:
-    """Return edges and counts without a few values far below the others, and the number of these values."""
-    least, seen, empty = _FEW * sum(counts), 0, 0
+def without_stragglers(
+    edges: Sequence[float], counts: Sequence[int]
+) -> tuple[Sequence[float], Sequence[int], int, int]:
+    """Return edges and counts without a few values far from the others, and how many these are below and above."""
+    first, under = _stragglers(counts, _FEW_BELOW)
+    last, over = _stragglers(counts[::-1], _FEW_ABOVE)
+    last = len(counts) - last
+    return edges[first : last + 1], counts[first:last], under, over
+
+
+def _stragglers(counts: Sequence[int], few: float) -> tuple[int, int]:
+    """Return the number of bars before those of most values if few lie there, far apart, and how many these are."""
+    least, seen, empty = few * sum(counts), 0, 0
     for k, count in enumerate(counts):
         if count and empty >= _EMPTY and 0 < seen < least:
-            return edges[k:], counts[k:], seen
+            return k, seen
         seen, empty = seen + count, 0 if count else empty + 1
-    return edges, counts, 0
+    return 0, 0
 
 
 def position(edges: Sequence[float], value: float) -> float:

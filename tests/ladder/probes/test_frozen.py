@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules import module as modules
 from torch.utils.data import DataLoader, TensorDataset
 
 import pipediag
@@ -23,6 +22,7 @@ from pipediag.ladder.probes.frozen import MOST_STEPS, TRIES, frozen_prefix
 from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
 from pipediag.session import Prefix
+from pipediag.usercode.links import HOOKS_OF_ALL
 
 from ...clock import Clock
 from .cached_loop import CachedLoop, driven
@@ -107,7 +107,7 @@ def watching(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Gene
 
 def looked_at(task: Task, loop_side: Any = None, steps: int = MOST_STEPS) -> Prefix | None:
     found: Prefix | None = driven(watching(task, loop_side, steps), task.step)
-    assert not modules._has_any_global_hook()
+    assert not any(HOOKS_OF_ALL)
     return found
 
 
@@ -453,9 +453,9 @@ class TestTheLoop:
         task, turning = Task(), watching(Task())
         for _ in range(steps):
             task.step(next(turning))
-        assert modules._global_forward_pre_hooks
+        assert any(HOOKS_OF_ALL)
         turning.close()
-        assert not modules._has_any_global_hook()
+        assert not any(HOOKS_OF_ALL)
 
     def test_an_error_in_the_step_reaches_the_script(self) -> None:
         class Failing(Task):
@@ -468,7 +468,7 @@ class TestTheLoop:
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             task.step(next(turning))
         turning.close()
-        assert not modules._has_any_global_hook()
+        assert not any(HOOKS_OF_ALL)
 
     def test_an_error_that_the_loop_survives(self) -> None:
         class Trying(Task):

@@ -117,6 +117,7 @@ ABLE: dict[str, Callable[[], DataLoader[Any]]] = {
     "dictionaries": lambda: loader(lambda n: {"image": image(n), "deep": [n, {"name": str(n)}]}),
     "not a number": lambda: loader(lambda n: (image(n) * float("nan"), n)),
     "channels last": lambda: loader(pair, collate_fn=permuted),
+    "pinned by the loader": lambda: loader(lambda n: {"deep": (n, [(image(n),)])}, pin_memory=True, collate_fn=tuple),
     "records": lambda: loader(pair, collate_fn=lambda samples: Record(default_collate(samples)[0], ["a"])),
     "a collate function that empties its samples": lambda: loader(
         lambda n: {"image": image(n), "label": n}, collate_fn=emptied
