@@ -119,7 +119,7 @@ OF_FLOATS = ("drawn-rows", "normalize", "in-place", "added", "own-image", "late-
 #: What makes a tensor of a picture, of bytes, or of floats, by the choice ``convert``.
 CONVERSIONS = {
     "pil": {
-        "tensor": "F.to_tensor(x)",
+        "tensor": "to_tensor(x) if i % 2 else F.to_tensor(x)",
         "pil": "F.convert_image_dtype(F.pil_to_tensor(x), torch.float32)",
         "numpy": "torch.from_numpy(np.asarray(x, dtype=np.float32) / 255).permute(2, 0, 1).contiguous()",
         "strided": "torch.from_numpy(np.asarray(x, dtype=np.float32) / 255).permute(2, 0, 1)",

@@ -44,7 +44,7 @@ from torch.utils.data import random_split
 from torch.utils.data.distributed import DistributedSampler
 from torchvision import tv_tensors
 from torchvision.transforms import functional as TF, v2
-from torchvision.transforms.functional import vflip
+from torchvision.transforms.functional import to_tensor, vflip
 
 import helper
 from helper import load

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torchvision import tv_tensors
 from torchvision.transforms import v2
+from torchvision.transforms.functional import hflip, normalize, pil_to_tensor, to_tensor
+from torchvision.transforms.v2.functional import to_image
 
 from .sameness import draws, picture, picture_of_any_size, pixels
 
@@ -208,6 +210,13 @@ def pillow_by_hand(index: int) -> Any:
         image = image.transpose(PIL.Image.Transpose.FLIP_LEFT_RIGHT)
     image = image.resize((32, 24), PIL.Image.Resampling.BILINEAR)
     return F1.normalize(F1.to_tensor(image), MEAN, STD), index
+
+
+@per_item
+def functions_imported_by_name(index: int) -> Any:
+    image = picture(index)
+    views = normalize(to_tensor(hflip(image)), MEAN, STD), pil_to_tensor(image.resize((9, 8))), to_image(image)
+    return (*views, index)
 
 
 @per_item

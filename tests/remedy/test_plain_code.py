@@ -49,6 +49,7 @@ MOVES: dict[str, str] = {
     "clip_channels_first": "center_crop to_dtype",
     "video_of_torchvision": "horizontal_flip resized_crop to_dtype",
     "pillow_by_hand": "Image.resize Image.transpose normalize to_tensor",
+    "functions_imported_by_name": "Image.resize Image.transpose normalize to_tensor",
     "scaled_by_arithmetic": "div resize sub to_dtype",
     "multiplied_in_place": "Image.transpose mul_ sub_ to_tensor",
     "numpy_at_the_end": "normalize",

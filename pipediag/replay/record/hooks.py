@@ -3,14 +3,16 @@
 The dispatcher gets kernels for types of our own, permanently. The other functions are patched during a recording. They
 handle all other images as before, and in a thread that records nothing all images.
 
-Only the libraries' own functions are patched. A function that user code has put in place of one runs as it is, on the
-recording image. If it calls the original, which it took from the library during a recording, that call is recorded,
-also in later recordings.
+Only the libraries' own functions are patched, also where a module has imported them by name. A function that user code
+has put in place of one runs as it is, on the recording image. If it calls the original, which it took from the library
+during a recording, that call is recorded, also in later recordings.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
+import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
@@ -382,18 +384,29 @@ class _Kernel(_Patch):
         return call
 
 
+class _Imported(_Patch):
+    """Replacement of a function, which ``patch`` replaces in its library, in a module that has imported it by name."""
+
+    def __init__(self, module: types.ModuleType, name: str, patch: _Patch) -> None:
+        super().__init__(module, name, patch._make)
+        self._original, self._replacement = patch._original, patch._replacement
+
+
 class _Patches:
     """Several replacements. They are in place while any thread records."""
 
     def __init__(self, patches: Iterable[_Patch]) -> None:
         self._all = list(patches)
         self._recordings = 0
+        self._searched: set[str] = set()  # names of modules
 
     def begin(self) -> None:
         with SWAPPING:
             self._recordings += 1
             for patch in self._all:
                 patch.install()
+            if len(sys.modules) != len(self._searched):
+                self._search()
 
     def end(self) -> None:
         with SWAPPING:
@@ -402,7 +415,22 @@ class _Patches:
                 for patch in self._all:
                     patch.remove()
 
+    def _search(self) -> None:
+        """Replace the functions in modules that are new and have imported them by name, too."""
+        known = {id(patch._original): patch for patch in self._all if patch._original is not None}
+        new = [(name, module) for name, module in [*sys.modules.items()] if name not in self._searched]
+        self._searched = {*sys.modules}
+        for of, module in new:
+            if type(module) is not types.ModuleType or of.partition(".")[0] in _NOT_SEARCHED:
+                continue
+            for name, value in [*vars(module).items()]:
+                if type(value) is types.FunctionType and id(value) in known:
+                    self._all.append(_Imported(module, name, known[id(value)]))
+                    self._all[-1].install()
 
+
+#: Packages whose modules hold the functions themselves, and ours.
+_NOT_SEARCHED = frozenset({"torchvision", "PIL", __name__.partition(".")[0]})
 _PATCHES = _Patches(_Patch(*patch) for patch in _patches())
 _REAL_PATCHES = _Patches(_real_patches())
 

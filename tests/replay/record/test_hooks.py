@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -178,6 +179,21 @@ def _attributes() -> list[dict[str, Any]]:
 
 def _session() -> tuple[Any, ...]:
     return session.refused, session.copies
+
+
+def test_functions_that_a_module_has_imported_by_name_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("users_module")
+    exec("from torchvision.transforms.functional import to_tensor, hflip as flip, pad", vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    before = dict(vars(module))
+    with recording():
+        assert is_recording(module.to_tensor(stand_in(picture(0))))
+        assert is_recording(module.flip(stand_in(pixels(0))))
+        module.pad = mine = F1.vflip
+    assert vars(module) == {**before, "pad": mine}
+    with recording():
+        assert module.to_tensor is F1.to_tensor is not before["to_tensor"]
+    assert vars(module) == {**before, "pad": mine}
 
 
 def test_all_is_undone_afterwards() -> None:
