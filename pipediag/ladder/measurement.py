@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from ..errors import AnalysisOver, SessionFileError, analysis_over
 from ..frames import in_one_line
 from ..loop.iterators import IteratorHook, NativeIterator
-from ..loop.training import EVIDENCE, Places, Training
+from ..loop.training import EVIDENCE, Place, Places, Training
 from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
@@ -102,6 +102,10 @@ class Measurement:
         self._tracks: list[Track] = []
         self._places = Places()
         self._target: Track | None = None
+        known = session.loader if session.loader is not None and session.loader.iterated else None
+        fits = known is not None and known.plain_iterable == plan.own_loops
+        #: Where an earlier pass has measured its loader. With another one, a pass would add windows of another loop.
+        self._chosen = Place(known.iterated, known.order) if known is not None and fits else None
         self._ambiguous = False  # whether a loader like the target trains beside it
         self._first_draw: float | None = None
         self._ignored = 0
@@ -266,6 +270,8 @@ class Measurement:
             return not beside
         if self.plan.loader is not None and track.ordinal != self.plan.loader:
             return False
+        if self._chosen is not None:
+            return self._uses(track) >= EVIDENCE and track.place == self._chosen
         return self._uses(track) >= EVIDENCE and self._waits_longest(track)
 
     def _waits_longest(self, track: Track) -> bool:
@@ -278,9 +284,7 @@ class Measurement:
         rivals = [one for one in others if self._uses(one) >= max(EVIDENCE, self._uses(track) - 1)]
         if not rivals or self.plan.loader is not None or place_in_job()[1] > 1:
             return True
-        longest = max(one.waited for one in (track, *rivals))
-        slow = [one.ordinal for one in (track, *rivals) if one.waited * _ALIKE >= longest]
-        return self._uses(track) >= _COMPARED and track.ordinal == min(slow)
+        return self._uses(track) >= _COMPARED and track is _slowest([track, *rivals])
 
     def _uses(self, track: Track) -> int:
         """Return the number of training steps with batches of a loader; of an inference loop, its batches."""
@@ -387,14 +391,16 @@ class Measurement:
     def conclude(self) -> Story:
         """Send the remaining facts after the script has ended, and return the summary.
 
-        If the loop ended before its loader was certain, the loader with the most credited steps is taken.
+        If the loop ended before its loader was certain, the loader with the most credited steps is taken; of several,
+        the one that the loop waited for longest.
         """
         if not self.over:
             trained = [track for track in self._tracks if self._credits(track)]
             if self._target is None and trained and self.plan.loader is None:
-                self._target = target = max(trained, key=self._credits)
+                most = max(map(self._credits, trained))
+                self._target = target = _slowest([track for track in trained if self._credits(track) >= most - 1])
                 self.send("device", Device(self.training.device or default_device()).facts())
-                if target.facts is not None:
+                if target.facts is not None:  # where it is iterated last need not be where it trains
                     self.send("loader", asdict(target.facts))
                 target.findings.send_new(self.send, self.plan.attempt, self.looks_inside)
             self.send_observed(last=True)
@@ -410,3 +416,9 @@ class Measurement:
             horizon=climb.steering.epochs.seen_horizon if climb else None,
             rung=climb.steering.rung if climb else None,
         )
+
+
+def _slowest(tracks: list[Track]) -> Track:
+    """Return the track whose loader the loop has waited for longest; of those about equally long, the first."""
+    longest = max(track.waited for track in tracks)
+    return min((track for track in tracks if track.waited * _ALIKE >= longest), key=lambda track: track.ordinal)

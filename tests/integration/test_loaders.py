@@ -70,7 +70,7 @@ def test_two_loaders(results: Results, case: str, dataset: str, batch_size: int)
     done = results[case].result()
     assert (done.json["loader"]["dataset"], done.json["loader"]["batch_size"]) == (dataset, batch_size)
     assert done.measured == {"device", "baseline"}
-    # Each loader sleeps 6 ms a batch; feeding one of them from a cache takes away its part only.
+    # The loaders sleep 10 and 6 ms a batch; feeding one of them from a cache takes away its part only.
     assert 5 < done.ms("device") < done.ms("baseline") - 3
     assert "other-loaders" in done.warned
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from pipediag.ladder import caches, loader_iterator, settling, windows
 from pipediag.ladder import measurement as module
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
-from pipediag.session import Session
+from pipediag.session import Loader, Session
 
 from ..clock import Clock
 
@@ -371,3 +372,24 @@ def test_a_signal_that_comes_while_measuring_is_the_scripts(monkeypatch: pytest.
     finally:
         signal.signal(signal.SIGALRM, before)
     assert script.session.warnings == []
+
+
+def test_a_later_pass_measures_the_loader_of_the_first_one() -> None:
+    """Its windows belong to one loop, also where it waits as long for another loader."""
+
+    def target(earlier: Loader | None = None) -> tuple[int | None, Loader | None]:
+        script = Script()
+        script.session.loader = earlier
+        one, other = (DataLoader(Numbers(script.clock), 4) for _ in range(2))
+
+        def epoch() -> None:
+            for first, second in zip(one, other, strict=True):
+                script.model(torch.cat([first, second])).sum().backward()
+                script.optimizer.step()
+                script.clock.seconds += 0.02
+
+        return script.measured(epoch).summary().target, script.session.loader
+
+    number, loader = target()
+    assert number == 1 and loader is not None and loader.order == 0
+    assert target(replace(loader, order=1))[0] == 2

@@ -12,7 +12,7 @@ class Labelled(Dataset):
         return 100
 
     def __getitem__(self, index):
-        time.sleep(0.003)
+        time.sleep(0.005)
         return torch.full((8,), float(index)), torch.ones(1)
 
 
