@@ -16,6 +16,7 @@ from ..loop.iterators import NativeIterator
 from ..loop.training import Place
 from ..session import Loader
 from ..usercode import tree
+from ..usercode.contents import settings
 from ..usercode.loops import loop_line
 from .driven import Driven
 from .feed import Feed, epoch_length
@@ -45,6 +46,8 @@ class Track:
         self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
         self.findings = Findings()
+        self.edited: dict[str, None] = {}  # settings of the dataset that the script has changed between epochs
+        self._settings: dict[str, Any] = {}
         self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
         self._likeness = (type(loader.sampler), type(loader.batch_sampler), epoch_length(loader))
 
@@ -55,6 +58,13 @@ class Track:
     @property
     def signature(self) -> tuple[Any, ...]:
         return (*self._kind, self.where)
+
+    def look_at_dataset(self) -> None:
+        """Note what the script has changed in the dataset since the last epoch began, of what its workers copy."""
+        if self._kind[-1]:
+            before, self._settings = self._settings, settings(self.dataset)
+            now = self._settings.items()
+            self.edited.update((name, None) for name, value in now if before.get(name, value) not in (value,))
 
     def is_like(self, other: Track) -> bool:
         """Return whether this may be the other rebuilt: same length and sampler types, iterated in the same place."""

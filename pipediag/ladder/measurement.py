@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -24,7 +24,8 @@ from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..patches import hooked
 from ..session import NOT_YET, Session
-from ..session.events import KEPT_BATCHES, UNMEASURABLE, LoaderUse, Story
+from ..session.events import EDITED, KEPT_BATCHES, UNMEASURABLE, LoaderUse, Story
+from ..session.words import listed
 from ..usercode import randomness
 from ..usercode.places import caller
 from .caches import WRITES_IN_PLACE
@@ -57,6 +58,8 @@ _KEEPS_BATCHES = {
     "itertools.cycle(loader), which keeps the batches of the first epoch: the figures are those of that epoch",
     "help": "for new batches in every epoch, iterate the loader again: while True: for batch in loader: ...",
 }
+#: Maximum number of settings that a warning names.
+_NAMED = 3
 #: Number of calls that raise the stop again before a script that ignores it is exited.
 _DEAF = 200
 
@@ -145,6 +148,7 @@ class Measurement:
         drawn = None if own is None else own.get_state()
         try:
             track = self._track(loader)
+            track.look_at_dataset()
             if track.climb is not None:
                 track.climb.begin_epoch(loader)
             iterator = LoaderIterator(loader, track, self, native)
@@ -343,6 +347,8 @@ class Measurement:
             for block in observer.take(last):
                 self.send("observed", asdict(block))
         if last:
+            if self._target is not None and self._target.edited:
+                self.send("warning", _edits(self._target.edited))
             self.send_first_steps()
             if self._target is not None:
                 self.others.trains(self._steps(self._target))
@@ -416,6 +422,16 @@ class Measurement:
             horizon=climb.steering.epochs.seen_horizon if climb else None,
             rung=climb.steering.rung if climb else None,
         )
+
+
+def _edits(settings: Collection[str]) -> dict[str, str]:
+    what = listed([*settings][:_NAMED] + ["others"] * (len(settings) > _NAMED))
+    return {
+        "code": EDITED,
+        "message": f"between epochs the script changes {what} of its dataset, which the workers of an epoch copy",
+        "help": "workers that are kept (persistent_workers=True) would not see that: before you keep them, put such a "
+        "value into shared memory, as torch.zeros(1).share_memory_()",
+    }
 
 
 def _slowest(tracks: list[Track]) -> Track:

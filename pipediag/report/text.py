@@ -96,7 +96,8 @@ def _advice(one: Advice) -> list[str]:
     lines = [_wrapped(f"{one.gain}  {one.title}", f"  {one.number}. ")]
     if one.number <= _IN_FULL:
         lines += [_wrapped(one.savings, " " * 5)] if one.savings else []
-        lines += [_wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.reasons[0]), ("how", one.how))]
+        told = ("why", one.reasons[0]), ("how", one.how), ("risk", one.risk)
+        lines += [_wrapped(f"{name}: {text}", " " * 5) for name, text in told if text]
         lines += [textwrap.indent(line, " " * 7) for line in one.code]
     return lines
 

@@ -122,6 +122,36 @@ def slot_values(obj: Any) -> dict[str, Any]:
 
 #: Maximum number of a container's items that are looked at.
 _ITEMS = 64
+#: Maximum number of values in :func:`settings`, and of objects inside each other.
+_SETTINGS, _INSIDE = 1000, 4
+
+
+def settings(obj: Any) -> dict[str, Any]:
+    """Return the numbers, texts and None among what an object and its parts hold, by how code names them.
+
+    Large containers are left out. No code of the user's runs.
+    """
+    found: dict[str, Any] = {}
+    _add_settings(obj, "", found, {}, _INSIDE)
+    return found
+
+
+def _add_settings(value: Any, name: str, found: dict[str, Any], seen: dict[int, Any], depth: int) -> None:
+    if type(value) in (bool, int, float, str, types.NoneType):
+        found[name] = value
+    elif depth and id(value) not in seen and max(len(found), len(seen)) < _SETTINGS:
+        seen[id(value)] = value
+        parts: dict[str, Any] = {}
+        if type(value) in (list, tuple) and len(value) <= _ITEMS:
+            parts = {f"{name}[{k}]": part for k, part in enumerate(value)}
+        elif type(value) is dict and len(value) <= _ITEMS:
+            parts = {f"{name}[{key!r}]": part for key, part in value.items() if type(key) in (int, str)}
+        elif is_record(value):
+            held = attribute(value, "__dict__")
+            held = {**(held if type(held) is dict else {}), **slot_values(value)}
+            parts = {f"{name}.{key}".removeprefix("."): part for key, part in held.items() if type(key) is str}
+        for at, part in parts.items():
+            _add_settings(part, at, found, seen, depth - 1)
 
 
 def reached(*roots: Any) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.summary import summarise
 from pipediag.report.evidence import evidence_lines
 from pipediag.session import OtherStart, Place, Session, Startup
+from pipediag.session.events import EDITED
 
 from ..made import FLAT, climbing, make, waits
 
@@ -222,6 +223,17 @@ class TestVerdict:
             "each step of 100 ms. Of 5 s, ending the last workers takes 1 s, launching new ones 1 s, their imports and "
             "init function 2 s, the first batch 1 s. persistent_workers=True pays it only once."
         )
+
+    def test_workers_that_would_not_see_what_the_script_changes(self) -> None:
+        plain = run(FIRST, LATER, LATER, length=10)
+        told = diagnose_session(plain)
+        plain.warn(EDITED, "between epochs the script changes mosaic")
+        found = diagnose_session(plain)
+        assert "persistent_workers" in told.verdict.sentence
+        assert found.verdict.sentence.endswith("would not see what the script changes in its dataset between epochs.")
+        first, other = told.recommendations[0], found.recommendations[0]
+        assert first.id == other.id == "persistent-workers" and first.how.startswith("persistent_workers=True")
+        assert "shared memory" in other.how and other.predicted == first.predicted
 
     def test_parts_that_are_not_known(self) -> None:
         assert "launching" not in self.judged(Startup(5.0), Startup(5.0), length=10).verdict.sentence

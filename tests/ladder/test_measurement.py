@@ -24,9 +24,13 @@ from torch.utils.data import (
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import caches, loader_iterator, settling, windows
 from pipediag.ladder import measurement as module
+from pipediag.ladder.loader_iterator import Track
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
+from pipediag.ladder.single_steps import Observer
+from pipediag.loop.training import Place
 from pipediag.session import Loader, Session
+from pipediag.usercode.contents import settings
 
 from ..clock import Clock
 
@@ -393,3 +397,40 @@ def test_a_later_pass_measures_the_loader_of_the_first_one() -> None:
     number, loader = target()
     assert number == 1 and loader is not None and loader.order == 0
     assert target(replace(loader, order=1))[0] == 2
+
+
+class Args:
+    level, seen = 0, float("nan")
+
+
+class Edited(Numbers):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.mosaic, self.args, self.names, self.many = True, Args(), ["a", {"size": 3}], list(range(1000))
+        self.args.level = 0
+        self.chain = nn.Sequential(nn.Dropout(0.5))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_script_changes_in_its_dataset_between_epochs(workers: int) -> None:
+    data = Edited(Clock(0.0))
+    observer = Observer(Clock(0.0), workers, 1, None)  # type: ignore[arg-type]
+    track = Track(DataLoader(data, num_workers=workers), 1, Place("train.py:1", 0), observer)
+    track.look_at_dataset()
+    data.added = 1  # type: ignore[attr-defined]
+    data.many[3] = 0
+    track.look_at_dataset()
+    assert not track.edited
+    data.mosaic, data.args.level, data.names[1]["size"] = False, 2, 4  # type: ignore[index]
+    data.chain[0].p = 0.1
+    track.look_at_dataset()
+    changed = ["mosaic", "args.level", "names[1]['size']", "chain._modules['0'].p"]
+    assert [*track.edited] == (changed if workers else [])
+
+
+def test_objects_that_refuse_to_be_looked_at_hold_no_settings() -> None:
+    class Refusing:
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    assert settings([1, Refusing(), {"a": Refusing(), 2: None}]) == {"[0]": 1, "[2][2]": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...session.events import edits_dataset
 from ..amortised import epoch_start, other_loaders, startup_ms
 from ..diagnosis import Recommendation
 from ..numbers.cores import full
@@ -54,7 +55,7 @@ def more_workers(view: View) -> Recommendation | None:
         evidence = f"the training process makes each batch itself, in {run} ms"
     epoch, keep = (view.loader.epoch or 0) * model.base / 1000, ""
     notes = predicted_only(view, "num-workers")
-    if not model.workers and 0 < epoch < _SHORT_EPOCH:
+    if not model.workers and 0 < epoch < _SHORT_EPOCH and not edits_dataset(view.session):
         keep = ", persistent_workers=True"
         notes.append(f"an epoch takes {number(epoch)} s, and its workers are started anew unless they persist")
     title = f"num_workers={wanted} instead of {model.workers}"
@@ -288,14 +289,21 @@ def persistent_workers(view: View) -> Recommendation | None:
         evidence.append(f"ending the previous epoch's workers takes another {number(start.shutdown)} s")
     evidence.append(f"timed in {counted(start.starts, 'start')} after the first of the process")
     evidence.append(_TIMED.format("epochs"))
+    title, how = "Keep the workers from epoch to epoch", f"persistent_workers=True {view.in_the_loader}"
+    if edits_dataset(view.session):
+        title += ", and share with them what changes"
+        how = (
+            "first put what the script changes in its dataset between epochs into shared memory, as "
+            f"torch.zeros(1).share_memory_(), or workers that are kept do not see it; then {how}"
+        )
     return view.made(
         "persistent-workers",
-        "Keep the workers from epoch to epoch",
+        title,
         "startup",
         # Workers that are kept still make a first batch, unless it is ready before it is asked for.
         _gain(base, each, each.value * (1 - start.launching / start.seconds.value)),
         evidence,
-        f"persistent_workers=True {view.in_the_loader}",
+        how,
         "changes to the dataset object between epochs no longer reach the workers, which keep their memory",
         startup_ms=each.value,
     )
