@@ -92,6 +92,8 @@ class Results:
         self.write(subject)
         if self.json or not self.files:
             self.show(subject)
+        elif written := [path for path in self.files if path not in self.failed]:
+            self.note(f"wrote {', '.join(written)}")
 
     def note(self, text: str) -> None:
         """Print a line about the progress, unless only the answer was asked for."""

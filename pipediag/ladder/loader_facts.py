@@ -116,6 +116,7 @@ def _start_method(loader: DataLoader[Any]) -> str:
 
 
 _FINISHED = "the loop draws finished batches from an iterable that is no DataLoader"
+_USED_UP = "the loop draws from an iterable once: what is drawn alone would be missing to it"
 _NO_INDEX = (
     "not separable: an iterable dataset has no index to fetch again; "
     "a map-style dataset would separate loading from transforms"
@@ -133,7 +134,7 @@ def availability(
         absent["host"] = "training runs on the CPU: there is no transfer"
     reasons = dict(excluded)
     if is_plain(loader):
-        absent.update(raw=_FINISHED, warm=_FINISHED)
+        absent.update(raw=_FINISHED, warm=_FINISHED, supply=_USED_UP)
     elif is_iterable(loader):
         reasons.update(raw=_NO_INDEX, warm=_NO_INDEX)
     return [

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from ..errors import AnalysisOver, SessionFileError, analysis_over
 from ..frames import in_one_line
+from ..loop.iterables import Batches
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Place, Places, Training
 from ..measure.clock import Clock, SystemClock
@@ -228,8 +229,10 @@ class Measurement:
 
     def _stepped(self, *_: Any) -> None:
         """Say so if the loop has gone on for long after the end of its loader's epoch."""
-        climb = self._target.climb if self._target is not None else None
-        if self.training.unfed == _KEPT and climb is not None and climb.steering.epochs.over:
+        target = self._target
+        if target is None or target.climb is None or isinstance(target.dataset, Batches):
+            return  # a loop over an iterable of its own repeats a batch where one was used up in measuring
+        if self.training.unfed == _KEPT and target.climb.steering.epochs.over:
             self.send("warning", _KEEPS_BATCHES)
 
     def promote(self, track: Track, feed: Feed, handed: int) -> Driven | None:

@@ -155,7 +155,7 @@ def _links(names: list[str]) -> str:
     text = ", ".join(names)
     if len(text) > _WIDTH and len(names) > 1:
         text = f"{names[0][: _WIDTH - 11]} and {len(names) - 1} more"
-    return text[:_WIDTH]
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def value(interval: Interval | None) -> str:

@@ -260,6 +260,11 @@ class TestAveraged:
     def test_nothing_was_looked_at(self) -> None:
         assert averaged([Inside(), Inside()]) == []
 
+    def test_few_looks_name_no_line(self) -> None:
+        seen = [Inside(lines=[HotLine("data.py:1", "x", 1.0)], looks=looks) for looks in (3, 4)]
+        assert averaged(seen) == []
+        assert len(averaged([*seen, Inside(lines=[HotLine("data.py:1", "x", 1.0)], looks=1)])) == 1
+
 
 class TestCalls:
     """A line is named by what does its work, as far as its own text does not say so."""

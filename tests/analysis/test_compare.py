@@ -443,7 +443,7 @@ class TestCommand:
     @pytest.mark.parametrize("ending", DOCUMENTS)
     def test_written(self, main: Main, files: tuple[Path, Path], tmp_path: Path, ending: str) -> None:
         target = tmp_path / f"x{ending}"
-        assert main("compare", *files, "-o", target) == (0, "", "")
+        assert main("compare", *files, "-o", target) == (0, "", f"pipediag: wrote {target}\n")
         assert "the loop is faster" in target.read_text().lower()
 
     @pytest.mark.parametrize("percent, code", [(10, 3), (20, 0)])

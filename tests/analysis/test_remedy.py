@@ -11,6 +11,7 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.numbers.estimate import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.summary import summarise
 from pipediag.analysis.trials.remedy import (
     FEWEST,
     FIRST_LOOK,
@@ -151,8 +152,12 @@ class TestByTheWorkersTime:
 
 
 def test_few_rounds_prove_nothing() -> None:
-    came = result(tried(3.0, FEWEST - 1))
-    assert not came.applied and "--apply-budget" in came.reverted
+    session = tried(3.0, FEWEST - 1)
+    came = result(session)
+    assert not came.applied and came.open and "--apply-budget" in came.reverted
+    session.script.argv = ["train.py", "--epochs", "3"]
+    decides = "pipediag analyze --apply --plan plan.json --apply-budget 300 train.py --epochs 3"
+    assert summarise(diagnose_session(session)).next == f"next, for an answer: {decides}"
     assert result(tried(3.0, FEWEST)).applied
 
 

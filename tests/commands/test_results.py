@@ -122,8 +122,8 @@ def test_json_in_place_of_the_screen(main: Main, script: Path, analyzed: Analyze
 
 def test_json_beside_files(main: Main, tmp_path: Path) -> None:
     saved = Path(__file__).parents[1] / "report" / "golden" / "report.json"
-    code, out, _ = main("report", saved, "-o", tmp_path / "x.md")
-    assert (code, out) == (0, "")
+    code, out, err = main("report", saved, "-o", tmp_path / "x.md")
+    assert (code, out, err) == (0, "", f"pipediag: wrote {tmp_path / 'x.md'}\n")
     code, out, _ = main("report", saved, "-o", tmp_path / "y.md", "--json")
     assert code == 0 and json.loads(out) == json.loads(saved.read_text())
     assert (tmp_path / "x.md").read_text() == (tmp_path / "y.md").read_text()

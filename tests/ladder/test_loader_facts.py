@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from torchvision import transforms as v1
 from torchvision.datasets import FakeData
 
-from pipediag.ladder.loader_facts import describe
+from pipediag.ladder.loader_facts import availability, describe
+from pipediag.loop.iterables import loader_over
 from pipediag.session import Loader
 from pipediag.usercode import constructions
 from pipediag.usercode.places import placed, short
@@ -117,3 +118,10 @@ def test_only_a_loader_that_saves_its_place_keeps_nothing() -> None:
     for loader in (DataLoader(Plain()), DataLoader(Stream()), OwnIterator(Plain())):
         assert describe(loader, "train.py:1", 0).uncached == ""
     assert "saves its place" in describe(Stateful(Plain()), "train.py:1", 0).uncached
+
+
+def test_a_generator_is_not_used_up_by_measuring_it_alone() -> None:
+    rungs = ("baseline", "supply", "device")
+    for loader, measurable in ((DataLoader(Plain()), rungs), (loader_over(iter([1, 2])), ("baseline", "device"))):
+        found = availability(loader, True, {}, rungs)
+        assert tuple(rung.name for rung in found if rung.available) == measurable

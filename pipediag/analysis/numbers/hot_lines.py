@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from ...session import HotLine, Inside
 
+#: Minimum number of looks at the running line: of fewer, chance decides which line takes the most.
+_FEWEST = 8
 #: Minimum share of a sample's time of a line of loading that stands by itself, and the most of such lines.
 _NAMED, _MOST = 0.1, 8
 #: Minimum share of a line worth listing, and the number of lines listed.
@@ -35,7 +37,9 @@ _PRIVATE = re.compile(r"^[_<]")
 
 
 def averaged(found: list[Inside]) -> list[HotLine]:
-    """Return the workers' lines with their average shares, the hottest first."""
+    """Return the workers' lines with their average shares, the hottest first; none if there were too few looks."""
+    if 0 < sum(inside.looks for inside in found) < _FEWEST:
+        return []
     weights = [inside.looks or bool(inside.lines) for inside in found]
     lines = dict[tuple[str, str], HotLine]()
     for inside, weight in zip(found, weights, strict=True):

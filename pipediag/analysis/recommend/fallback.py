@@ -109,9 +109,12 @@ def _in_general(session: Session, stage: Stage) -> tuple[str, str, str]:
             refused = tried is not None and (tried.speedup is None or tried.speedup.low <= 1)
             kept = ", or keep them with pipediag.cache(loader)"
             kept *= not (refused or (loader is not None and loader.uncached))
+            how = f", or whole batches made in __getitems__{kept}"
+            if loader is not None and loader.plain_iterable:
+                how = ", or made by the workers of a DataLoader beside the training"
             return (
                 "Load samples in fewer steps, or prepare them beforehand",
-                f"samples stored as training needs them, or whole batches made in __getitems__{kept}",
+                f"samples stored as training needs them{how}",
                 "prepared samples must be rebuilt when the data changes",
             )
         case "transform":

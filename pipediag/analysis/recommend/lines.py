@@ -172,7 +172,7 @@ WAYS = (
     ),
     Way(
         ("PIL.Image.Image.resize", "PIL.Image.resize", "PIL.Image.Image.thumbnail", "cv2.resize"),
-        "files stored at that size; a cheaper filter (BILINEAR), or Pillow's reducing_gap=2.0",
+        "pictures stored or made at that size; a cheaper filter (BILINEAR), or Pillow's reducing_gap=2.0",
         "other pixels",
     ),
     Way(

@@ -22,6 +22,8 @@ from ..waterfall import culprit, ranked, worker_parts
 from ..words import STAGES, counted, few_of, job, loop_of, number, percent, span
 from .parts import Action, Rate, StageCost, Summary, Tone, file, short, shortened, shorter_paths
 
+#: Seconds for remedies that were left open for want of time.
+_LONGER = "300"
 #: Largest numbers of lines for stages, of actions and of notes.
 _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 #: Maximum number of parts of the workers' work that are named, and the least share of their time.
@@ -401,6 +403,9 @@ def _next(diagnosis: Diagnosis, actions: Sequence[Action]) -> str:
         longer = {**given, "--budget": f"{2 * float(given.get('--budget', 120)):g}"}
         options = [word for option in longer.items() for word in option]
         return f"next, for an answer: {shlex.join(['pipediag', 'analyze', *options, *script.argv])}"
+    if diagnosis.verdict.bottleneck != "none" and any(one.open for one in outcomes(session)):
+        command = _analyze(session, "--apply", "--plan", "plan.json", "--apply-budget", _LONGER)
+        return f"next, for an answer: {command}"
     if any(line.startswith("to try it: ") for action in actions for line in action.lines):
         return f"next: {_trying(session)}"
     return f"after a change: {_analyze(session)} && pipediag compare" if actions else ""

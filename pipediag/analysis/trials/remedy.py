@@ -53,6 +53,7 @@ class Outcome:
         speedup: measured speedup; None if no round has both rungs.
         reverted: why the remedy was taken back; empty if it was not.
         why_not: why it was not tried; empty if it was.
+        open: true if it was taken back for want of time.
     """
 
     rung: str
@@ -60,6 +61,7 @@ class Outcome:
     speedup: Interval | None = None
     reverted: str = ""
     why_not: str = ""
+    open: bool = False
 
 
 def remedy_of(session: Session, rung: str) -> Remedy | None:
@@ -81,7 +83,7 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
         return Outcome(rung, False, measured, reverted=found.why_not)
     if measured is None or not can_be_judged(session, rung):
         why = "there was no time for enough windows; give a longer --apply-budget"
-        return Outcome(rung, False, measured, reverted=why)
+        return Outcome(rung, False, measured, reverted=why, open=True)
     gains = sure(session, rung, last=True)
     if gains and remedy.keeping is not None and remedy.keeping.fits < 1:
         gains = measured.low > LEAST
@@ -90,7 +92,7 @@ def outcome(session: Session, rung: str = REMEDIED) -> Outcome | None:
     why = "the loop is slower under it" if measured.high < 1 else "the loop is not faster by enough to matter"
     if gains is None:
         why = "it is open whether the loop is faster under it; a longer --apply-budget may decide it"
-    return Outcome(rung, False, measured, reverted=why)
+    return Outcome(rung, False, measured, reverted=why, open=gains is None)
 
 
 def outcomes(session: Session) -> list[Outcome]:

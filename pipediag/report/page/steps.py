@@ -45,8 +45,9 @@ def _stages(diagnosis: Diagnosis, rows: list[StageRow]) -> Chart:
 
 
 def _short(row: StageRow) -> str:
-    """Return the short name of a row: a transform's own name, a stage without the others that it covers."""
-    return row.stage.removeprefix(f"{shown('transform')}: ").partition(" (with ")[0]
+    """Return the short name of a row: a transform's or line's own name, a stage without the others that it covers."""
+    stage, _, name = row.stage.partition(": ")
+    return name or stage.partition(" (with ")[0]
 
 
 def _colour(diagnosis: Diagnosis, row: StageRow) -> str:
