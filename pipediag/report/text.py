@@ -96,9 +96,9 @@ def _advice(one: Advice) -> list[str]:
     lines = [_wrapped(f"{one.gain}  {one.title}", f"  {one.number}. ")]
     if one.number <= _IN_FULL:
         lines += [_wrapped(one.savings, " " * 5)] if one.savings else []
-        told = ("why", one.reasons[0]), ("how", one.how), ("risk", one.risk)
-        lines += [_wrapped(f"{name}: {text}", " " * 5) for name, text in told if text]
+        lines += [_wrapped(f"{name}: {text}", " " * 5) for name, text in (("why", one.reasons[0]), ("how", one.how))]
         lines += [textwrap.indent(line, " " * 7) for line in one.code]
+        lines += [_wrapped(f"risk: {one.risk}", " " * 5)] if one.risk else []
     return lines
 
 

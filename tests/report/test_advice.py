@@ -69,6 +69,7 @@ class TestTerminal:
             "  1. 2x (1.25 to 2.5)  Do this",
             "     why: because of 5 ms",
             "     how: so",
+            "     risk: it may not",
         ]
 
     def test_what_it_brings(self) -> None:
@@ -137,6 +138,7 @@ class TestCode:
             "",
             "       for batch in ahead(loader):",
             "           ...",
+            "     risk: it may not",
         ]
 
     def test_in_markdown(self) -> None:

@@ -364,7 +364,7 @@ class TestStream:
 
 
 class TestTerminal:
-    @pytest.mark.parametrize("name, most", [("report", 59), ("chain", 91), ("advice", 75), ("observed", 50)])
+    @pytest.mark.parametrize("name, most", [("report", 61), ("chain", 93), ("advice", 75), ("observed", 50)])
     def test_one_screen(self, name: str, most: int) -> None:
         assert len(render_terminal(diagnose_session(SESSIONS[name]())).splitlines()) <= most
 
