@@ -45,8 +45,8 @@ class Track:
         self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
         self.findings = Findings()
-        self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
-        self._likeness = (type(loader.sampler), type(loader.batch_sampler), epoch_length(loader))
+        self._kind = (id(type(loader.dataset)), loader.batch_size, loader.num_workers)
+        self._likeness = (id(type(loader.sampler)), id(type(loader.batch_sampler)), epoch_length(loader))
 
     @property
     def where(self) -> str:
