@@ -29,6 +29,7 @@ from .analysis.words import few_of, number
 from .errors import AnalysisOver, NothingMeasured, UsageError, positive
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
 from .session.events import unmeasurable
+from .usercode.attributes import has_attribute
 
 if TYPE_CHECKING:
     import pandas
@@ -198,7 +199,7 @@ def diagnose(
     from .report.progress import NotebookBar, in_notebook
 
     if not isinstance(loader, DataLoader):
-        if not hasattr(type(loader), "__iter__"):
+        if not has_attribute(type(loader), "__iter__"):
             raise UsageError(f"diagnose() needs a DataLoader or an iterable of batches, not {type(loader).__name__}")
         loader = loader_over(loader)
     if not callable(step_fn):

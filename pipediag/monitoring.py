@@ -17,6 +17,7 @@ from .errors import UsageError, at_least
 from .loop.iterators import IteratorHook, NativeIterator
 from .measure.clock import Clock, SystemClock
 from .measure.window import EventMaker, StepClock
+from .usercode.attributes import has_attribute
 
 #: Gets the figures of the last steps, and the number of steps seen so far.
 Log = Callable[[dict[str, float], int], None]
@@ -52,7 +53,7 @@ def monitor(loader: Iterable[Any], log: Log | None = None, *, every: int = 50) -
     Raises:
         UsageError: the loader cannot be iterated, or ``every`` is no positive whole number.
     """
-    if not hasattr(type(loader), "__iter__"):
+    if not has_attribute(type(loader), "__iter__"):
         raise UsageError(f"monitor() needs an iterable of batches, not {type(loader).__name__}")
     return Monitor(loader, Meter(log or _Logged(), every))
 

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 from ..frames import is_users
 from ..patches import replaced
+from ..usercode.attributes import has_attribute
 
 #: Number of optimizer steps that an iterator's items lead to before its loop is taken to be the one that trains.
 _EVIDENCE = 3
@@ -235,7 +236,7 @@ class OwnLoops:
     def _each(self, place: str, iterable: Any) -> Any:
         if self._is_unwatched(place) or _is_torchs(iterable):
             return iterable
-        return (_Sized if hasattr(type(iterable), "__len__") else _Watched)(_Stream(self, place), iterable)
+        return (_Sized if has_attribute(type(iterable), "__len__") else _Watched)(_Stream(self, place), iterable)
 
     def _next(self, place: str, iterator: Any, *default: Any) -> Any:
         if self._is_unwatched(place) or isinstance(iterator, _Watched) or _is_torchs(iterator):

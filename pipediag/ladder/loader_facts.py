@@ -63,7 +63,7 @@ def _dataset_place(dataset: Any) -> Place:
     *_, inner = datasets_in(dataset)
     method: Callable[..., Any] | None = None
     for name in ("__getitems__", "__getitem__", "__iter__"):
-        method = getattr(type(inner), name, None)
+        method = attribute(type(inner), name)
         if method is not None and (name != "__getitem__" or method is not Dataset.__getitem__):
             break
     if method is None:

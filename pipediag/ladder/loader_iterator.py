@@ -48,8 +48,8 @@ class Track:
         self.findings = Findings()
         self.edited: dict[str, None] = {}  # settings of the dataset that the script has changed between epochs
         self._settings: dict[str, Any] = {}
-        self._kind = (type(loader.dataset), loader.batch_size, loader.num_workers)
-        self._likeness = (type(loader.sampler), type(loader.batch_sampler), epoch_length(loader))
+        self._kind = (id(type(loader.dataset)), loader.batch_size, loader.num_workers)
+        self._likeness = (id(type(loader.sampler)), id(type(loader.batch_sampler)), epoch_length(loader))
 
     @property
     def where(self) -> str:

@@ -26,6 +26,7 @@ from ..loop.iterables import is_plain
 from ..loop.wrappers import EndlessSampler, FirstItems
 from ..measure.clock import Clock
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
+from ..usercode.attributes import has_attribute
 from .feed import Source
 from .loop_side import LoopSide
 from .workers.delivery import NO_COST, Delivery
@@ -253,7 +254,7 @@ def _loaded_once(twin: DataLoader[Any], kept: FirstItems, device: torch.device, 
     kept.number = _fill(cached, kept.number)
     if not cached.memo.kept:
         raise _NotTried(cached.plan)
-    length = len(twin.dataset) if hasattr(type(twin.dataset), "__len__") else 0
+    length = len(twin.dataset) if has_attribute(type(twin.dataset), "__len__") else 0
     needed = cached.memo.kept * max(1.0, length / max(1, kept.samples))
     keeping = Keeping(cached.memo.kept_as, int(needed), free)
     if keeping.fits < GATE:

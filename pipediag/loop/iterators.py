@@ -127,6 +127,7 @@ def _creates_iterators(method: Callable[..., Any]) -> bool:
     return _ITERATOR in kinds and _METHOD not in names
 
 
-def _subclasses(of: type) -> set[type]:
+def _subclasses(of: type) -> list[type]:
+    """Return every class below, once."""
     direct: list[type] = type.__subclasses__(of)
-    return {*direct, *(below for one in direct for below in _subclasses(one))}
+    return list({id(one): one for above in direct for one in (above, *_subclasses(above))}.values())

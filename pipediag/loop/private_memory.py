@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..usercode.attributes import attribute
 from .reachable import reachable
 
 _MAPPINGS, _OPEN_FILES = "/proc/self/maps", "/proc/self/fd"
@@ -43,7 +44,7 @@ def page_locked(dataset: Any, collate: Any) -> frozenset[int]:
     """
     if not (torch.cuda.is_initialized() and os.path.exists(_MAPPINGS)):
         return frozenset()
-    makes = getattr(type(dataset), "__getitem__", None)
+    makes = attribute(type(dataset), "__getitem__")
     holds = (one for one in reachable(vars(dataset), makes, collate) if isinstance(one, Tensor))
     if any(one.is_pinned() for one in holds):
         return frozenset()

@@ -244,7 +244,7 @@ def why_not_repeated(stream: Any) -> str:
     """Return why the samples of an iterable dataset cannot be drawn in another process too; empty if they can."""
     if isinstance(stream, IterDataPipe):
         return "the loader shards a data pipe of torch's itself; use an IterableDataset that yields its samples"
-    if hasattr(type(stream), "__next__"):
+    if has_attribute(type(stream), "__next__"):
         return "the iterable dataset is its own iterator; write __iter__ as a generator function, which begins anew"
     name = _used_up(stream, _DEPTH)
     return f"the iterable dataset holds {name}, which a trial would use up; make it in __iter__" if name else ""

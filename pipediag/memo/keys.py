@@ -16,6 +16,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ..frames import in_package
+from ..usercode.attributes import is_exactly
 
 #: Seconds after a change of a file from which another change is sure to get another time, on any file system. Until
 #: then nothing is remembered of the file.
@@ -78,9 +79,9 @@ def simple(value: Any, depth: int = _DEPTH) -> Any:
         NoKey: the value is not simple.
     """
     kind = type(value)
-    if kind in _SIMPLE:
+    if is_exactly(value, *_SIMPLE):
         return kind.__name__, value
-    if kind in (tuple, list) and depth:
+    if is_exactly(value, tuple, list) and depth:
         return kind.__name__, tuple(simple(item, depth - 1) for item in value)
     if kind is dict and depth:
         return "dict", tuple((simple(key, 1), simple(item, depth - 1)) for key, item in value.items())
@@ -97,11 +98,11 @@ def argument(value: Any, depth: int = _DEPTH) -> Any:
         NoKey: nothing does for certain.
     """
     kind = type(value)
-    if kind in (str, *_PATHS):
+    if is_exactly(value, str, *_PATHS):
         return kind.__qualname__, os.fspath(value), _state_if_any(value)
-    if kind in (bytes, bytearray):
+    if is_exactly(value, bytes, bytearray):
         return (kind.__name__, *content(value))
-    if kind in (tuple, list) and depth:
+    if is_exactly(value, tuple, list) and depth:
         return kind.__name__, tuple(argument(item, depth - 1) for item in value)
     if kind is dict and depth:
         return "dict", tuple((argument(key, 1), argument(item, depth - 1)) for key, item in value.items())

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from ..patches import is_native
+from ..usercode.attributes import is_exactly
 from . import lent
 from .arena import Entry, Space
 from .calls import PILLOW, Call, Remembering
@@ -32,7 +33,6 @@ _LENT = {"RGB", "RGBA", "RGBX", "CMYK"}
 _LARGE = 1 << 16
 #: Attributes that are set by what a hit does itself.
 _SET_ANYWAY = {"_im", "im", "fp", "tile", "map", "readonly", "_readonly", "info", "palette"}
-_CONTAINERS = {dict, list}
 #: Methods that ``load`` calls, if a class has them.
 _STEPS = ("load_prepare", "load_read", "load_seek", "load_end")
 
@@ -72,7 +72,7 @@ class _Decoding:
     def run(self, plain: Callable[[Any], Any]) -> Any:
         picture = self._picture
         self._file, held = picture.fp, vars(picture)
-        self._before = held | {name: one.copy() for name, one in held.items() if type(one) in _CONTAINERS}
+        self._before = held | {name: one.copy() for name, one in held.items() if is_exactly(one, dict, list)}
         nbytes = size_of(picture.mode, picture.size)
         if self._may_be_kept and picture.mode in _LENT and nbytes >= _LARGE:
             self._space = self._memo.arena.space(nbytes)
@@ -168,7 +168,7 @@ def _changes(picture: Any, before: dict[str, Any], place: int | None) -> tuple[A
         for name, one in after.items()
         if (old := before.get(name, picture)) is not one
         and name not in _SET_ANYWAY
-        and (type(old) not in _CONTAINERS or old != one)
+        and (not is_exactly(old, dict, list) or old != one)
     }
     # Marshal refuses what is not exactly of a simple type, such as Pillow's text with a language.
     return picture.mode, picture.size, info, changed, place

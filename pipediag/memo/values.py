@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..usercode.attributes import is_exactly
 from .arena import Entry, Space
 from .lent import pixels_of, with_pixels
 
@@ -50,12 +51,12 @@ class _Packing:
 
     def of(self, value: Any, depth: int) -> Any:
         kind = type(value)
-        if kind in _SIMPLE:
+        if is_exactly(value, *_SIMPLE):
             return "=", value
         if id(value) in self._seen or depth == 0:
             raise Unfit  # the same object twice
         self._seen.add(id(value))
-        if kind in (tuple, list):
+        if is_exactly(value, tuple, list):
             return kind.__name__, [self.of(item, depth - 1) for item in value]
         if kind is dict:
             return "dict", [(self.of(key, 1), self.of(item, depth - 1)) for key, item in value.items()]

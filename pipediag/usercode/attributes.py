@@ -24,11 +24,32 @@ def has_attribute(obj: Any, name: str) -> bool:
 
 
 def is_a(obj: Any, kinds: type | tuple[type, ...]) -> bool:
-    """Return ``isinstance(obj, kinds)``; of an object whose ``__class__`` raises, what its type says."""
+    """Return ``isinstance(obj, kinds)``; if the object's ``__class__`` or its class's class raises, what the bases of
+    its type say."""
     try:
         return isinstance(obj, kinds)
     except Exception:
-        return issubclass(type(obj), kinds)
+        return any(_derives(base, kinds) for base in _MRO.__get__(type(obj)))
+
+
+#: Reads the bases of a class past its metaclass.
+_MRO: Any = vars(type)["__mro__"]
+
+
+def _derives(kind: type, kinds: type | tuple[type, ...]) -> bool:
+    try:
+        return issubclass(kind, kinds)
+    except Exception:  # it is the class whose own class raises
+        return False
+
+
+def is_exactly(obj: Any, *kinds: type) -> bool:
+    """Return whether the object's type is one of these and no subclass.
+
+    Types are told apart by identity: the metaclass of a user's class may compare and hash them in another way, or fail.
+    """
+    kind = type(obj)
+    return any(kind is one for one in kinds)
 
 
 def is_routine(obj: Any) -> bool:

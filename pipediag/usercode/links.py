@@ -14,6 +14,8 @@ from torch.nn.modules.module import (
     _global_forward_pre_hooks,
 )
 
+from .attributes import attribute
+
 Link = Callable[..., Any]
 _COMPOSES = ("torchvision.transforms.transforms", "torchvision.transforms.v2._container")
 #: The methods of which one calls the links.
@@ -46,10 +48,11 @@ def chains_in(transform: Any) -> Iterator[Callable[[], Collection[Link]]]:
 def is_compose(transform: Any) -> bool:
     """Return whether it is a ``Compose`` of torchvision, or of a class of the user's that calls its links alike."""
     kinds = type(transform).__mro__
-    own = next((kind for kind in kinds if kind.__name__ == "Compose" and kind.__module__ in _COMPOSES), None)
+    named = (kind for kind in kinds if attribute(kind, "__name__") == "Compose")
+    own = next((kind for kind in named if attribute(kind, "__module__") in _COMPOSES), None)
     if own is None or not is_called_plainly(transform):
         return False
-    return all(getattr(type(transform), name, None) is getattr(own, name, None) for name in _CALLS)
+    return all(attribute(type(transform), name) is getattr(own, name, None) for name in _CALLS)
 
 
 def is_called_plainly(link: Link) -> bool:

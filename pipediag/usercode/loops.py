@@ -67,7 +67,7 @@ def datasets_in(dataset: Any) -> Iterator[Any]:
     for _ in range(_DEPTH):
         yield dataset
         below = attribute(dataset, "dataset", None)
-        if isinstance(dataset, ConcatDataset) and len({type(part) for part in dataset.datasets}) == 1:
+        if isinstance(dataset, ConcatDataset) and len({id(type(part)) for part in dataset.datasets}) == 1:
             below = dataset.datasets[0]
         if not isinstance(below, Dataset):
             return

@@ -11,17 +11,16 @@ import linecache
 import os
 import re
 import sys
-import weakref
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
 from ..frames import in_package, is_command, is_ours, is_torchs, is_users
 from ..session import Link, Place
-from .attributes import attribute, is_a, is_routine, unwrapped
+from .attributes import ByObject, attribute, is_a, is_routine, unwrapped
 
 #: File and line of each class that was asked for, or None if they are not certain.
-_CLASSES: weakref.WeakKeyDictionary[type, tuple[str, int] | None] = weakref.WeakKeyDictionary()
+_CLASSES: ByObject[tuple[str, int] | None] = ByObject()
 
 
 def caller() -> str:
@@ -73,10 +72,10 @@ def label(obj: Any) -> str:
     return name.rpartition("<locals>.")[2]
 
 
-def code_of(obj: Any) -> Any:
-    """Return the code that a callable runs, or its class: different ones may have the same name."""
+def code_of(obj: Any) -> int:
+    """Return the identity of the code that a callable runs, or of its class: different ones may have the same name."""
     behind = _code_behind(obj)
-    return attribute(behind, "__code__", behind)
+    return id(attribute(behind, "__code__", behind))
 
 
 def origin(obj: Any) -> str:
@@ -123,8 +122,8 @@ def _source(target: Any) -> tuple[str, int] | None:
     if not isinstance(target, type):
         return None
     if target not in _CLASSES:
-        _CLASSES[target] = _class_source(target)
-    return _CLASSES[target]
+        _CLASSES.set(target, _class_source(target))
+    return _CLASSES.get(target)
 
 
 def _code(target: Any) -> CodeType | None:

@@ -7,19 +7,22 @@ of that reaches the transform. Only ``is``, ``type()`` and ``id()`` tell the two
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Callable
 from typing import Any
+
+from .attributes import ByObject, attribute
 
 
 def standing_in(original: Any, call: Callable[..., Any]) -> Any:
     """Return a stand-in for ``original`` whose calls are calls of ``call``."""
     kind = type(original)
-    if kind not in _KINDS:
+    stands = _KINDS.get(kind)
+    if stands is None:
         # Python looks these methods up in the class, so it must have those of the original's class and no others.
         methods = {name: _forwarded(name) for name in dir(kind) if _is_looked_up_in_the_class(kind, name)}
-        _KINDS[kind] = type(kind.__name__, (_StandIn,), {**methods, "__slots__": ()})
-    made: Any = object.__new__(_KINDS[kind])
+        stands = type(kind.__name__, (_StandIn,), {**methods, "__slots__": ()})
+        _KINDS.set(kind, stands)
+    made: Any = object.__new__(stands)
     _ORIGINAL.__set__(made, original)
     _CALL.__set__(made, call)
     return made
@@ -67,7 +70,7 @@ class _StandIn:
 _ORIGINAL: Any = vars(_StandIn)["_original"]
 _CALL: Any = vars(_StandIn)["_call"]
 #: The stand-ins' class for each class of an original.
-_KINDS: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
+_KINDS: ByObject[type] = ByObject()
 #: Methods that have no part in what an object does, or that belong to its class.
 _OF_NO_OBJECT = frozenset(
     ("__del__", "__getattr__", "__get__", "__set__", "__delete__", "__set_name__", "__class_getitem__")
@@ -84,7 +87,7 @@ def _itself(value: Any) -> Any:
 
 def _is_looked_up_in_the_class(kind: type, name: str) -> bool:
     special = name.startswith("__") and name.endswith("__")
-    return special and name not in _OF_NO_OBJECT and not hasattr(_StandIn, name) and callable(getattr(kind, name, None))
+    return special and name not in _OF_NO_OBJECT and not hasattr(_StandIn, name) and callable(attribute(kind, name))
 
 
 def _forwarded(name: str) -> Callable[..., Any]:

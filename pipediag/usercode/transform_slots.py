@@ -144,7 +144,7 @@ def is_dataset(value: Any) -> bool:
         return True
     if is_a(value, _CONTAINERS) or type(value).__module__.split(".")[0] in _DATA_MODULES:
         return False
-    return hasattr(type(value), "__getitem__") and hasattr(type(value), "__len__")
+    return has_attribute(type(value), "__getitem__") and has_attribute(type(value), "__len__")
 
 
 def _is_transform(name: str, value: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from .attributes import attribute, has_attribute, is_a
+from .attributes import attribute, has_attribute, is_a, is_exactly
 from .paths import parts, rebuilt
 
 
@@ -48,7 +48,7 @@ def as_pinned(obj: Any) -> Any:
     """Return a batch in the containers that a loader with ``pin_memory`` gives: older versions of torch make lists."""
     if type(pin_memory(())) is tuple:
         return obj
-    if type(obj) in (tuple, list):
+    if is_exactly(obj, tuple, list):
         return [as_pinned(one) for one in obj]
     return {key: as_pinned(one) for key, one in obj.items()} if type(obj) is dict else obj
 

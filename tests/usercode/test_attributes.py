@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.ladder.loader_facts import describe
 from pipediag.usercode import tree
-from pipediag.usercode.attributes import attribute, has_attribute, is_a, unwrapped
+from pipediag.usercode.attributes import attribute, has_attribute, is_a, is_exactly, unwrapped
 from pipediag.usercode.contents import is_record
+from pipediag.usercode.links import links_of
 from pipediag.usercode.loops import loop_line
 from pipediag.usercode.places import code_of, place_of
+from pipediag.usercode.stand_ins import standing_in
 from pipediag.usercode.transform_slots import find_slots, is_dataset
 
 ERRORS = [KeyError, RuntimeError, ValueError, AttributeError, RecursionError]
@@ -69,8 +72,49 @@ def test_an_object_whose_class_raises_is_what_its_type_says() -> None:
     with pytest.raises(KeyError):
         isinstance(one, int)
     assert not is_a(one, (int, str)) and is_a(one, Classless) and is_a(3, int)
-    assert not is_dataset(one) and is_record(one) and code_of(one) is Classless
+    assert not is_dataset(one) and is_record(one) and code_of(one) == id(Classless)
     assert list(tree.leaves([one, {"a": (one, 2)}])) == [one, one, 2]
     data = Rigid(KeyError)
     data.transform, data.held = one, [one]
     assert "transform" in [slot.name for slot in find_slots(data)]
+
+
+class Incomparable(type):
+    """Classes that compare and hash as nobody expects."""
+
+    def __eq__(cls, other: object) -> bool:
+        raise KeyError("the planted error")
+
+    def __hash__(cls) -> int:
+        raise KeyError("the planted error")
+
+
+class Entry(dict[str, int], metaclass=Incomparable):
+    def __call__(self, data: Any) -> Any:
+        return data
+
+
+class Registry(Mapping[str, int], metaclass=type("Meta", (Incomparable, type(Mapping)), {})):  # type: ignore[misc]
+    def __getitem__(self, name: str) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["one"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_types_are_told_apart_by_identity() -> None:
+    one = Entry(one=3)
+    with pytest.raises(KeyError):
+        type(one) in (tuple, list)  # noqa: B015
+    assert not is_exactly(one, tuple, list, dict) and is_exactly(one, tuple, Entry)
+    for kind in (Entry, Registry):
+        made = kind(one=3) if kind is Entry else kind()
+        assert is_a(made, Mapping) and is_a(made, (int, Mapping)) and not is_a(made, (int, torch.Tensor))
+        assert list(tree.leaves([made, 4])) == [3, 4]
+    assert code_of(one) == code_of(Entry()) != code_of(Classless())
+    assert place_of(one) == place_of(Entry()) and place_of(one).where
+    assert links_of(one) == [one]
+    assert standing_in(one, lambda: 5)() == standing_in(Entry(), lambda: 5)() == 5

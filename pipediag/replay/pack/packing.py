@@ -22,6 +22,7 @@ from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 
 from ...usercode import tree
+from ...usercode.attributes import is_exactly
 from ..decode.decoding import Files
 from ..decode.undecoded import Undecoded, UndecodedTensor, decoded, is_undecoded
 from ..layout import contiguous, is_dense
@@ -140,11 +141,11 @@ def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
     if is_plain(obj) and is_dense(obj):
         stride = tuple(obj.stride())
         return memory.plain(obj, tuple(obj.shape), obj.dtype, None if stride == contiguous(obj.shape) else stride)
-    if type(obj) in (list, tuple):
+    if is_exactly(obj, list, tuple):
         return type(obj)([_placed(item, memory, other) for item in obj])
     if is_named_tuple(obj):
         return type(obj)(*(_placed(item, memory, other) for item in obj))
-    if type(obj) in (dict, OrderedDict, defaultdict) or tree.is_user_dict(obj):
+    if is_exactly(obj, dict, OrderedDict, defaultdict) or tree.is_user_dict(obj):
         twin = copy.copy(obj)
         twin.update((key, _placed(value, memory, other)) for key, value in obj.items())
         return twin

@@ -24,7 +24,7 @@ from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ...usercode import tree
-from ...usercode.attributes import has_attribute
+from ...usercode.attributes import has_attribute, is_exactly
 from ..ops.op import NotRecordable
 from .hooks import register
 from .images import RecordingStack, is_recording, real
@@ -43,7 +43,7 @@ def fetched(
     ``begin`` is called before each that is fetched alone, and ``end`` with all samples so far after each.
     """
     fetcher = _MapDatasetFetcher(dataset, True, _unchanged, False)
-    if hasattr(type(dataset), "__getitems__"):
+    if has_attribute(type(dataset), "__getitems__"):
         return fetcher.fetch(indices)
     many = getattr(dataset, "__getitems__", None)
     if many:
@@ -108,7 +108,7 @@ def _is_usual(sample: Any) -> bool:
     """Return whether no container of the sample is of the user's own type, which might look at its items."""
     if type(sample) is dict:
         return all(map(_is_usual, sample.values()))
-    if type(sample) in (tuple, list) or is_named_tuple(sample):
+    if is_exactly(sample, tuple, list) or is_named_tuple(sample):
         return all(map(_is_usual, sample))
     return isinstance(sample, (str, bytes)) or not isinstance(sample, (Mapping, Sequence))
 

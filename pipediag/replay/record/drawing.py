@@ -26,7 +26,7 @@ from torchvision.transforms.v2._transform import _RandomApplyTransform
 from torchvision.transforms.v2._utils import check_type
 
 from ...usercode import randomness
-from ...usercode.attributes import attribute
+from ...usercode.attributes import attribute, is_exactly
 from ...usercode.links import is_called_plainly
 from ..ops.op import NotRecordable, Op, State
 from ..ops.table import FUNCTIONALS
@@ -167,7 +167,7 @@ def _can_be_told(name: str, call: Call) -> bool:
 
 def _is_plain(setting: Any) -> bool:
     """Return whether the setting can only change with the transform's attributes. A tensor can be written into."""
-    if type(setting) in (list, tuple):
+    if is_exactly(setting, list, tuple):
         return all(map(_is_plain, setting))
     return setting is None or isinstance(setting, (int, float, str, enum.Enum, torch.dtype))
 
@@ -189,7 +189,7 @@ def direct(link: Any) -> Draw:
     cls: Any = type(link)
     if not _is_called_plainly(link):
         return _called(link)
-    if cls in _CHAINS and is_torchs(link.forward):
+    if is_exactly(link, *_CHAINS) and is_torchs(link.forward):
         draw = _in_turn([direct(part) for part in _parts(link)])
         return (lambda image: image if _skips(link.p) else draw(image)) if cls is v2.RandomApply else draw
     if isinstance(link, v2.Transform) and cls.forward in (v2.Transform.forward, _RandomApplyTransform.forward):
@@ -204,7 +204,7 @@ def code_of(link: Any) -> tuple[Any, ...]:
     if not isinstance(link, (v2.Transform, nn.Sequential)):
         return (id(link),)
     code = (id(link), _is_called_plainly(link), *[attribute(link, name, None) for name in _METHODS])
-    return (*code, *map(code_of, _parts(link))) if type(link) in _CHAINS else code
+    return (*code, *map(code_of, _parts(link))) if is_exactly(link, *_CHAINS) else code
 
 
 def functionals() -> tuple[Any, ...]:
@@ -282,9 +282,11 @@ class _Shortened:
         return self._recorded(image, link.make_params([image]) if self._draws else {})
 
     def _is_taken(self, image: Any) -> bool:
+        if not is_recording(image):
+            return False
         kind = type(image)
         if kind not in self._takes:
-            self._takes[kind] = is_recording(image) and check_type(image, self._link._transformed_types)
+            self._takes[kind] = check_type(image, self._link._transformed_types)
         return self._takes[kind]
 
     def _recorded(self, image: Any, drawn: Drawn) -> Any:
@@ -309,7 +311,7 @@ class _Known(_Shortened):
         self._settings = _copied(self._own(self._attributes))
         self._ways: dict[Any, list[Template] | None] = {}  # paths through the body; None if the calls cannot be derived
         self._facts: tuple[str, ...] = ()  # names of drawn values that decide which path is taken
-        self._checked: set[type] = set()  # image types that passed its check, which looks at types only
+        self._checked: set[int] = set()  # ids of our image types that passed its check, which looks at types only
 
     def __call__(self, image: Any) -> Any:
         try:
@@ -319,7 +321,7 @@ class _Known(_Shortened):
         if changed:
             self._begin()
         kind, link = type(image), self._link
-        if kind not in self._checked or session.refused:
+        if id(kind) not in self._checked or session.refused:
             return self._checking(image)
         if self._at_random and _skips(link.p):
             return image
@@ -347,14 +349,14 @@ class _Known(_Shortened):
         return kind, *map(type, drawn.values()), *[fact(drawn[name]) for name in self._facts]
 
     def _checking(self, image: Any) -> Any:
-        if type(image) in TENSORS and self._is_taken(image):
+        if self._is_taken(image) and type(image) in TENSORS:
             self._link.check_inputs([image])
-            self._checked.add(type(image))
+            self._checked.add(id(type(image)))
         return super().__call__(image)
 
     def _recorded(self, image: Any, drawn: Drawn) -> Any:
         made = super()._recorded(image, drawn)
-        if type(image) not in self._checked or session.refused:
+        if id(type(image)) not in self._checked or session.refused:
             return made
         facts = tuple([name for name, value in drawn.items() if name in self._facts or fact(value) is not None])
         if facts != self._facts or len(self._ways) >= _MOST:
@@ -372,6 +374,6 @@ _NOTHING: Drawn = {}
 def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(part) for key, part in value.items()}
-    if type(value) in (list, tuple, set):
+    if is_exactly(value, list, tuple, set):
         return type(value)(map(_copied, value))
     return value

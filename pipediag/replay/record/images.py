@@ -544,7 +544,7 @@ def stand_in(value: Any) -> Any:
         source = _seen(value, value.copy)
         session.stood += 1
         return RecordingPicture.of(Tape(value, state, lasting(value) if source is value else source))
-    cls = _STANDING_FOR.get(type(value))
+    cls = next((cls for kind, cls in _STANDING_FOR.items() if kind is type(value)), None)
     if cls is None or value.requires_grad or not value.is_cpu:
         return None
     shape = tuple(value.shape)

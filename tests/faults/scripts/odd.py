@@ -5,7 +5,10 @@ ATTRIBUTES = ("__class__", "__dict__", "__module__", "__name__", "__wrapped__", 
 
 
 def with_odd(cls, protocol):
-    """Return a subclass under the same name whose ``protocol`` raises; ``meta.`` before it: that of its own class."""
+    """Return a subclass under the same name whose ``protocol`` raises.
+
+    After ``meta.``, it is the protocol of the class itself; ``odd `` before its name: it answers something odd.
+    """
 
     def fails(*args, **kwargs):
         raise KeyError(f"the planted {protocol}")
@@ -15,10 +18,21 @@ def with_odd(cls, protocol):
         "__getattr__": lambda self, name: object.__getattribute__(self, name) if name[:2] == "__" else fails(),
         "any attribute": lambda self, name: object.__getattribute__(self, name) if name[:2] == "__" else Anything(),
     }
-    body = property(fails) if name in ATTRIBUTES else bodies.get(name, fails)
+    odd, _, name = name.rpartition(" ")
+    body = property(fails) if name in ATTRIBUTES else (lambda *args: Unsure()) if odd else bodies.get(name, fails)
+    if meta and name == "__getattr__":
+        body = fails
     name = "__getattr__" if name == "any attribute" else name
-    kind = type("Meta", (type(cls),), {name: body}) if meta else type(cls)
+    hashed = {"__hash__": type.__hash__} if name == "__eq__" else {}  # torch asks for the hash of a dataset's class
+    kind = type("Meta", (type(cls),), {**hashed, name: body}) if meta else type(cls)
     return kind(cls.__name__, (cls,), {"__module__": cls.__module__, **({} if meta else {name: body})})
+
+
+class Unsure:
+    """Is neither true nor false, as an array of several comparisons is."""
+
+    def __bool__(self):
+        raise ValueError("the truth value is ambiguous")
 
 
 class Anything:

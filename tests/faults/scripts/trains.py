@@ -13,7 +13,7 @@ parser.add_argument("--only", default="", help="the fault is planted for this --
 parser.add_argument("--rank", default="", help="the fault is planted in this rank alone")
 parser.add_argument("--rate", default="0.01")
 parser.add_argument("--broken", default="", choices=["", "init", "collate", "all", "replay", "empty", "stream"])
-parser.add_argument("--odd", default=":", help="CLASS:PROTOCOL, which raises")
+parser.add_argument("--odd", default=":", help="CLASS,...:PROTOCOL, which raises")
 parser.add_argument("--tries", type=int, default=1, help="train again after an error, so many times in all")
 parser.add_argument("--starts", type=int, default=0, help="the fault comes only in so many starts of torchrun's")
 parser.add_argument("--vision", action="store_true", help="transforms that can move")
@@ -38,7 +38,8 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate  # noqa: E402
 
-PART, _, PROTOCOL = args.odd.partition(":")
+PARTS, _, PROTOCOL = args.odd.partition(":")
+PARTS = PARTS.split(",") if PARTS else []
 ODD = {"none": None, "text": "some text", "sizes": torch.zeros(3, 5, 5)}
 
 
@@ -59,7 +60,8 @@ class Images(Dataset):
             return ODD[odd]
         time.sleep(0.001)
         image = torch.full((3, args.size, args.size), index % 251, dtype=torch.uint8)
-        return self.transform(image), index % 4
+        sample = self.transform(image), index % 4
+        return Sample(sample) if "Sample" in PARTS else sample
 
 
 class Asks(Images):
@@ -104,11 +106,15 @@ class Order(Sampler):
         return iter(range(len(self.data)))
 
 
+class Sample(tuple):
+    """A sample of the user's own."""
+
+
 class Batch:
     """A batch of the user's own."""
 
     def __init__(self, samples):
-        self.images, self.labels = default_collate(samples)
+        self.images, self.labels = default_collate([tuple(one) for one in samples])
 
     def __iter__(self):
         return iter((self.images, self.labels))
@@ -133,8 +139,8 @@ def start(worker):
         raise LookupError("the planted error")
 
 
-if PART:
-    globals()[PART] = with_odd(globals()[PART], PROTOCOL)
+for part in PARTS:
+    globals()[part] = with_odd(globals()[part], PROTOCOL)
 
 
 def train(loader, model, optimizer):
@@ -159,15 +165,15 @@ if __name__ == "__main__":
     if args.vision:
         from torchvision.transforms import v2
 
-        ends = v2.ToDtype(torch.float32, scale=True) if PART != "Scale" else chain
+        ends = v2.ToDtype(torch.float32, scale=True) if "Scale" not in PARTS else chain
         chain = v2.Compose([v2.RandomHorizontalFlip(), ends])
     images = (Asks if args.at == "certification" else Images)(chain)
-    collates = Batch if PART == "Batch" else collate if args.broken == "collate" else None
-    loader = (Loader if PART == "Loader" else DataLoader)(
+    collates = Batch if {"Batch", "Sample"} & set(PARTS) else collate if args.broken == "collate" else None
+    loader = (Loader if "Loader" in PARTS else DataLoader)(
         Stream(images) if args.broken == "stream" else images,
         batch_size=8,
         num_workers=args.workers,
-        sampler=Order(images) if PART == "Order" else None,
+        sampler=Order(images) if "Order" in PARTS else None,
         collate_fn=collates,
         worker_init_fn=start,
     )
