@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..frames import is_installed
-from .attributes import attribute, has_attribute, is_a
+from .attributes import attribute, has_attribute, is_a, is_exactly
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
@@ -137,15 +137,15 @@ def settings(obj: Any) -> dict[str, Any]:
 
 
 def _add_settings(value: Any, name: str, found: dict[str, Any], seen: dict[int, Any], depth: int) -> None:
-    if type(value) in (bool, int, float, str, types.NoneType):
+    if is_exactly(value, bool, int, float, str, types.NoneType):
         found[name] = value
     elif depth and id(value) not in seen and max(len(found), len(seen)) < _SETTINGS:
         seen[id(value)] = value
         parts: dict[str, Any] = {}
-        if type(value) in (list, tuple) and len(value) <= _ITEMS:
+        if is_exactly(value, list, tuple) and len(value) <= _ITEMS:
             parts = {f"{name}[{k}]": part for k, part in enumerate(value)}
         elif type(value) is dict and len(value) <= _ITEMS:
-            parts = {f"{name}[{key!r}]": part for key, part in value.items() if type(key) in (int, str)}
+            parts = {f"{name}[{key!r}]": part for key, part in value.items() if is_exactly(key, int, str)}
         elif is_record(value):
             held = attribute(value, "__dict__")
             held = {**(held if type(held) is dict else {}), **slot_values(value)}

@@ -433,4 +433,13 @@ def test_objects_that_refuse_to_be_looked_at_hold_no_settings() -> None:
         def __getattribute__(self, name: str) -> Any:
             raise RuntimeError(name)
 
-    assert settings([1, Refusing(), {"a": Refusing(), 2: None}]) == {"[0]": 1, "[2][2]": None}
+    class Unequal(type):
+        def __eq__(cls, other: object) -> bool:
+            raise RuntimeError("it compares with nothing")
+
+        __hash__ = type.__hash__
+
+    class Odd(metaclass=Unequal):
+        pass
+
+    assert settings([1, Refusing(), {"a": Refusing(), 2: None}, Odd(), {Odd(): 1}]) == {"[0]": 1, "[2][2]": None}
