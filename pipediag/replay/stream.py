@@ -18,6 +18,7 @@ from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
 from .pack.ring import Ring
 from .plan import Plan
+from .record.own_errors import is_users_own
 from .record.tape import session
 from .worker import PackedCollate, Unrecorded, real_leaf
 
@@ -73,7 +74,9 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
             if session.settled == self._settled and NotRecordable.raised == self._raised:
                 return self._packed.recorded(samples, self._plan)
             reason = session.why or "its own code hides that it needs pixels"
-        except Exception as error:  # of the user's too: it is raised again below
+        except Exception as error:
+            if is_users_own(error):
+                raise
             reason = f"{type(error).__name__}: {error}"
         finally:
             self.end()

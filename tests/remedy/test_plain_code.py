@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torchvision.transforms as v1
 import torchvision.transforms.functional as F1
 import torchvision.transforms.v2.functional as F2
 from torch import Tensor
@@ -29,7 +30,7 @@ from pipediag.replay.run.replay import replay
 from pipediag.replay.worker import AlsoExecuted, Executed, PackingSide
 from pipediag.usercode import randomness, tree
 
-from .plain_code import MEAN, SCRIPTS, STD, Items, Pipeline, Stream
+from .plain_code import MEAN, SCRIPTS, STD, Items, Pipeline, Stream, flip_and_resize_v2
 from .sameness import picture, pixels, seen
 
 #: What moves of each script, by the names of the functions; what stays has one of these reasons.
@@ -345,6 +346,106 @@ def test_an_error_of_a_stream_is_raised_as_it_is() -> None:
     plan = planned(DataLoader(Stream(item, 12), 4))
     with pytest.raises(KeyError, match="no such file"):
         list(OffloadedLoader(DataLoader(Stream(item), 4), plan, torch.device("cpu")))
+
+
+def test_a_collate_function_of_a_stream_that_fails_runs_once() -> None:
+    runs: list[int] = []
+
+    def collate(samples: Any) -> Any:
+        runs.append(len(samples))
+        if len(runs) == 2:
+            raise ValueError("a batch without a face")
+        return torch.stack([image for image, *_ in samples])
+
+    plan = planned(
+        DataLoader(Stream(flip_and_resize_v2, 8), 4, collate_fn=lambda samples: torch.stack([samples[0][0]]))
+    )
+    offloaded = OffloadedLoader(
+        DataLoader(Stream(flip_and_resize_v2), 4, collate_fn=collate), plan, torch.device("cpu")
+    )
+    with pytest.raises(ValueError, match="a batch without a face"):
+        list(offloaded)
+    assert runs == [4, 4]
+
+
+#: A library whose stages call the functions that they are given, as webdataset's do.
+LIBRARY = """
+import random
+import PIL.Image
+from torch.utils.data import IterableDataset
+
+class Pipeline(IterableDataset):
+    def __init__(self, source, *stages):
+        self.source, self.stages = source, stages
+    def __iter__(self):
+        samples = self.source()
+        for stage in self.stages:
+            samples = stage(samples)
+        return samples
+    def then(self, stage):
+        return Pipeline(self.source, *self.stages, stage)
+    def map_tuple(self, *functions):
+        def stage(samples):
+            for sample in samples:
+                yield tuple(function(value) for function, value in zip(functions, sample))
+        return self.then(stage)
+    def shuffle(self, size):
+        def stage(samples):
+            held = []
+            for sample in samples:
+                held.append(sample)
+                if len(held) >= size:
+                    yield held.pop(random.randrange(len(held)))
+            yield from held
+        return self.then(stage)
+    def bright(self):
+        def stage(samples):
+            for image, label in samples:
+                yield (image.rotate(180) if image.getextrema()[0][1] > 250 else image), label
+        return self.then(stage)
+"""
+
+
+class Source:
+    def __call__(self) -> Any:
+        return ((picture(index), index) for index in range(24))
+
+
+@pytest.fixture
+def pipeline(tmp_path: Any) -> Callable[..., Any]:
+    file = tmp_path / "site-packages" / "pipes.py"
+    file.parent.mkdir()
+    file.write_text(LIBRARY)
+    module: dict[str, Any] = {"__name__": "pipes"}
+    exec(compile(LIBRARY, str(file), "exec"), module)
+    return module["Pipeline"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("late", [False, True])
+def test_transforms_that_only_a_library_calls_move(pipeline: Any, late: bool, workers: int) -> None:
+    augment = v1.Compose([v1.RandomResizedCrop(24), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)])
+    stages = pipeline(Source()).map_tuple(augment, float)
+    stages = stages.shuffle(7) if late else stages
+
+    def made() -> DataLoader[Any]:
+        return DataLoader(stages, 4, num_workers=workers)
+
+    offloaded = offload(made(), "cpu", samples=16)
+    assert {site.where for site in offloaded.plan.called} == {"pipes.py:19"}
+    assert {site.function for site in offloaded.plan.called} == set(MOVES["webdataset"].split())
+    assert offloaded.certificate is not None and offloaded.certificate.pixels == "equal"
+    ours, theirs = seen(offloaded, 2), seen(made(), 2)
+    assert equal(ours.batches, theirs.batches) and ours.after == theirs.after
+    assert (offloaded.recorded, offloaded.unrecorded) == (len(theirs.batches), 0)
+
+
+def test_a_library_that_reads_pixels_gets_them(pipeline: Any) -> None:
+    stages = pipeline(Source()).map_tuple(v1.Resize((24, 32)), int).bright().map_tuple(v1.ToTensor(), float)
+    offloaded = offload(DataLoader(stages, 4), "cpu", samples=16)
+    assert "to_tensor" in {site.function for site in offloaded.plan.called}
+    assert any("resize" in why and "pipes.py" in why for why in offloaded.plan.reasons), offloaded.plan
+    assert equal(seen(offloaded, 2).batches, seen(DataLoader(stages, 4), 2).batches)
 
 
 class Chained(IterableDataset[Any]):

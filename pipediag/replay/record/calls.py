@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import PIL.Image
 
-from ...frames import is_users
+from ...frames import in_package, is_installed, is_ours, is_users
 from ...usercode.places import label, short
 from ..ops.op import NotRecordable
 from .images import Unreadable, is_recording, stand_in, stand_in_for_stack
@@ -27,10 +27,12 @@ from .tape import Tape, session
 _RECORD = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _REPLAY = os.path.dirname(_RECORD[:-1]) + os.sep
 _FETCHES = _RECORD + "batches.py"
+#: Packages whose own code changes no image for a sample; any other package may call a transform that it was given.
+_WITHOUT = frozenset({"torch", "torchvision", "PIL"})
 
 
 class Site(NamedTuple):
-    """Call of a library's function by a line of the user's code.
+    """Call of a function of torchvision or Pillow by a line of the user's code, or of a library's if there is none.
 
     ``column`` is where the call begins and ends, and ``mode`` that of a picture: a line may change an image and its
     mask, of which only one is needed in the worker.
@@ -56,16 +58,23 @@ class Site(NamedTuple):
 
 
 def line_of_users() -> tuple[str, int, tuple[int, int]] | None:
-    """Return file, line and columns of the innermost running code of the user's; None if none makes this sample."""
+    """Return file, line and columns of the innermost running code of the user's. If none makes this sample, those of
+    the library that does so with transforms that it was given, such as webdataset; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
+    found: FrameType | None = None
     while frame is not None:
         file = frame.f_code.co_filename
         if _is_users(file):
-            return file, frame.f_lineno, _columns(frame.f_code)[frame.f_lasti // 2]
+            found = frame
+            break
         if _begins_a_sample(file) and frame.f_code.co_name != "__torch_function__":
-            return None
+            break
+        if found is None and _may_call_a_transform(file):
+            found = frame
         frame = frame.f_back
-    return None
+    if found is None:
+        return None
+    return found.f_code.co_filename, found.f_lineno, _columns(found.f_code)[found.f_lasti // 2]
 
 
 @functools.lru_cache(256)
@@ -83,6 +92,11 @@ _is_users = functools.lru_cache(1024)(is_users)
 def _begins_a_sample(file: str) -> bool:
     """Return whether code of ours calls the user's dataset, or a library's functions for itself."""
     return file == _FETCHES or (file.startswith(_REPLAY) and not file.startswith(_RECORD))
+
+
+@functools.lru_cache(1024)
+def _may_call_a_transform(file: str) -> bool:
+    return is_installed(file) and not is_ours(file) and in_package(file).split(os.sep)[0] not in _WITHOUT
 
 
 def site_of(function: str, mode: str = "") -> Site | None:
