@@ -187,8 +187,6 @@ def _restarts() -> Iterator[Fault]:
         planted("analyze", "raises", "window", 0, "", MEASURED, "--tries=2"),
         planted("run", "raises", "training", 0, "trained to its end", NOTHING, "--tries=2", "--steps=40"),
         planted("run", "execs", "import", 0, "moved from", NOTHING, "--steps=40"),
-        planted("run", "calls", "import", 0, "moved from", NOTHING, "--steps=40"),
-        planted("analyze", "calls", "import", 0, "", COMPLETE),
     ):
         yield replace(row, kind=f"restart {row.kind}")
     for moment, budget in (("import", "6"), ("first-batch", "25")):  # which goes on while the script starts again
