@@ -1,7 +1,8 @@
 """Host the processes that a script or launcher starts and that may train, as ranks of a job or by themselves.
 
-A rank is recognised by its command and environment, which ``subprocess.Popen`` is given; a ``multiprocessing`` process
-by its code: processes are also started for loading, logging and prediction, and those are left alone.
+A rank is recognised by its command and environment, which ``subprocess.Popen`` is given; a script that starts itself
+again by its command; a ``multiprocessing`` process by its code. Processes are also started for loading, logging and
+prediction, and those are left alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -230,7 +232,7 @@ def hosted_command(
     script = PythonCommand.of(inner)
     if script is not None and is_this_python(script.interpreter, path):
         launches = script.target[0] == "-m" and script.target[1] in LAUNCHERS
-        if not (is_rank or launches) or script.target[0] == ENTRY:
+        if not (is_rank or launches or _is_this_script(script.target)) or script.target[0] == ENTRY:
             return None
         return [*wrapper, script.interpreter, *script.flags, ENTRY, *words, *script.target]
     found = shutil.which(inner[0], path=path) if os.path.basename(inner[0]) in _LAUNCHER_COMMANDS else None
@@ -238,6 +240,15 @@ def hosted_command(
     if found is None or python is None or not is_this_python(python, path):
         return None
     return [*wrapper, python, ENTRY, *words, found, *inner[1:]]
+
+
+def _is_this_script(target: Sequence[str]) -> bool:
+    """Return whether a target is the script of this process with the same arguments, which begins again."""
+    if target[0] == "-m":
+        own = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+        return own.removesuffix(".__main__") == target[1] and [*target[2:]] == sys.argv[1:]
+    own = os.path.realpath(sys.argv[0]) if sys.argv else ""
+    return own == os.path.realpath(target[0]) and [*target[1:]] == sys.argv[1:]
 
 
 def _unwrapped(command: list[str]) -> tuple[list[str], list[str]]:

@@ -74,6 +74,11 @@ class _Site:
         self.dataset, self.batch_size = class_name(loader.dataset), loader.batch_size
         self.is_a_stream = isinstance(loader.dataset, IterableDataset)
 
+    @property
+    def was_told(self) -> bool:
+        """Whether the user knows what came of the remedy: if it is found from batches, there may have been too few."""
+        return self.tried and bool(self._said or (self.course and self.course.given_up))
+
     def once(self, say: Callable[[str], None], text: str) -> None:
         """Say this once: a rebuilt loader is not announced again."""
         if text not in self._said:
@@ -133,11 +138,13 @@ class Rerouting:
         finally:
             for site in self._sites.values():
                 self._say_news(site)
-            if self._sites and not self._refused and not any(site.tried for site in self._sites.values()):
+            if self._sites and not self._refused and not any(site.was_told for site in self._sites.values()):
                 self._say(f"nothing was moved: {self._why_nothing()}")
 
     def _why_nothing(self) -> str:
         sites = self._sites.values()
+        if any(site.tried for site in sites):
+            return "the script took no batch that could be compared"
         if self._plan is not None:
             return next((site.refused for site in sites if site.refused), "the plan's loader was not iterated")
         if self._not_moved:

@@ -31,11 +31,15 @@ def main(arguments: list[str]) -> int:
     """Run the script; return its exit code. Its exceptions propagate, and Python shows them."""
     try:
         with _traceback_of_the_users(), _remedied(arguments[:2]) as found:
-            run(Target.of(arguments[2:]))
+            try:
+                run(Target.of(arguments[2:]))
+            except SystemExit as ended:
+                if ended.code:
+                    raise
+        if not found.is_set():
+            say("nothing was moved: the script iterated no torch DataLoader in its own process")
     except (RunOver, PlanRefused, NoSuchModule) as error:
         return _print_error(error)
-    if not found.is_set():
-        say("nothing was moved: the script iterated no torch DataLoader in its own process")
     return 0
 
 

@@ -171,10 +171,10 @@ def _datasets() -> Iterator[Fault]:
     yield planted("run", "worker-killed", "certification", 0, "trying it ended the process")
     for kind, says in (("dataset-raises", "LookupError: the planted error"), ("worker-killed", "ended the process")):
         yield planted("analyze --apply", kind, "certification", 0, says, COMPLETE)
-    waited = r"waited at \S+trains.py:\d+ for a batch: a DataLoader worker hangs"
+    waited = r"waited at \S*trains.py:\d+ for a batch: a DataLoader worker hangs"
     yield planted("analyze", "dataset-hangs", "window", 0, waited, MEASURED)
     row = planted(
-        "analyze", "dataset-hangs", "window", 0, r"it was at \S+planted.py:\d+, in hangs", MEASURED, "--workers=0"
+        "analyze", "dataset-hangs", "window", 0, r"it was at \S*planted.py:\d+, in hangs", MEASURED, "--workers=0"
     )
     yield replace(row, moment="window, no workers")
     yield planted("analyze", "hangs", "window", 0, "had to be ended", MEASURED)

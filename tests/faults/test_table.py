@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from .carried_out import carry_out
-from .fault import Fault
+from .fault import COMPLETE, NOTHING, Fault, planted
 from .leaks import Leaks
 from .table import FAULTS
 
@@ -18,6 +18,13 @@ CASES = [pytest.param(fault, id=fault.id, marks=[] if fault.quick else [pytest.m
 @pytest.mark.parametrize("fault", CASES)
 def test_fault(leaks: Leaks, fault: Fault) -> None:
     carry_out(fault, leaks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command, says, keeps", [("analyze", "", COMPLETE), ("run", "moved from", NOTHING)])
+def test_a_script_that_calls_itself_again(leaks: Leaks, command: str, says: str, keeps: str) -> None:
+    steps = ["--steps=40"] if command == "run" else []
+    carry_out(planted(command, "calls", "import", 0, says, keeps, *steps), leaks)
 
 
 def test_each_row_has_a_name_of_its_own() -> None:

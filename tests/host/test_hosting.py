@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,18 @@ def test_a_launcher_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_what_is_left_alone(command: Any, is_rank: bool) -> None:
     assert hosted_command(command, os.environ, is_rank, ROLE) is None
+
+
+def test_this_script_with_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins again, and trains there; with other arguments it may do anything."""
+    monkeypatch.setattr(sys, "argv", ["train.py", "x"])
+    assert hosted(PYTHON, os.path.abspath("train.py"), "x", is_rank=False) is not None
+    assert hosted(PYTHON, "train.py", "x", "--evaluate", is_rank=False) is None
+    assert hosted(PYTHON, "other.py", "x", is_rank=False) is None
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pkg.__main__", None))
+    assert hosted(PYTHON, "-m", "pkg", "x", is_rank=False) is not None
+    assert hosted(PYTHON, "-m", "pkg", is_rank=False) is None
+    assert hosted(PYTHON, "-m", "other", "x", is_rank=False) is None
 
 
 def test_another_rank_than_this_process_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -385,6 +385,12 @@ def starts_itself_again(planted):
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
+def calls_itself_again(planted):
+    """The same in a process of its own, with the same arguments."""
+    if os.environ.setdefault("CALLED_BY", own := str(os.getpid())) == own:
+        sys.exit(subprocess.call([sys.executable, *sys.argv]))
+
+
 # What a dataset, a worker or a transform may do; the value is the sample's
 
 
@@ -448,6 +454,7 @@ KINDS = {
     "sleepless": never_sleeps,
     "ticks": is_interrupted_often,
     "execs": starts_itself_again,
+    "calls": calls_itself_again,
     "dataset-stopped": stops,
     "dataset-raises": raises,
     "dataset-memory-error": runs_out_of_memory,
