@@ -32,6 +32,7 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
         self._packed = PackedCollate(collate, ring)
         self._real = collate if ring is None else self._packed
         self._recording: ExitStack | None = None
+        self._records = False
         self._settled = self._raised = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -52,7 +53,7 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
         """Record from now on, for a batch. With other transforms than the plan's, make it with pixels."""
         if self._recording is not None:
             return
-        self._settled, self._raised = session.settled, NotRecordable.raised
+        self._settled = session.settled
         session.why = ""
         with ExitStack() as recording:
             try:
@@ -60,7 +61,9 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
                 recording.enter_context(session.going_on())
             except NotRecordable as error:
                 session.why = str(error)
+            self._records = not session.why
             self._recording = recording.pop_all()
+        self._raised = NotRecordable.raised
 
     def end(self) -> None:
         recording, self._recording = self._recording, None
@@ -68,18 +71,30 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
             recording.close()
 
     def collate(self, samples: Any) -> Packed | Unrecorded:
+        """Return the batch of the samples.
+
+        Raises:
+            NotRecordable: code has caught an error that only a recorded image raises. It may have left out a sample,
+                which cannot be made again.
+        """
         self.begin()
-        drawn, reason = randomness.state(), ""
+        drawn = randomness.state()
         try:
-            if session.settled == self._settled and NotRecordable.raised == self._raised:
+            hidden = NotRecordable.raised != self._raised
+            if self._records and session.settled == self._settled and not hidden:
                 return self._packed.recorded(samples, self._plan)
-            reason = session.why or "its own code hides that it needs pixels"
+            reason = session.why
         except Exception as error:
             if is_users_own(error):
                 raise
             reason = f"{type(error).__name__}: {error}"
         finally:
             self.end()
+        if hidden:
+            raise NotRecordable(
+                "code of the dataset has caught an error that only a recorded image raises, and may have left out a "
+                "sample: use this loader without the remedy"
+            )
         randomness.restore(drawn)
         return Unrecorded(self._real(tree.map_leaves(samples, real_leaf)), reason)
 

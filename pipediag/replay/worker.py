@@ -141,14 +141,16 @@ class PackedCollate:
         try:
             if settled != session.settled:
                 raise NotRecordable(session.why)
-            return pack(batch, plan.fuse, self._ring, plan.check)
+            with session.going_on(False):
+                return pack(batch, plan.fuse, self._ring, plan.check)
         except NotRecordable as error:
             if not of_user:  # the stacking was left to the packing, and may run again
                 raise
             reason = session.why or error
         batch = tree.map_leaves(batch, real_leaf)
-        for leaf in tree.leaves(batch):
-            check_holds_no_image(leaf)
+        with session.going_on(False):
+            for leaf in tree.leaves(batch):
+                check_holds_no_image(leaf)
         NotRecordable.raised = raised  # the user's code has hidden nothing
         return Unrecorded(batch if self._ring is None else pack_plain(batch, self._ring), f"NotRecordable: {reason}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import pickle
 import random
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torchvision.transforms import v2
 
 from pipediag.loop.separate_process import Numbered, why_not_repeated
-from pipediag.remedy import OffloadedLoader, offload
+from pipediag.remedy import NotRecordable, OffloadedLoader, offload
 from pipediag.replay.certify.certifying import Certificate, certify
 from pipediag.replay.certify.samples import real, recorded
 from pipediag.replay.ops.families.resizing import uint8_in_fixed_point
@@ -337,6 +339,28 @@ def test_a_stream_goes_on_after_a_sample_that_needs_pixels() -> None:
     assert (offloaded.recorded, offloaded.unrecorded) == (5, 1)
 
 
+def test_a_stream_ends_where_its_code_may_have_lost_a_sample() -> None:
+    """The dataset takes an error that only a recorded image raises for one of its own, and leaves the sample out."""
+
+    def item(index: int) -> Any:
+        image = F2.resize(pixels(index), [24, 32])
+        if index == 17:
+            with contextlib.suppress(Exception):
+                image.as_subclass(OfUsers)
+        return image, index
+
+    plan = planned(DataLoader(Stream(item, 12), 4))
+    offloaded = OffloadedLoader(DataLoader(Stream(item, 24), 4), plan, torch.device("cpu"))
+    batches = iter(offloaded)
+    assert len([next(batches) for _ in range(4)]) == 4
+    with pytest.raises(NotRecordable, match="may have left out a sample"):
+        next(batches)
+
+
+class OfUsers(Tensor):
+    pass
+
+
 def test_an_error_of_a_stream_is_raised_as_it_is() -> None:
     def item(index: int) -> Any:
         if index == 14:
@@ -574,6 +598,7 @@ LATER: dict[str, Callable[[Any, Any], Any]] = {
     "converted alias": lambda image, other: (image.float().mul_(0.5), image),
     "clip's strides": lambda image, other: [F1.adjust_hue(torch.stack([image, other]), 0.1) * 0],
     "clip converted": lambda image, other: F1.convert_image_dtype(torch.stack([image, other]), torch.float64),
+    "copied": lambda image, other: (copy.deepcopy(image).mul_(0.5), pickle.loads(pickle.dumps(other)), image),
     "further dimension": lambda image, other: (image.unsqueeze(0).mul_(0.5), image),
     "collated": lambda image, other: torch.utils.data.default_collate([image, other.clone()]),
 }

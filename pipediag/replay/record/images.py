@@ -120,7 +120,8 @@ class Unreadable:
             state = self.tape.state._replace(mask=False)
             return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state))
         if args or kwargs:
-            raise NotRecordable("a batch is given another layout")
+            session.settles(NotRecordable("a batch is given another layout"))
+            return self.settled().contiguous(*args, **kwargs)
         return self
 
     def cpu(self, *_: Any, **__: Any) -> Any:
@@ -209,7 +210,8 @@ class Unreadable:
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not session.active:
             return itself, (self.pixels(),)
-        raise NotRecordable("an image is pickled or copied before its batch is complete")
+        session.settles(NotRecordable("an image is pickled or copied before its batch is complete"))
+        return itself, (self.settled(),)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

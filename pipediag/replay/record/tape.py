@@ -295,9 +295,9 @@ class _Session(threading.local):
             self.active, self.twins, self.live, self.of_twin = before
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Give code inside the context the pixels that it needs, so that the user's code runs once."""
-        before, self.live = self.live, True
+    def going_on(self, live: bool = True) -> Iterator[None]:
+        """Give code inside the context the pixels that it needs, so that the user's code runs once, or do not."""
+        before, self.live = self.live, live
         try:
             yield
         finally:
