@@ -85,6 +85,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence += _largest_part(session, top, pieces)
         sentence += "" if best else _only_observed(ladder)
     uncertain = why_uncertain(ladder, top.stage) or _at_the_gate(starved) or seen_once(ladder, top.ms.value)
+    uncertain = uncertain or (_beyond_the_wait(ladder) if top.stage in OF_THE_WORKERS else "")
     return verdict(
         top.stage,
         sentence,
@@ -114,6 +115,17 @@ def _at_the_gate(starved: Interval) -> str:
     if starved.low > GATE or starved.high < GATE:
         return ""
     return f"another run may find {'less' if starved.value > GATE else 'more'} than {percent(GATE)}"
+
+
+def _beyond_the_wait(ladder: LadderView) -> str:
+    """Return, as a clause, that a loop without workers, which makes its batches in ``next()``, hardly waits there.
+
+    The rest of the cost is what else differs between steps with new and with cached batches, such as the core's speed.
+    """
+    waited = ladder.waited("baseline")
+    if ladder.session.workers or waited is None or waited.high >= GATE:
+        return ""
+    return f"it makes its batches in {percent(waited.value)} of a step"
 
 
 def decided(starved: Interval) -> bool | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .._version import __version__
 from ..analysis.words import percent
@@ -92,21 +93,12 @@ def session_of(seen: Seen) -> Session:
     loop = loop_thread(everything, pid)
     if loop is None:
         raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
-    # A stack that was read while it changed may lack its outer calls: it does not begin where the others do.
-    root = _most(Counter(stack[0].name for stack in loop.stacks if stack))
-    wraps, sampled = wrappers(loop.stacks), list[tuple[float, list[Stack], list[Moment]]]()
-    for one in seen.stretches:
-        here = [stack for thread in one.threads if thread.tid == loop.tid for stack in thread.stacks]
-        here = [stack for stack in here if stack and stack[0].name == root]
-        sampled += [(one.seconds, here, [of_loop(stack, wraps, source) for stack in here])] if here else []
-    seconds, shares = sum(one[0] for one in sampled), Counter[str]()
-    for took, _, moments in sampled:
-        for moment in moments:
-            shares[moment.kind] += took / seconds / len(moments)  # type: ignore[assignment]
+    sampled = _of_loop(seen, loop)
+    seconds, shares = sum(one.seconds for one in sampled), _shares(sampled)
     count = counted(
         [threads[loop.tid] for threads in seen.looks if loop.tid in threads],
         seen.worker_looks,
-        [(took, here) for took, here, _ in sampled],
+        [(one.seconds, one.stacks) for one in sampled],
     )
     steps = max(1, round(count.per_s * seconds if count is not None else seconds))
 
@@ -116,26 +108,22 @@ def session_of(seen: Seen) -> Session:
     number = max(1, round(most * len(workers) / len(sampled_pids))) if workers else 0
     works = [_making(stack, source) for one in workers for stack in one.stacks]
     in_workers = [made for made in works if made is not None]
+    active = len(in_workers) / len(works) if works else 0.0
     waiting = [
-        (stack, one) for _, here, found in sampled for stack, one in zip(here, found, strict=True) if one.waiting
+        (stack, moment)
+        for one in sampled
+        for stack, moment in zip(one.stacks, one.moments, strict=True)
+        if moment.waiting
     ]
-    if waiting and 2 * sum(one.waits for _, one in waiting) < len(waiting):
-        own = [stack[one.at :] for stack, one in waiting if not one.waits and one.kind == DATA]
-        made = [_making(stack, source) or (stack, LOADS) for stack in own]
-    else:
+    made = _made_in_loop(waiting, source)
+    if made is None:
         beside = [one for thread in everything if thread.tid != loop.tid for one in thread.stacks if producing(one)]
         made = [*in_workers, *(_making(stack, source) or (stack, LOADS) for stack in beside)]
-    busy = number * len(in_workers) / len(works) if works else shares[DATA] + shares[START]
-    evidence, worker_ms = seen.evidence.finish(steps), 1000 * seconds * busy / steps
-    if used := [one.gpu for one in seen.stretches if one.gpu is not None]:
-        evidence["gpu_utilization"] = round(sum(used) / len(used), 4)
-    if in_workers and seen.spent:
-        wall, cpu, queue = (sum(column) for column in zip(*((s, *times) for s, times in seen.spent), strict=True))
-        working = wall * len(in_workers) / len(works)
-        evidence["worker_cpu"], evidence["worker_queued"] = cpu / working, min(1.0, queue / working)
-        evidence["worker_blocked"] = max(0.0, 1 - evidence["worker_cpu"] - evidence["worker_queued"])
+    worker_ms = 1000 * seconds * (number * active if works else shares[DATA] + shares[START]) / steps
+    evidence = {**seen.evidence.finish(steps), **_of_workers(seen, active)}
     if made:
         evidence["collate_ms"] = worker_ms * sum(stage == COLLATES for _, stage in made) / len(made)
+
     gpus, folder = [one.name for one in seen.training.gpus] or ["the GPU"], seen.training.folder
     session = Session(
         tool_version=__version__,
@@ -145,12 +133,12 @@ def session_of(seen: Seen) -> Session:
         loader=_loader(waiting, workers, number, source),
         observed=[
             Observed(here, took, waited, worker_ms, evidence=evidence)
-            for here, took, waited in blocks([(took, moments) for took, _, moments in sampled], steps)
+            for here, took, waited in blocks([(one.seconds, one.moments) for one in sampled], steps)
         ],
         watched=Watched(
             pid,
             round(seconds, 1),
-            sum(len(moments) for *_, moments in sampled),
+            sum(len(one.moments) for one in sampled),
             {kind: round(shares[kind], 4) for kind in (DATA, START, TRAINS, OTHER)},
             count.by if count is not None else "",
             seen.ended,
@@ -164,6 +152,55 @@ def session_of(seen: Seen) -> Session:
     queued = seen.threads[loop.tid].queue / seen.passed if loop.tid in seen.threads else 0.0
     _warn(session, shares[START], queued, evidence)
     return session
+
+
+class _Sampled(NamedTuple):
+    """The stacks of the loop's thread in some seconds, and what it did at each of these moments."""
+
+    seconds: float
+    stacks: list[Stack]
+    moments: list[Moment]
+
+
+def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
+    # A stack that was read while it changed may lack its outer calls: it does not begin where the others do.
+    root = _most(Counter(stack[0].name for stack in loop.stacks if stack))
+    wraps, found = wrappers(loop.stacks), list[_Sampled]()
+    for one in seen.stretches:
+        stacks = [stack for thread in one.threads if thread.tid == loop.tid for stack in thread.stacks]
+        stacks = [stack for stack in stacks if stack and stack[0].name == root]
+        if stacks:
+            found.append(_Sampled(one.seconds, stacks, [of_loop(stack, wraps, seen.source) for stack in stacks]))
+    return found
+
+
+def _shares(sampled: Sequence[_Sampled]) -> dict[str, float]:
+    """Return the share of the time that each kind of moment takes."""
+    seconds, shares = sum(one.seconds for one in sampled), defaultdict[str, float](float)
+    for one in sampled:
+        for moment in one.moments:
+            shares[moment.kind] += one.seconds / seconds / len(one.moments)
+    return shares
+
+
+def _made_in_loop(waiting: Sequence[tuple[Stack, Moment]], source: Sources) -> list[tuple[Stack, str]] | None:
+    """Return what runs where the loop's own thread makes its batches, with its stage; None if it waits for others."""
+    if 2 * sum(moment.waits for _, moment in waiting) >= len(waiting):
+        return None
+    own = [stack[one.at :] for stack, one in waiting if not one.waits and one.kind == DATA]
+    return [_making(stack, source) or (stack, LOADS) for stack in own]
+
+
+def _of_workers(seen: Seen, active: float) -> dict[str, float]:
+    """Return the evidence of the workers and the GPU; ``active`` is the share of their time that batches take."""
+    evidence = {}
+    if used := [one.gpu for one in seen.stretches if one.gpu is not None]:
+        evidence["gpu_utilization"] = round(sum(used) / len(used), 4)
+    if active and seen.spent:
+        wall, cpu, queue = (sum(column) for column in zip(*((s, *times) for s, times in seen.spent), strict=True))
+        evidence["worker_cpu"], evidence["worker_queued"] = cpu / (wall * active), min(1.0, queue / (wall * active))
+        evidence["worker_blocked"] = max(0.0, 1 - evidence["worker_cpu"] - evidence["worker_queued"])
+    return evidence
 
 
 def _merged(threads: Iterator[Thread]) -> list[Thread]:

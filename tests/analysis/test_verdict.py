@@ -270,6 +270,15 @@ def test_without_workers_data_costs_what_cached_batches_save_and_at_least_the_wa
     assert summarise(diagnosis).rates[-1].steps_per_s == pytest.approx(100.0)
 
 
+@pytest.mark.parametrize(("wait", "certain"), [(3.0, False), (9.0, True)])
+def test_without_workers_a_cost_outside_of_the_wait_is_not_certain(wait: float, certain: bool) -> None:
+    """The loop makes its batches in next(): what else a step with cached batches saves may be anything."""
+    session = make({"device": 90.0, "sample": 92.0, "baseline": 100.0}, workers=0, device="cpu", evidence=waits(wait))
+    verdict = judged(session).verdict
+    assert verdict.bottleneck == "load" and verdict.certain == certain
+    assert certain or verdict.uncertain == "it makes its batches in 3 % of a step"
+
+
 def test_without_workers_the_wait_is_lost_whatever_cached_batches_save() -> None:
     session = make({"device": 97.0, "baseline": 100.0}, workers=0, device="cpu", noise=0.0, evidence=waits(20.0))
     diagnosis = judged(session)
