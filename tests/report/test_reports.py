@@ -1,7 +1,7 @@
 """Reports against golden files, and what a stream can show.
 
-After an intended change, update the golden files with ``UPDATE_GOLDENS=1 pytest tests/report/test_reports.py`` and read
-the difference.
+After an intended change, update the golden files with ``UPDATE_GOLDENS=1 pytest -m "" tests/report/test_reports.py``
+and read the difference.
 """
 
 from __future__ import annotations
