@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from ..session import OtherStart, Place, Session, Startup
-from ..session.events import edits_dataset
+from ..session.events import EDITED
 from .diagnosis import Stage
 from .numbers.estimate import student_t
 from .numbers.intervals import Interval, exactly, total
@@ -160,7 +160,7 @@ def _of_a_start(ladder: LadderView) -> str:
             f"Of {one.seconds + start.shutdown:.2g} s, {launches}{one.launch:.2g} s, their imports and init function "
             f"{max(0.0, one.ready - one.launch):.2g} s, the first batch {max(0.0, one.seconds - one.ready):.2g} s. "
         )
-    if edits_dataset(ladder.session):
+    if ladder.session.warned(EDITED):
         return text + "Workers that are kept would not see what the script changes in its dataset between epochs."
     return text + "persistent_workers=True pays it only once."
 

@@ -242,7 +242,7 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
     if not ceiling:
         yield f"seen in {counted(session.steps_seen, 'step')} only"
         return
-    if any(one.code == KEPT_BATCHES for one in session.warnings):
+    if session.warned(KEPT_BATCHES):
         yield "the script goes on without its loader after an epoch"
     paired = ladder.paired("baseline", ceiling)
     if len(paired) < ENOUGH:

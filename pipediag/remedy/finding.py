@@ -54,9 +54,8 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
         if isinstance(value, types.FunctionType):
             functions += 1
             code = value.__code__
-            if not is_library(value) and not _CHANGING.isdisjoint(names_in(code)):
-                return False
-            if functions > _MOST or not _TELLING.isdisjoint(names_in(code)) or compares_identity(code):
+            telling = _TELLING if is_library(value) else _TELLING | _CHANGING
+            if functions > _MOST or not telling.isdisjoint(names_in(code)) or compares_identity(code):
                 return False
         elif _is_of_another_library(value):
             return False

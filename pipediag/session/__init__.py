@@ -155,6 +155,10 @@ class Session:
         if not any(w.code == code and w.message == message for w in self.warnings):
             self.warnings.append(Warning_(code, message, help))
 
+    def warned(self, code: str) -> bool:
+        """Return whether there is a warning with this code."""
+        return any(one.code == code for one in self.warnings)
+
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Apply one event of the measurement. Ignore unknown kinds, so that versions may differ."""
         if kind in KINDS and KINDS[kind].enter is not None:

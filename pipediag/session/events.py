@@ -152,13 +152,8 @@ class Finished(Story):
 UNMEASURABLE = "unmeasurable"
 #: Code of the warning that the script trains on without its loader.
 KEPT_BATCHES = "kept-batches"
-#: That of a script which changes its dataset between epochs.
+#: Code of the warning that the script changes its dataset between epochs, which workers that are kept would not see.
 EDITED = "dataset-edited"
-
-
-def edits_dataset(session: Session) -> bool:
-    """Return whether the script changes its dataset between epochs, which workers that are kept would not see."""
-    return any(one.code == EDITED for one in session.warnings)
 
 
 def unmeasurable(session: Session) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...session import Loader, LoaderSettings, Session
-from ...session.events import edits_dataset
+from ...session.events import EDITED
 from ...session.words import listed
 from ..diagnosis import Recommendation
 from ..thresholds import GATE
@@ -128,7 +128,7 @@ def _written(one: LoaderSettings, now: Loader) -> str:
 def _keeping(view: View, arm: Arm) -> list[str]:
     """Return why to keep the workers between epochs: the cost of their start, which no steady window includes."""
     loader, startup, after = view.loader, arm.settings.startup, rate(view.session, arm.rung)
-    if loader.persistent_workers or not arm.settings.num_workers or edits_dataset(view.session):
+    if loader.persistent_workers or not arm.settings.num_workers or view.session.warned(EDITED):
         return []
     if not loader.epoch or startup is None or after is None:
         return []

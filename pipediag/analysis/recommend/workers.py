@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...session.events import edits_dataset
+from ...session.events import EDITED
 from ..amortised import epoch_start, other_loaders, startup_ms
 from ..diagnosis import Recommendation
 from ..numbers.cores import full
@@ -55,7 +55,7 @@ def more_workers(view: View) -> Recommendation | None:
         evidence = f"the training process makes each batch itself, in {run} ms"
     epoch, keep = (view.loader.epoch or 0) * model.base / 1000, ""
     notes = predicted_only(view, "num-workers")
-    if not model.workers and 0 < epoch < _SHORT_EPOCH and not edits_dataset(view.session):
+    if not model.workers and 0 < epoch < _SHORT_EPOCH and not view.session.warned(EDITED):
         keep = ", persistent_workers=True"
         notes.append(f"an epoch takes {number(epoch)} s, and its workers are started anew unless they persist")
     title = f"num_workers={wanted} instead of {model.workers}"
@@ -290,7 +290,7 @@ def persistent_workers(view: View) -> Recommendation | None:
     evidence.append(f"timed in {counted(start.starts, 'start')} after the first of the process")
     evidence.append(_TIMED.format("epochs"))
     title, how = "Keep the workers from epoch to epoch", f"persistent_workers=True {view.in_the_loader}"
-    if edits_dataset(view.session):
+    if view.session.warned(EDITED):
         title += ", and share with them what changes"
         how = (
             "first put what the script changes in its dataset between epochs into shared memory, as "

@@ -483,13 +483,15 @@ def _of_its_form(fn: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if session.calls is None or (beside and isinstance(args[0], Unreadable)):
             raise NotRecordable(needs_pixels(_name(fn)))
-        return fn(*tree_map_only(Unreadable, _form, args), **tree_map_only(Unreadable, _form, kwargs))
+        return fn(*tree_map_only(Unreadable, form_of, args), **tree_map_only(Unreadable, form_of, kwargs))
 
     return call
 
 
-def _form(image: Any) -> Tensor:
-    return torch.empty_strided(tuple(image.shape), image.strides(), dtype=image.dtype)
+def form_of(image: Any, device: str = "cpu") -> Tensor:
+    """Return a tensor of the shape, strides and dtype of a recording image or a tensor; on "meta" without memory."""
+    strides = image.strides() if isinstance(image, Unreadable) else image.stride()
+    return torch.empty_strided(tuple(image.shape), strides, dtype=image.dtype, device=device)
 
 
 _LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")

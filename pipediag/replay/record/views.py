@@ -27,6 +27,7 @@ from .images import (
     Unreadable,
     blank,
     box_of,
+    form_of,
     needs_pixels,
     real,
     record_any,
@@ -175,10 +176,7 @@ def apart(image: Any) -> Any:
 
 
 def _without_memory(image: Any) -> Tensor:
-    if isinstance(image, RecordingView):
-        return image.like
-    strides = image.strides() if isinstance(image, Unreadable) else image.stride()
-    return torch.empty_strided(tuple(image.shape), strides, dtype=image.dtype, device="meta")
+    return image.like if isinstance(image, RecordingView) else form_of(image, "meta")
 
 
 def simplified(image: Any) -> Any:
