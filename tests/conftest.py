@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Of a test with several parameters, cases that bring no new value of any of them run with the slow tests.
     """
     items.sort(key=lambda item: "integration" not in item.path.parts)
+    for item in items:
+        assert not (lacks := missing_fixtures(item)), f"{item.nodeid}: no fixture {lacks}"
     tests: dict[str, list[tuple[set[Any], pytest.Item]]] = {}
     for item in items:
         if hasattr(item, "callspec") and not any(item.iter_markers("gpu")) and not any(item.iter_markers("slow")):
@@ -75,6 +77,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for cases in tests.values():
         for item in repeating(cases):
             item.add_marker(pytest.mark.slow)
+
+
+def missing_fixtures(item: pytest.Item) -> set[str]:
+    """Return the fixtures that a test asks for and that do not exist: pytest does not tell of a skipped test."""
+    if not isinstance(item, pytest.Function):
+        return set()
+    info = item._fixtureinfo
+    params = item.callspec.params.keys() if hasattr(item, "callspec") else set()
+    return {*info.argnames} - {*info.name2fixturedefs} - {*params, "request"}
 
 
 def values(item: pytest.Item, params: dict[str, Any]) -> set[Any]:

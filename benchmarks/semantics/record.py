@@ -19,6 +19,8 @@ from PIL import Image
 
 #: Set in the environment of a run whose loaders are offloaded.
 OFFLOADS = "SEMANTICS_OFFLOADS"
+#: Largest number of values in the sketch of a tensor.
+_SKETCHED = 40
 #: Files of each kind.
 FILES = 16
 #: Every dataset of the script that still lives.
@@ -65,10 +67,8 @@ def describe(value: Any) -> str:
         return f"{value.layout} {describe(value.to_dense())}"
     if isinstance(value, torch.Tensor):
         pixels = value.detach().cpu().contiguous().as_subclass(torch.Tensor).numpy()
-        mean = (
-            f" ~{value.detach().double().mean():.4f}" if value.is_floating_point() or value.dtype == torch.uint8 else ""
-        )
-        return f"{kind}({value.dtype} {tuple(value.shape)} {value.stride()} {_digest(pixels.tobytes())}{mean})"
+        sketch = _sketch(value.detach()) if value.is_floating_point() or value.dtype == torch.uint8 else ""
+        return f"{kind}({value.dtype} {tuple(value.shape)} {value.stride()} {_digest(pixels.tobytes())}{sketch})"
     if isinstance(value, np.ndarray):
         return f"{kind}({value.dtype} {value.shape} {value.strides} {_digest(value.tobytes())})"
     if isinstance(value, Image.Image):
@@ -82,6 +82,12 @@ def describe(value: Any) -> str:
     if isinstance(value, float):
         return f"{'' if kind == 'float' else kind}{value.hex()}"
     return repr(value)
+
+
+def _sketch(value: torch.Tensor) -> str:
+    """Return the mean and some values in their order, which tell pixels that are nearly equal from others."""
+    values = value.double().flatten() / (255 if value.dtype == torch.uint8 else 1)
+    return f" ~{values.mean():.4f};{','.join(f'{one:.4g}' for one in values[:: len(values) // _SKETCHED + 1].tolist())}"
 
 
 def _digest(data: bytes) -> str:

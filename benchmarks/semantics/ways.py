@@ -27,10 +27,12 @@ _BATCHES = re.compile(r"batches: (\d+) recorded, (\d+) of plain code, (\d+) with
 _KEPT = re.compile(r"[1-9][\d,]* (answered from the cache|samples kept)")
 #: What a script calls of its helper module that an edit changes.
 _EDITED = re.compile(r"helper\.load\(|(?<![.\w])load\(")
-#: What pipediag says where pixels may be off within its tolerances; then a tensor is compared by its mean.
+#: What pipediag says where pixels may be off within its tolerances; then a tensor is compared by its sketch.
 _INEXACT = re.compile(r"may differ|within the tolerances|may be off")
-#: Largest difference of such means and losses, relative to those above 1.
-_TOLERANCE = 0.02
+#: Largest difference of such means and losses, relative to those above 1, and of values: 1.5 levels of a byte.
+_TOLERANCE, _LEVEL = 0.02, 0.006
+#: Share of a sketch's values that may differ by more: a rotated pixel may come from the neighbour of its source.
+_OFF = 0.1
 
 
 @dataclass
@@ -168,14 +170,20 @@ def _alike(line: str, other: str) -> bool:
     return len(both[0]) == len(both[1]) and all(a == b or _near(a, b) for a, b in zip(*both, strict=True))
 
 
-def _near(word: str, other: str) -> bool:
+def _near(word: str, other: str, tolerance: float = _TOLERANCE) -> bool:
+    """Return whether two words are numbers, or sketches of tensors, that are nearly equal."""
+    if word.startswith("~") and other.startswith("~"):
+        (mean, values), (other_mean, others) = (sketch.strip("~(),").split(";") for sketch in (word, other))
+        pairs = list(zip(values.split(","), others.split(","), strict=True))
+        off = sum(one != two and not _near(one, two, _LEVEL) for one, two in pairs)
+        return _near(mean, other_mean) and off <= _OFF * len(pairs) + 1
     try:
         a, b = (
             float.fromhex(one) if "0x" in one else float(one) for one in (text.strip("~(),") for text in (word, other))
         )
     except ValueError:
         return False
-    return abs(a - b) <= _TOLERANCE * max(1.0, abs(a))
+    return abs(a - b) <= tolerance * max(1.0, abs(a))
 
 
 def _kind(error: str) -> str:

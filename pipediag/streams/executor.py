@@ -29,7 +29,7 @@ from torch.cuda import Event
 from ..loop.iterators import queued
 from ..usercode import tree
 from .feed import Feed
-from .handover import Ready, hand_over, labelled, loops_streams
+from .handover import Ready, hand_over, keep_garbage_in_forks, labelled, loops_streams
 from .stage import Stage
 
 #: Function from what a source yields to a batch on the device; it launches on its own streams.
@@ -291,6 +291,7 @@ class Executor:
             stage.begin()
         if self._feed.device.type != "cuda":
             return InTurn(self._feed.begin(), self._feed, self._stages)
+        keep_garbage_in_forks()
         latest = self._latest() if self._latest is not None else None
         if latest is not None and self._feed.single:
             latest.close()  # the loader resets its existing iterator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import random
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from torchvision.transforms import v2
 
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader, offload
+from pipediag.replay.pack.packed_batch import Packed
+from pipediag.replay.record.tape import Tape
 
 from .sameness import (
     HEIGHT,
@@ -748,6 +751,43 @@ def test_a_loop_that_ends_early_and_begins_again(device: torch.device) -> None:
     theirs = first_twice(loader(flipped(), num_workers=2))
     for mine, want in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, want)
+
+
+def test_batches_are_freed_without_a_collection(device: torch.device) -> None:
+    """Neither recording and packing, which happen here without workers, nor replaying leaves a cycle of references."""
+    chain = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)])
+    made = offload(loader(Images(chain, length=24)), device)
+    list(made)  # what is prepared once may leave cycles
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        list(made)
+        gc.collect()
+        kept = [type(one) for one in gc.garbage if isinstance(one, (Tensor, Packed, Tape))]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert made.recorded == 12
+    assert kept == []
+
+
+class TurnedByHand:
+    def __call__(self, image: Tensor) -> Tensor:
+        return v2.functional.rotate(image, random.uniform(-20, 20))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("turn", [v2.RandomRotation(20), TurnedByHand()], ids=["class", "by hand"])
+def test_epochs_that_begin_under_autocast(turn: Any, workers: int, device: torch.device) -> None:
+    """A forked worker inherits autocast for the CPU, which rounds the grid of a rotation."""
+    made = offload(loader(Images(turn, floats, length=24), num_workers=workers), device)
+    assert made.plan.moves
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours, theirs = seen(made), seen(loader(Images(turn, floats, length=24), num_workers=workers))
+    check_same(ours, theirs, device)
+    assert made.recorded == 0 < made.unrecorded
+    seen(made)
+    assert made.recorded > 0
 
 
 def test_the_loader_itself_is_not_changed(device: torch.device) -> None:

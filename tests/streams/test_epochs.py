@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import multiprocessing
 import os
 import signal
 import traceback
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision.transforms import v2
 
 from pipediag.remedy import OffloadedLoader, offload
@@ -319,6 +320,31 @@ def test_epochs_with_workers_of_their_own_leave_no_file_open(workers: int, devic
         assert_nothing_left()
         after.append(open_files())
     assert min(after[-3:]) < after[0] + 8, after  # some of the last batches' files may still be open
+
+
+class TestForks:
+    pytestmark = GPU
+
+    def test_a_worker_leaves_a_failed_batch_alone(self) -> None:
+        """An error in the loop keeps its batch in a cycle of references, which a worker's collection would free."""
+        offloaded = offload(DataLoader(TensorDataset(torch.ones(64, 8)), batch_size=8), "cuda")
+
+        def fails(batch: Any) -> None:
+            try:
+                raise ValueError
+            except ValueError as error:
+                kept = error  # noqa: F841 - the error refers to this frame, and the frame to the error
+
+        gc.disable()
+        try:
+            for batch in offloaded:
+                fails(batch)
+            forked = multiprocessing.get_context("fork").Process(target=gc.collect)
+            forked.start()
+            forked.join()
+        finally:
+            gc.enable()
+        assert forked.exitcode == 0
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])

@@ -62,37 +62,9 @@ def pack(
         NoneRecorded: the batch holds no recorded image.
         NotRecordable: the batch holds a Pillow image.
     """
-    tapes: list[Tape] = []
-    members: list[range] = []
     memory = Memory()
-    known: dict[int, Any] = {}  # by the id of the image: a batch may hold it twice
-
-    def other(value: Any) -> Any:
-        if not is_recording(value):
-            check_holds_no_image(value)
-            return value
-        if id(value) not in known:
-            made = simplified(value)
-            if isinstance(made, tuple):
-                known[id(value)] = Arranged(made[0], *_placed(made[1:], memory, other))
-            else:
-                known[id(value)] = recorded(made) if is_recording(made) else _placed(made, memory, other)
-        return known[id(value)]
-
-    def recorded(value: Any) -> Leaf:
-        begin = len(tapes)
-        tapes.extend(image.tape for image in _images(value))
-        for tape in tapes[begin:]:
-            tape.check()
-            check(tape)
-        members.append(range(begin, len(tapes)))
-        wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
-        stride = value.strides()
-        if stride == contiguous(value.shape):
-            stride = None
-        return Leaf(len(members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
-
-    structure = _placed(batch, memory, other)
+    gathered = _Gathered(memory, check)
+    structure, tapes = gathered.placed(batch), gathered.tapes
     if not tapes:
         raise NoneRecorded("no image of the batch was recorded")
     images = _Images()
@@ -107,14 +79,14 @@ def pack(
     if fuse:
         tracks = [_fused(track, kinds[group]) for track, (group, _) in zip(tracks, places, strict=True)]
     # The layout counts only if channels are last: other originals may be taken together with images made on the device.
-    program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], members)
+    program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], gathered.members)
     return Writer(memory, images.groups, kinds, program).packed(structure, ring)
 
 
 def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
     """Pack a batch without recorded images: no launches, only plain tensors in one memory."""
     memory = Memory()
-    structure = _placed(batch, memory, lambda value: value)
+    structure = _Placing(memory).placed(batch)
     written, claim = memory.written(ring)
     return Packed(written, [], [], [], structure, claim)
 
@@ -129,32 +101,85 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
     return Writer(Memory(), [], [], program).packed(None)
 
 
-def _placed(obj: Any, memory: Memory, other: Callable[[Any], Any]) -> Any:
-    """Return the batch with its plain tensors placed in ``memory`` and ``other(leaf)`` in place of every other leaf.
+class _Placing:
+    """Puts a batch's plain tensors into ``memory``, and placeholders in their place."""
 
-    Tensors inside containers of the user's own types stay, because such a container might look at its items. So do
-    those with gaps in their memory, which torch sends as they are.
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def placed(self, obj: Any) -> Any:
+        """Return an object of the batch with placeholders.
+
+        Tensors inside containers of the user's own types stay, because such a container might look at its items. So do
+        those with gaps in their memory, which torch sends as they are.
+        """
+        if isinstance(obj, Parts):
+            return self._memory.plain(obj.tensors, obj.shape, obj.dtype)
+        obj = decoded(obj)
+        if is_plain(obj) and is_dense(obj):
+            stride, shape = tuple(obj.stride()), tuple(obj.shape)
+            return self._memory.plain(obj, shape, obj.dtype, None if stride == contiguous(shape) else stride)
+        if is_exactly(obj, list, tuple):
+            return type(obj)([self.placed(item) for item in obj])
+        if is_named_tuple(obj):
+            return type(obj)(*(self.placed(item) for item in obj))
+        if is_exactly(obj, dict, OrderedDict, defaultdict) or tree.is_user_dict(obj):
+            twin = copy.copy(obj)
+            twin.update((key, self.placed(value)) for key, value in obj.items())
+            return twin
+        if dataclasses.is_dataclass(obj) and not isinstance(obj, type) and not tree.moves_itself(obj):
+            twin = copy.copy(obj)
+            for field in dataclasses.fields(obj):
+                object.__setattr__(twin, field.name, self.placed(getattr(obj, field.name)))
+            return twin
+        return tree.map_leaves(obj, self._other)
+
+    def _other(self, value: Any) -> Any:
+        """Return what takes the place of another leaf."""
+        return value
+
+
+class _Gathered(_Placing):
+    """Also gathers the recording images.
+
+    It is no function inside :func:`pack`: one that refers to itself is a cycle, which would keep the images.
+
+    Attributes:
+        tapes: of all images.
+        members: which of them each :class:`Leaf` holds.
     """
-    if isinstance(obj, Parts):
-        return memory.plain(obj.tensors, obj.shape, obj.dtype)
-    obj = decoded(obj)
-    if is_plain(obj) and is_dense(obj):
-        stride = tuple(obj.stride())
-        return memory.plain(obj, tuple(obj.shape), obj.dtype, None if stride == contiguous(obj.shape) else stride)
-    if is_exactly(obj, list, tuple):
-        return type(obj)([_placed(item, memory, other) for item in obj])
-    if is_named_tuple(obj):
-        return type(obj)(*(_placed(item, memory, other) for item in obj))
-    if is_exactly(obj, dict, OrderedDict, defaultdict) or tree.is_user_dict(obj):
-        twin = copy.copy(obj)
-        twin.update((key, _placed(value, memory, other)) for key, value in obj.items())
-        return twin
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type) and not tree.moves_itself(obj):
-        twin = copy.copy(obj)
-        for field in dataclasses.fields(obj):
-            object.__setattr__(twin, field.name, _placed(getattr(obj, field.name), memory, other))
-        return twin
-    return tree.map_leaves(obj, other)
+
+    def __init__(self, memory: Memory, check: Callable[[Tape], None]) -> None:
+        super().__init__(memory)
+        self.tapes: list[Tape] = []
+        self.members: list[range] = []
+        self._check = check
+        self._known: dict[int, Any] = {}  # by the id of the image: a batch may hold it twice
+
+    def _other(self, value: Any) -> Any:
+        if not is_recording(value):
+            check_holds_no_image(value)
+            return value
+        if id(value) not in self._known:
+            made = simplified(value)
+            if isinstance(made, tuple):
+                self._known[id(value)] = Arranged(made[0], *self.placed(made[1:]))
+            else:
+                self._known[id(value)] = self._leaf(made) if is_recording(made) else self.placed(made)
+        return self._known[id(value)]
+
+    def _leaf(self, value: Any) -> Leaf:
+        begin = len(self.tapes)
+        self.tapes.extend(image.tape for image in _images(value))
+        for tape in self.tapes[begin:]:
+            tape.check()
+            self._check(tape)
+        self.members.append(range(begin, len(self.tapes)))
+        wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
+        stride = value.strides()
+        if stride == contiguous(value.shape):
+            stride = None
+        return Leaf(len(self.members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
 
 
 def check_holds_no_image(value: Any) -> None:

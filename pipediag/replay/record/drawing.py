@@ -31,7 +31,7 @@ from ...usercode.links import is_called_plainly
 from ..ops.op import NotRecordable, Op, State
 from ..ops.table import FUNCTIONALS
 from .images import TENSORS, blank, is_recording, writes
-from .tape import Call, Tape, session
+from .tape import Call, Tape, is_cast, session
 
 #: Values that a transform has drawn for a sample, by their names in the transform.
 Drawn = dict[str, Any]
@@ -314,6 +314,8 @@ class _Known(_Shortened):
         self._checked: set[int] = set()  # ids of our image types that passed its check, which looks at types only
 
     def __call__(self, image: Any) -> Any:
+        if is_cast():
+            return self._call(image)
         try:
             changed = self._own(self._attributes) != self._settings
         except (RuntimeError, ValueError):  # tensors and arrays cannot be compared this way

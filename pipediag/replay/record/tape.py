@@ -122,6 +122,8 @@ class Tape:
         """
         if session.refused and ops and label(fn) in session.refused:
             raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
+        if is_cast():
+            raise NotRecordable("autocast is on for the CPU, and may round inside of it")
         if session.calls is not None and ops:
             session.calls.wrote(fn)
         after = self.copy()
@@ -318,6 +320,12 @@ class _Session(threading.local):
         self.settled += 1
         self.why = self.why or str(error)
         self.needed_for = str(error)
+
+
+def is_cast() -> bool:
+    """Return whether autocast may round what torchvision computes here, as the grid of a rotation. A worker inherits it
+    if the loop begins its epoch under autocast."""
+    return torch.is_autocast_enabled("cpu")
 
 
 #: What a recording leaves behind.

@@ -51,34 +51,44 @@ def replay(
     """
     there = packed.on_device(device)
     ready = results_of(there, there.memory, own) if results is None else results
-    known: dict[int, Tensor] = {}  # by the id of the placeholder
+    batch = tree.map_leaves(there.batch, _Placed(there.memory, device, ready).leaf)
+    there.release()  # on the CPU it still holds its slot
+    return batch
 
-    def leaf(value: Any) -> Any:
+
+class _Placed:
+    """Fills the placeholders of a batch. Functions that call each other would be a cycle, and keep the batch's memory
+    until Python next looks for cycles."""
+
+    def __init__(self, memory: Tensor, device: torch.device, results: Sequence[Tensor]) -> None:
+        self._memory = memory
+        self._device = device
+        self._results = results
+        self._known: dict[int, Tensor] = {}  # by the id of the placeholder
+
+    def leaf(self, value: Any) -> Any:
+        """Return the tensor for a placeholder; copy anything else to the device."""
         if not isinstance(value, (Plain, Leaf, Arranged)):
-            return tree.move(value, device, non_blocking=True)
-        if id(value) not in known:
-            known[id(value)] = tensor(value)
-        return known[id(value)]
+            return tree.move(value, self._device, non_blocking=True)
+        if id(value) not in self._known:
+            self._known[id(value)] = self._tensor(value)
+        return self._known[id(value)]
 
-    def tensor(value: Plain | Leaf | Arranged) -> Tensor:
+    def _tensor(self, value: Plain | Leaf | Arranged) -> Tensor:
         if isinstance(value, Plain):
-            return _by_itself(value, there.memory)
+            return _by_itself(value, self._memory)
         if isinstance(value, Leaf):
-            return image(value)
-        made: Tensor = arranged(value.name, *tree.map_leaves((value.args, value.kwargs), leaf))
+            return self._image(value)
+        made: Tensor = arranged(value.name, *tree.map_leaves((value.args, value.kwargs), self.leaf))
         return made
 
-    def image(value: Leaf) -> Tensor:
-        made = ready[value.number].reshape(value.shape)
+    def _image(self, value: Leaf) -> Tensor:
+        made = self._results[value.number].reshape(value.shape)
         for how, amount in value.mixes:
             made = getattr(mixing, how)(made, amount)
         if value.stride is not None:
             made = laid_out(made, value.stride)
         return made if value.wrap is None else value.wrap(made)
-
-    batch = tree.map_leaves(there.batch, leaf)
-    there.release()  # on the CPU it still holds its slot
-    return batch
 
 
 def results_of(packed: Packed, memory: Tensor, own: Own = MappingProxyType({})) -> list[Tensor]:
