@@ -23,7 +23,7 @@ _DEPTH = 6
 
 @dataclass
 class Slot:
-    """A place that holds a transform: an attribute, an item, a global or a closure variable.
+    """A place that holds a transform: an attribute of an object or a class, an item, a global or a closure variable.
 
     ``install`` replaces the transform and returns a function that undoes this, unless user code has put another
     transform there since.
@@ -86,6 +86,7 @@ def _below(dataset: Any, seen: set[int], depth: int) -> Iterator[Slot]:
         return
     seen.add(id(dataset))
     yield from _in_attributes(dataset, seen, depth)
+    yield from _in_classes(dataset, seen)
     for method in ("__getitem__", "__getitems__", "__iter__"):
         yield from _in_code(inspect.getattr_static(type(dataset), method, None), seen)
 
@@ -113,6 +114,21 @@ def _in_attributes(obj: Any, seen: set[int], depth: int) -> Iterator[Slot]:
                     yield _entry(f"{name}[{key!r}]", value, key)
         elif is_dataset(value):
             yield from _below(value, seen, depth - 1)
+
+
+def _in_classes(obj: Any, seen: set[int]) -> Iterator[Slot]:
+    """Yield the slots of callable objects that an object's class, or one that it inherits from, holds for it."""
+    names = {*attribute(obj, "__dict__", {})}
+    for cls in type(obj).__mro__:
+        if id(cls) in seen:
+            continue
+        seen.add(id(cls))
+        for name, value in list(vars(cls).items()):
+            if name in names or name.startswith("__"):
+                continue
+            names.add(name)
+            if _is_callable_object(value) and _is_transform(name, value) and not has_attribute(type(value), "__get__"):
+                yield _of_class(name, cls)
 
 
 def _in_code(fn: Any, seen: set[int], functions: bool = False) -> Iterator[Slot]:
@@ -212,6 +228,20 @@ def _entry(shown: str, mapping: dict[Any, Any], key: Any) -> Slot:
         return undo
 
     return Slot(shown, lambda: mapping[key], install)
+
+
+def _of_class(name: str, cls: type) -> Slot:
+    def install(value: Any) -> Callable[[], None]:
+        before = vars(cls)[name]
+        type.__setattr__(cls, name, value)  # a metaclass may refuse
+
+        def undo() -> None:
+            if vars(cls).get(name) is value:
+                type.__setattr__(cls, name, before)
+
+        return undo
+
+    return Slot(name, lambda: vars(cls)[name], install)
 
 
 def _cell(name: str, cell: types.CellType) -> Slot:

@@ -200,6 +200,40 @@ def test_globals(dataset: Any) -> None:
     assert GLOBAL is before
 
 
+class Refusing(type):
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name == "augment":
+            raise TypeError
+        super().__setattr__(name, value)
+
+
+class OfClass(Items, metaclass=Refusing):
+    augment = Double()
+    both = Double()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = Double()
+
+    def transform(self, image: Any) -> Any:
+        return self.augment(image)
+
+
+class Derived(OfClass):
+    pass
+
+
+@pytest.mark.parametrize("dataset", [OfClass(), Derived(), ConcatDataset([OfClass(), Derived()])])
+def test_attributes_of_classes(dataset: Any) -> None:
+    """Methods are code; an attribute of the object hides one of its class."""
+    before = OfClass.augment
+    slot = next(slot for slot in find_slots(dataset) if slot.name == "augment")
+    assert {*names(dataset)} == {"augment", "both"} and names(dataset).count("augment") == 1
+    with slot.replaced("spy"):
+        assert OfClass.augment == "spy"
+    assert OfClass.augment is before
+
+
 def closing_over(transform: Any) -> Dataset[Any]:
     class Local(Items):
         def __getitem__(self, index: int) -> Any:

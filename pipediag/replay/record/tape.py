@@ -325,7 +325,7 @@ class _Session(threading.local):
 def is_cast() -> bool:
     """Return whether autocast may round what torchvision computes here, as the grid of a rotation. A worker inherits it
     if the loop begins its epoch under autocast."""
-    return torch.is_autocast_enabled("cpu")
+    return bool(torch.is_autocast_enabled("cpu"))
 
 
 #: What a recording leaves behind.
