@@ -111,11 +111,17 @@ TENSOR_CALLS = _BOTH | {
     "layout": Call("", "F.hflip(x).contiguous()"),
     "shape": Call("", "F.crop(x, 0, 0, x.shape[-2] - 1, x.size(-1) - 1)"),
     "previous": Call(_LAST, "(x + before) / 2 if before is not None and before.shape == x.shape else x"),
+    "masked": Call("", "F.hflip(x) * mask_of(x, i)"),
+    "masked-grey": Call("", "mask_of(x[..., :1, :, :], i) * x"),
+    "summed": Call("", "0.5 * (x + F.vflip(x)) - 0.1"),
+    "previous-half": Call(_LAST, "before * 0.5 + x if before is not None and before.shape == x.shape else x"),
+    "whole": Call("", "(x * 9).long().double().float()"),
+    "class-map": Call("", "(F.hflip(x)[..., 0, :, :] * 9).long().unsqueeze(-3).float().expand_as(x)"),
     "level": Call("", "F.adjust_gamma(x, random.uniform(0.8, 1.2))"),
     "sharp": Call("", "F.adjust_sharpness(x, random.uniform(0.5, 2.0))"),
 }
 #: Calls on tensors that need floats.
-OF_FLOATS = ("drawn-rows", "normalize", "in-place", "added", "own-image", "late-in-place", "erase")
+OF_FLOATS = ("drawn-rows", "masked", "masked-grey", "normalize", "in-place", "added", "own-image", "late-in-place", "erase")
 #: What makes a tensor of a picture, of bytes, or of floats, by the choice ``convert``.
 CONVERSIONS = {
     "pil": {

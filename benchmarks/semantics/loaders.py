@@ -18,6 +18,8 @@ _COLLATES = {
     "dataclass": "collate_dataclass",
     "mixup": "collate_mixup",
     "mixed": "collate_mixed",
+    "mixed-order": "collate_mixed_order",
+    "sequence": "collate_sequence",
     "channels": "collate_channels",
     "unbound": "collate_unbound",
     "filtered": "collate_filtered",

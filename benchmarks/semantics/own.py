@@ -101,6 +101,13 @@ def added_to(x, number):
     return x
 
 
+def mask_of(x, seed):
+    mask = np.ones(tuple(x.shape[-2:]), np.float32)
+    top, left = np.random.default_rng(seed).integers(0, 6, 2)
+    mask[top : top + 4, left : left + 4] = 0.0
+    return torch.from_numpy(mask).expand_as(x)
+
+
 def with_box(x):
     if x.ndim == 3:
         x[:, 2:5, 3:6] = 0
@@ -528,6 +535,18 @@ def collate_mixed(samples):
     x, y = default_collate(samples)
     share = np.random.beta(1.0, 1.0)
     return x * share + x.flip(0) * (1 - share), y
+
+
+def collate_mixed_order(samples):
+    x, y = default_collate(samples)
+    share, order = np.random.beta(1.0, 1.0), torch.randperm(len(x))
+    return share * x + (1 - share) * x[order], y, y[order]
+
+
+def collate_sequence(samples):
+    rows = [x.movedim(-2, 0)[: 8 + int(y) % 4] for x, y in samples]
+    x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=0.5)
+    return x.movedim(1, -2), torch.tensor([int(y) for _, y in samples])
 
 
 def collate_channels(samples):

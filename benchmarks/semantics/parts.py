@@ -34,7 +34,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "last": ("keep", "drop"),
     "collate": ("default", "default", "default", "default", "function", "object", "inplace", "lists", "closure", "odd",
                 "padded", "detection", "dataclass", "mixup", "mixed", "channels", "unbound", "filtered", "stack",
-                "processor", "rescaling", "pictures", "normalized", "augmented"),
+                "mixed-order", "sequence", "processor", "rescaling", "pictures", "normalized", "augmented"),
     "rebuilt": ("", "", "rebuilt"),
     "prefetch": ("", "1", "4"),
     "init": ("", "", "seeded", "dataset"),
@@ -66,7 +66,7 @@ MOVING = {
     "shift": ("brightened", "multiplied"),
     "habit": ("", "", "seeded", "restored", "logged", "timed", "asserted", "adjusted", "calls"),
     "collate": ("default", "default", "function", "object", "lists", "closure", "padded", "detection", "dataclass",
-                "mixup", "filtered", "stack", "processor", "rescaling", "pictures", "normalized", "augmented"),
+                "mixup", "mixed-order", "sequence", "filtered", "stack", "processor", "rescaling", "pictures", "normalized", "augmented"),
 }  # fmt: skip
 #: Sources of iterable datasets.
 STREAMS = ("iterable", "stream")

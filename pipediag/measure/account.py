@@ -72,6 +72,9 @@ class Counters:
             os.close(self._file)
         self._thread, self._file = 0, -1
 
+    def __del__(self) -> None:
+        self.close()  # a measurement has no other end that an error in the training step could not skip
+
     def others(self) -> dict[int, Times]:
         """Return the times of the process's other threads, by number."""
         own, found = str(threading.get_native_id()), {}

@@ -24,6 +24,7 @@ from ..replay.custom.fingerprint import digest
 from ..replay.ops.table import FUNCTIONALS, OLDER
 from ..replay.plan import Plan
 from ..replay.record.scouting import has_only_librarys
+from ..replay.record.views import ARRANGING
 from ..usercode.attributes import ByObject
 from ..usercode.contents import compares_identity, is_library, is_library_module, names_in, package, reached
 from ..usercode.links import links_of
@@ -33,8 +34,9 @@ from .summary import class_name
 
 #: What tells a recorded image from a real one, beside comparing it with the one that it was made of.
 _TELLING = frozenset({"type", "__class__", "id", "dir", "vars", "__dict__"})
-#: Functions of torchvision that change an image, by name; Pillow's methods of these names do, too.
-_CHANGING = frozenset({*FUNCTIONALS, *OLDER})
+#: What changes or rearranges an image, by name: functions of torchvision, and Pillow's methods and tensors' of these
+#: names.
+_CHANGING = frozenset({*FUNCTIONALS, *OLDER, *ARRANGING})
 #: Libraries that take a recorded image for a real one, or ask it for pixels, which shows in the batch, or take none.
 _KNOWN = frozenset({"torch", "torchvision", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
 #: Maximum number of functions to read.

@@ -118,9 +118,9 @@ def _options() -> Iterator[Fault]:
                 alone=True, quick=(kind, command) == ("defaults unknown", "report"),
             )  # fmt: skip
     for command in ("report", "compare", "analyze", "run", "audit", "sweep"):
+        says = "is kept for this folder|are kept" if command in READING else "Missing (argument|option)"
         yield Fault(
-            "no arguments", command, "start", pipediag(command), 2, "Missing (argument|option)",
-            alone=True, quick=command == "analyze",
+            "no arguments", command, "start", pipediag(command), 2, says, alone=True, quick=command == "analyze",
         )  # fmt: skip
 
 

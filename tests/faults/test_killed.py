@@ -25,10 +25,12 @@ def test_a_lost_terminal(leaks: Leaks) -> None:
     ours, theirs = pty.openpty()
     process = leaks.start(*trained("analyze", options=("--budget", "60")), terminal=theirs)
     os.close(theirs)
-    until = time.monotonic() + PATIENCE
-    while b"worker" not in (said := _read(ours)) and time.monotonic() < until:
+    until, said = time.monotonic() + PATIENCE, b""
+    while b" round " not in said and time.monotonic() < until:
         assert process.poll() is None, said
+        said += _read(ours)
     os.close(ours)
+    assert b" round " in said, said
     assert process.wait(timeout=PATIENCE) == 128 + signal.SIGHUP
     assert leaks.left() == {}
     assert json.loads((leaks.cwd / "results" / "report.json").read_text())["session"]["ended"] == "interrupted"

@@ -1,4 +1,5 @@
-"""Rearrange the pixels of images: permute, slice, join, and write into a tensor. It changes no value."""
+"""Rearrange the pixels of images: permute, slice, join, write into a tensor; and calculate with two tensors, which
+rounds once."""
 
 from __future__ import annotations
 
@@ -30,4 +31,4 @@ def written(into: Any, shape: Sequence[int], regions: Sequence[Any], images: Seq
     return made
 
 
-_OTHERS = {"written": written, "pad": torch.nn.functional.pad}
+_OTHERS = {"written": written, "pad": torch.nn.functional.pad, "pad_sequence": torch._C._nn.pad_sequence}

@@ -376,7 +376,7 @@ _INSTEAD = {
     ("flip", "fliplr", "flipud"): "flip with torchvision.transforms.v2.functional.horizontal_flip or vertical_flip",
     ("interpolate", "grid_sample"): "resize with torchvision.transforms.v2.functional.resize",
     ("numpy", "__array__"): "use torchvision's functions of tensors in place of numpy's, or numpy's before them",
-    ("type", "byte", "half", "double", "long", "int"): "convert with torchvision.transforms.v2.functional.to_dtype",
+    ("type", "half"): "convert with torchvision.transforms.v2.functional.to_dtype",
 }
 _ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
@@ -433,6 +433,10 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.is_cuda.__get__: lambda image, *_: False,
     torch.Tensor.is_sparse.__get__: lambda image, *_: False,
     torch.Tensor.layout.__get__: lambda image, *_: torch.strided,
+    torch.Tensor.double: lambda image: image.cpu().to(torch.float64),
+    torch.Tensor.long: lambda image: image.cpu().to(torch.int64),
+    torch.Tensor.int: lambda image: image.cpu().to(torch.int32),
+    torch.Tensor.byte: lambda image: image.cpu().to(torch.uint8),
 }
 
 

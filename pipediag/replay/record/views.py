@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision.transforms.v2 import functional as F
 
-from ..layout import Strides, laid_out
+from ..layout import Strides, contiguous, laid_out
 from ..ops.arrangement import arranged
 from ..ops.op import NotRecordable, State
 from .images import (
@@ -36,8 +36,14 @@ from .images import (
 from .strides import Layout
 from .tape import Tape, session
 
+#: Arithmetic on two tensors, which rounds once, on every device in the same way; and its methods.
+_ARITHMETIC = {
+    "add": ("add", "__add__", "__radd__"),
+    "sub": ("sub", "__sub__"),
+    "mul": ("mul", "__mul__", "__rmul__"),
+}
 #: Calls whose result shares no memory with their images.
-_COPYING = frozenset({"cat", "stack", "pad", "flip", "roll", "repeat", "tile", "clone"})
+_COPYING = frozenset({"cat", "stack", "pad", "flip", "roll", "repeat", "tile", "clone", "to", "pad_sequence", *_ARITHMETIC})
 
 
 class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
@@ -150,6 +156,14 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     def cpu(self, *_: Any, **__: Any) -> Any:
         return self
 
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Convert it to a dtype as images, if it consists of such; otherwise the device makes the same call."""
+        only = (*args, *kwargs.values())
+        alone = len(only) == 1 and isinstance(only[0], torch.dtype) and self.made is None
+        if alone and _of_plain_code() and _boxes_of(self) is None:
+            return RecordingView.of_call("to", (self, *only), {})
+        return super().to(*args, **kwargs)
+
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
         if self.made is not None:
             return self.made.contiguous(*args, **kwargs)
@@ -213,21 +227,26 @@ def _crops(view: RecordingView) -> Any:
     Raises:
         NotRecordable: it is made of something else.
     """
-    bases = list(view.singles())
-    if not _of_images_only(view):
-        raise NotRecordable(needs_pixels(view.call[0]))
-    key = f"{_spelled(view)} of {[tuple(base.shape) for base in bases]}"
-    if key not in _KNOWN:
-        if len(_KNOWN) >= _MOST:
-            _KNOWN.clear()
-        _KNOWN[key] = _boxes(view, bases)
-    boxes = _KNOWN[key]
+    boxes, bases = _boxes_of(view), list(view.singles())
     if boxes is None:
         raise NotRecordable(needs_pixels(view.call[0]))
     images = [record_any(_plain(bases[base]), "crop", F.crop, box, {}) for base, box in boxes]
     for dim in reversed(view.shape[:-3]):
         images = [RecordingStack.made_of(images[k : k + dim]) for k in range(0, len(images), dim)]
     return _laid(images[0], view.strides())
+
+
+def _boxes_of(view: RecordingView) -> Boxes | None:
+    """Return the image and the box of each crop that a view consists of; None if it is made of something else."""
+    if not _of_images_only(view):
+        return None
+    bases = list(view.singles())
+    key = f"{_spelled(view)} of {[tuple(base.shape) for base in bases]}"
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _MOST:
+            _KNOWN.clear()
+        _KNOWN[key] = _boxes(view, bases)
+    return _KNOWN[key]
 
 
 def _laid(image: Any, strides: Strides) -> Any:
@@ -246,7 +265,8 @@ def _laid(image: Any, strides: Strides) -> Any:
 
 def _of_images_only(value: Any) -> bool:
     if isinstance(value, RecordingView):
-        return all(map(_of_images_only, tree_leaves(value.consists_of)))
+        changed = value.images is None and (value.call[0] in _ARITHMETIC or value.call[0] == "to")
+        return not changed and all(map(_of_images_only, tree_leaves(value.consists_of)))
     return isinstance(value, Unreadable) or not isinstance(value, Tensor)
 
 
@@ -317,12 +337,46 @@ def _indexed(image: Any, index: Any) -> Any:
         return _indexed(image.images, index)
     if isinstance(image, RecordingStack) and not image.mixes and isinstance(index, (int, slice)):
         return _picked(image, index)
+    if isinstance(image, RecordingStack) and isinstance(index, Tensor) and _is_order(index):
+        if not image.mixes and image.strides() == contiguous(tuple(image.shape)):
+            return RecordingStack.made_of([image.parts[k].apart() for k in index.tolist()])
     box = None if not _of_plain_code() or isinstance(image, RecordingView) else box_of(index, tuple(image.shape))
     if box is not None:
         return record_any(_plain(image), "crop", F.crop, box, {})
     if index is None:
         return _unsqueezed(image, 0)
     return RecordingView.of_call("__getitem__", (image, index), {})
+
+
+def _is_order(index: Tensor) -> bool:
+    """Return whether an index selects images of a stack by their numbers, as a permutation does."""
+    return not isinstance(index, Unreadable) and index.ndim == 1 and index.dtype == torch.int64 and len(index) > 0
+
+
+def _is_of_pixels(tensor: Tensor) -> bool:
+    """Return whether a tensor holds more than one value, and more than one for each channel ``(C, 1, 1)``."""
+    return tensor.ndim > 0 and tensor.numel() > tensor.size(0)
+
+
+def _is_no_image(value: Any) -> bool:
+    """Return whether a recording image consists of something else than images."""
+    return (isinstance(value, RecordingView) and _boxes_of(value) is None) or _holds_view(value)
+
+
+def _calculated(name: str, recorded: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the answer to arithmetic: the device makes the same call if it is on two images, on an image and a tensor
+    of pixels, or on a number and what is no image."""
+
+    def calculate(*args: Any, **kwargs: Any) -> Any:
+        tensors = [one for one in args if isinstance(one, Tensor)]
+        numbers = [one for one in args if isinstance(one, (int, float)) and not isinstance(one, bool)]
+        of_pixels = all(map(_is_of_pixels, tensors)) if len(tensors) == 2 else any(map(_is_no_image, tensors))
+        plain = len(tensors) + len(numbers) == len(args) == 2 and not kwargs and _of_plain_code()
+        if plain and of_pixels and all(one.dtype == torch.float32 for one in tensors):
+            return RecordingView.of_call(name, args, {})
+        return recorded(*args, **kwargs)
+
+    return calculate
 
 
 def _picked(stack: Any, index: int | slice) -> Any:
@@ -404,6 +458,8 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Any]:
 
 _VIEWS = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "reshape", "view", "flatten", "expand",
           "repeat", "tile", "unfold", "narrow", "select", "unflatten", "roll", "clone")  # fmt: skip
+#: Names by which plain code rearranges or converts what a transform has made.
+ARRANGING = frozenset({*_VIEWS, "squeeze", "unsqueeze", "unbind", "flip", "cat", "concat", "long", "byte", "double"})
 _OWN: dict[str, Callable[..., Any]] = {
     "unsqueeze": _unsqueezed,
     "squeeze": _squeezed,
@@ -420,7 +476,13 @@ for _name, _answer in _OWN.items():
     for _owner in (Tensor, torch):
         if hasattr(_owner, _name):
             ANSWERS[getattr(_owner, _name)] = _answer
+for _name, _methods in _ARITHMETIC.items():
+    for _function in (getattr(torch, _name), *(getattr(Tensor, method) for method in _methods)):
+        ANSWERS[_function] = _calculated(_name, ANSWERS[_function])
 ANSWERS[torch.stack] = _stacked
 ANSWERS[torch.nn.functional.pad] = _padded
+ANSWERS[torch._C._nn.pad_sequence] = lambda images, *how, **kwargs: RecordingView.of_call(
+    "pad_sequence", (list(images), *how), kwargs
+)
 ANSWERS[Tensor.__getitem__] = _indexed
 ANSWERS[Tensor.__iter__] = lambda image: iter(_unbound(image))
