@@ -121,7 +121,17 @@ TENSOR_CALLS = _BOTH | {
     "sharp": Call("", "F.adjust_sharpness(x, random.uniform(0.5, 2.0))"),
 }
 #: Calls on tensors that need floats.
-OF_FLOATS = ("drawn-rows", "masked", "masked-grey", "normalize", "in-place", "added", "own-image", "late-in-place", "erase")
+OF_FLOATS = (
+    "drawn-rows",
+    "masked",
+    "masked-grey",
+    "normalize",
+    "in-place",
+    "added",
+    "own-image",
+    "late-in-place",
+    "erase",
+)
 #: What makes a tensor of a picture, of bytes, or of floats, by the choice ``convert``.
 CONVERSIONS = {
     "pil": {

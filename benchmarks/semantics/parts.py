@@ -66,7 +66,8 @@ MOVING = {
     "shift": ("brightened", "multiplied"),
     "habit": ("", "", "seeded", "restored", "logged", "timed", "asserted", "adjusted", "calls"),
     "collate": ("default", "default", "function", "object", "lists", "closure", "padded", "detection", "dataclass",
-                "mixup", "mixed-order", "sequence", "filtered", "stack", "processor", "rescaling", "pictures", "normalized", "augmented"),
+                "mixup", "mixed-order", "sequence", "filtered", "stack", "processor", "rescaling", "pictures",
+                "normalized", "augmented"),
 }  # fmt: skip
 #: Sources of iterable datasets.
 STREAMS = ("iterable", "stream")

@@ -67,6 +67,8 @@ def describe(value: Any) -> str:
         return f"{value.layout} {describe(value.to_dense())}"
     if isinstance(value, torch.Tensor):
         pixels = value.detach().cpu().contiguous().as_subclass(torch.Tensor).numpy()
+        if value.is_floating_point():
+            pixels = pixels + 0  # of 0.0 and -0.0, a clamp gives either, which depends on the place in memory
         sketch = _sketch(value.detach()) if value.is_floating_point() or value.dtype == torch.uint8 else ""
         return f"{kind}({value.dtype} {tuple(value.shape)} {value.stride()} {_digest(pixels.tobytes())}{sketch})"
     if isinstance(value, np.ndarray):
@@ -86,7 +88,7 @@ def describe(value: Any) -> str:
 
 def _sketch(value: torch.Tensor) -> str:
     """Return the mean and some values in their order, which tell pixels that are nearly equal from others."""
-    values = value.double().flatten() / (255 if value.dtype == torch.uint8 else 1)
+    values = (value.double().flatten() + 0) / (255 if value.dtype == torch.uint8 else 1)
     return f" ~{values.mean():.4f};{','.join(f'{one:.4g}' for one in values[:: len(values) // _SKETCHED + 1].tolist())}"
 
 

@@ -198,7 +198,7 @@ def item_with(change: Callable[[Tensor], Any]) -> DataLoader[Any]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda image: image.float() * torch.rand(24, 32), "one value for each channel"),
+        (lambda image: image.float() / torch.rand(24, 32), "one value for each channel"),
         (lambda image: image.float().mean(), "before the transforms, or on the batch"),
         (lambda image: torch.from_numpy(image.numpy()), "torchvision's functions of tensors in place of numpy's"),
         (lambda image: image.permute(1, 2, 0) * 0.5, "order of dimensions on the batch"),
@@ -244,11 +244,18 @@ def used_twice(view: Tensor) -> Any:
         lambda image: (torch.stack([image[:, 2:9, 3:12], image[:, 1:8, 4:13]])[0], image),
         lambda image: (image[:, :, ::2].unsqueeze(0), image.unfold(2, 4, 2).unsqueeze(0).expand(2, -1, -1, -1, -1)),
         lambda image: (written_into(image.permute(0, 2, 1)), image),
+        lambda image: (written_into(image * torch.ones(24, 32)), (image + image).mul_(2.0), (image + 1).sqrt(), image),
         lambda image: (written_into(image.clone().roll(1, 2)), written_into(torch.stack([image, image])), image),
         lambda image: (F2.vertical_flip(image.permute(1, 2, 0).contiguous().permute(2, 0, 1)), image),
     ],
 )
 def test_rearranged_images_are_what_they_are_without_the_remedy(change: Callable[[Tensor], Any]) -> None:
+    check_rearranged(change)
+
+
+def check_rearranged(change: Callable[[Tensor], Any]) -> OffloadedLoader:
+    """Compare an offloaded loader's batches with the plain ones, and return it."""
+
     def item(index: int) -> Any:
         return change(F2.to_dtype(F2.resize(pixels(index), [24, 32]), torch.float32, scale=True))
 
@@ -259,6 +266,33 @@ def test_rearranged_images_are_what_they_are_without_the_remedy(change: Callable
     assert [one.stride() for one in tree.leaves(ours) if isinstance(one, Tensor)] == [
         one.stride() for one in tree.leaves(theirs) if isinstance(one, Tensor)
     ]
+    return offloaded
+
+
+#: Values for each pixel, and an order of three images.
+RAMP, ORDER = torch.linspace(-1, 1, 24 * 32).view(24, 32), torch.tensor([2, 0, 1])
+
+
+def mixed(image: Tensor) -> Any:
+    several = torch.stack([image, image.flip(-1), image * RAMP])
+    return 0.3 * several + (1 - 0.3) * several[ORDER], image
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda image: (image * RAMP, RAMP.expand_as(image) * image, image - image.flip(-1), RAMP + image, image),
+        lambda image: ((image + image.roll(1, 2)).mul(0.5) - 0.1, torch.sub(image, RAMP), torch.mul(RAMP, image)),
+        lambda image: (image[0].mul(9).long(), (image * 9).int(), image.permute(1, 2, 0).double(), image[:1].byte()),
+        lambda image: (image[0].unsqueeze(-1).long().expand(-1, -1, 3), (image * RAMP).long().squeeze()),
+        lambda image: (torch.nn.utils.rnn.pad_sequence([image, image[:2] * 2]), image),
+        lambda image: (torch.stack([image, image * 2, image + 1])[ORDER], torch.stack([image, image])[ORDER[1:2]]),
+        mixed,
+    ],
+)
+def test_arithmetic_and_conversions_of_rearranged_images_need_no_pixels(change: Callable[[Tensor], Any]) -> None:
+    offloaded = check_rearranged(change)
+    assert offloaded.recorded and not offloaded.unrecorded, offloaded.why
 
 
 @pytest.mark.parametrize(

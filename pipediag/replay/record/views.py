@@ -43,7 +43,9 @@ _ARITHMETIC = {
     "mul": ("mul", "__mul__", "__rmul__"),
 }
 #: Calls whose result shares no memory with their images.
-_COPYING = frozenset({"cat", "stack", "pad", "flip", "roll", "repeat", "tile", "clone", "to", "pad_sequence", *_ARITHMETIC})
+_COPYING = frozenset(
+    {"cat", "stack", "pad", "flip", "roll", "repeat", "tile", "clone", "to", "pad_sequence", *_ARITHMETIC}
+)
 
 
 class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
@@ -337,9 +339,10 @@ def _indexed(image: Any, index: Any) -> Any:
         return _indexed(image.images, index)
     if isinstance(image, RecordingStack) and not image.mixes and isinstance(index, (int, slice)):
         return _picked(image, index)
-    if isinstance(image, RecordingStack) and isinstance(index, Tensor) and _is_order(index):
-        if not image.mixes and image.strides() == contiguous(tuple(image.shape)):
-            return RecordingStack.made_of([image.parts[k].apart() for k in index.tolist()])
+    if isinstance(image, RecordingStack) and not image.mixes and _is_order(index):
+        if image.strides() != contiguous(tuple(image.shape)):
+            raise NotRecordable(needs_pixels("__getitem__"))
+        return RecordingStack.made_of([image.parts[k].apart() for k in index.tolist()])
     box = None if not _of_plain_code() or isinstance(image, RecordingView) else box_of(index, tuple(image.shape))
     if box is not None:
         return record_any(_plain(image), "crop", F.crop, box, {})
@@ -348,14 +351,14 @@ def _indexed(image: Any, index: Any) -> Any:
     return RecordingView.of_call("__getitem__", (image, index), {})
 
 
-def _is_order(index: Tensor) -> bool:
+def _is_order(index: Any) -> bool:
     """Return whether an index selects images of a stack by their numbers, as a permutation does."""
-    return not isinstance(index, Unreadable) and index.ndim == 1 and index.dtype == torch.int64 and len(index) > 0
+    return type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
 
 
 def _is_of_pixels(tensor: Tensor) -> bool:
     """Return whether a tensor holds more than one value, and more than one for each channel ``(C, 1, 1)``."""
-    return tensor.ndim > 0 and tensor.numel() > tensor.size(0)
+    return bool(tensor.ndim and tensor.numel() > tensor.size(0))
 
 
 def _is_no_image(value: Any) -> bool:
@@ -458,8 +461,8 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Any]:
 
 _VIEWS = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "reshape", "view", "flatten", "expand",
           "repeat", "tile", "unfold", "narrow", "select", "unflatten", "roll", "clone")  # fmt: skip
-#: Names by which plain code rearranges or converts what a transform has made.
-ARRANGING = frozenset({*_VIEWS, "squeeze", "unsqueeze", "unbind", "flip", "cat", "concat", "long", "byte", "double"})
+#: Names of the commonest calls by which plain code rearranges or converts what a transform has made.
+ARRANGING = frozenset({"squeeze", "unsqueeze", "permute", "transpose", "long", "pad_sequence"})
 _OWN: dict[str, Callable[..., Any]] = {
     "unsqueeze": _unsqueezed,
     "squeeze": _squeezed,
