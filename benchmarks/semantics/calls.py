@@ -19,6 +19,7 @@ class Call(NamedTuple):
 
 _FACTORS = "order, *factors = T.ColorJitter.get_params((0.7, 1.3), (0.7, 1.3), None, (-0.1, 0.1))"
 _LAST = "self.before, before = x, getattr(self, 'before', None)"
+_LAST_TENSOR = "self.earlier, earlier = x, getattr(self, 'earlier', None)"
 _OWN = "self.drawing = np.random.default_rng(5)"
 _OWN_TORCH = "self.torch_drawing = torch.Generator().manual_seed(6)"
 #: On Pillow pictures and on tensors; F are the functions of either version of torchvision.
@@ -110,11 +111,11 @@ TENSOR_CALLS = _BOTH | {
     "moved": Call("", "x.movedim(-1, 0).movedim(0, -1)"),
     "layout": Call("", "F.hflip(x).contiguous()"),
     "shape": Call("", "F.crop(x, 0, 0, x.shape[-2] - 1, x.size(-1) - 1)"),
-    "previous": Call(_LAST, "(x + before) / 2 if before is not None and before.shape == x.shape else x"),
+    "previous": Call(_LAST_TENSOR, "(x + earlier) / 2 if earlier is not None and earlier.shape == x.shape else x"),
     "masked": Call("", "F.hflip(x) * mask_of(x, i)"),
     "masked-grey": Call("", "mask_of(x[..., :1, :, :], i) * x"),
     "summed": Call("", "0.5 * (x + F.vflip(x)) - 0.1"),
-    "previous-half": Call(_LAST, "before * 0.5 + x if before is not None and before.shape == x.shape else x"),
+    "previous-half": Call(_LAST_TENSOR, "earlier * 0.5 + x if earlier is not None and earlier.shape == x.shape else x"),
     "whole": Call("", "(x * 9).long().double().float()"),
     "class-map": Call("", "(F.hflip(x)[..., 0, :, :] * 9).long().unsqueeze(-3).float().expand_as(x)"),
     "level": Call("", "F.adjust_gamma(x, random.uniform(0.8, 1.2))"),

@@ -195,7 +195,9 @@ def check_holds_no_image(value: Any) -> None:
         try:
             pickle.dumps(value)
         except NotRecordable:  # raised by a recorded image
-            raise
+            held = f"the batch holds it in an object of type {type(value).__name__}"
+            why = "which moves itself by its own to()" if tree.moves_itself(value) else "which is no known container"
+            raise NotRecordable(f"{held}, {why}") from None
         except Exception:
             pass
 
