@@ -1,4 +1,4 @@
-"""End a process when the process that started it has gone, however that ended.
+"""Tie forked processes to their parent: end them when it has gone, however that ended, and leave its garbage to it.
 
 A worker can outlive its parent: before it ends by itself, it waits until its results are read, which nobody does.
 """
@@ -6,6 +6,8 @@ A worker can outlive its parent: before it ends by itself, it waits until its re
 from __future__ import annotations
 
 import ctypes
+import functools
+import gc
 import os
 import signal
 import sys
@@ -45,6 +47,17 @@ def end_worker_with_parent() -> None:
 def end_with_starter(starter: int) -> None:
     """End this process when its parent ``starter`` does, or now if it already has, whichever thread started it."""
     threading.Thread(target=_end_after, args=(starter,), name=_THREAD, daemon=True).start()
+
+
+@functools.cache
+def keep_garbage_in_forks() -> None:
+    """Let processes that are forked from now on leave this process's garbage as it is.
+
+    To free a tensor that several streams have used, the allocator asks the driver for an event. That ends a forked
+    process, such as a worker, where CUDA does not work. It happens if an error in the loop left a batch in a cycle of
+    references, and the worker's first collection finds it.
+    """
+    os.register_at_fork(after_in_child=gc.freeze)
 
 
 def prctl(option: int, value: int) -> bool:

@@ -6,6 +6,7 @@ A call that is killed loses only the scripts that were running.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from .ways import Result
 
+#: An error that pipediag did not expect and gave up at, as against one that the script's own code raises.
+_UNEXPECTED = re.compile(r"(?<!itself raises )\b(?!NotRecordable)[A-Z]\w*Error: [^;]*")
 #: What a line of JSON holds of one script.
 Row = dict[str, Any]
 
@@ -62,8 +65,14 @@ def summary(rows: Iterable[Row]) -> str:
             f"  kept {acted['kept']}, planned {acted['planned']}, equal within tolerances only {acted['nearly']}",
             f"  ending with an error plainly too: {acted['failed']}, where that is the point: {acted['meant']}",
             *_most_common("error", [row["error"] for row in rows if "meant" not in row["acted"]]),
+            *_most_common("pipediag gave up", [_unexpected(row) for row in rows if not row["error"]]),
         ]
     )
+
+
+def _unexpected(row: Row) -> str:
+    told = (line for said in row["said"].values() for line in said if "nothing" in line)
+    return next((found[0] for found in map(_UNEXPECTED.search, told) if found), "")
 
 
 def _most_common(what: str, texts: list[str], most: int = 5) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import fcntl
-import gc
 import io
 import itertools
 import math
@@ -19,7 +18,6 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,6 +26,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, Sampler, get_worker_info
 
 from ..frames import in_one_line
+from ..lifeline import keep_garbage_in_forks
 from ..measure.machine import allowed_cpus
 from ..usercode import randomness
 from ..usercode.attributes import has_attribute
@@ -90,8 +89,8 @@ def tried(
             generator=torch.Generator().manual_seed(seed),
         )
         try:
-            with _garbage_left_to_this_process():
-                results = iter(worker)
+            keep_garbage_in_forks()
+            results = iter(worker)
         except Exception as error:  # the start method pickles the dataset, which cannot be pickled
             raise TrialFailed(f"it cannot be tried in a process of its own: {error}") from None
     try:
@@ -107,20 +106,6 @@ def tried(
             yield result
     finally:
         results._shutdown_workers()  # now, so that processes forked later do not inherit it
-
-
-@contextmanager
-def _garbage_left_to_this_process() -> Iterator[None]:
-    """Freeze garbage before the fork: collecting a device tensor would crash the forked process."""
-    if gc.get_freeze_count():  # unfreezing would include the objects that the user has frozen
-        gc.collect()
-        yield
-        return
-    gc.freeze()  # a hundred times faster than collecting it
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _silence() -> None:

@@ -245,6 +245,8 @@ def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
         tape = image.tape
         if isinstance(image, RecordingPicture):
             raise NotRecordable("it was proven on tensors only")
+        if tape.source is None:
+            raise NotRecordable("it gets several images at once, or parts of such")
         shape, dtype = shapes.out(tape.state.shape, tape.state.dtype)
         return RecordingTensor.of(tape.then([Op(CUSTOM, (place,), (), shape, dtype)], shapes.fn))
 

@@ -26,10 +26,11 @@ from typing import Any
 import torch
 from torch.cuda import Event
 
+from ..lifeline import keep_garbage_in_forks
 from ..loop.iterators import queued
 from ..usercode import tree
 from .feed import Feed
-from .handover import Ready, hand_over, keep_garbage_in_forks, labelled, loops_streams
+from .handover import Ready, hand_over, labelled, loops_streams
 from .stage import Stage
 
 #: Function from what a source yields to a batch on the device; it launches on its own streams.

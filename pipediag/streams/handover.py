@@ -11,10 +11,7 @@ loop's functions keep them, and every batch is handed over to them too.
 
 from __future__ import annotations
 
-import functools
-import gc
 import inspect
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -51,17 +48,6 @@ def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:
         for tensor in tensors(ready.batch):
             tensor.record_stream(stream)
     return ready.batch
-
-
-@functools.cache
-def keep_garbage_in_forks() -> None:
-    """Let processes that are forked from now on leave this process's garbage as it is.
-
-    To free a tensor that several streams have used, the allocator asks the driver for an event. That ends a forked
-    process, such as a worker, where CUDA does not work. It happens if an error in the loop left a batch in a cycle of
-    references, and the worker's first collection finds it.
-    """
-    os.register_at_fork(after_in_child=gc.freeze)
 
 
 def copied(batch: Any) -> Any:

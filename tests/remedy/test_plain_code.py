@@ -295,6 +295,16 @@ def test_arithmetic_and_conversions_of_rearranged_images_need_no_pixels(change: 
     assert offloaded.recorded and not offloaded.unrecorded, offloaded.why
 
 
+def test_one_function_with_a_number_and_with_a_value_for_each_channel() -> None:
+    """As of a picture that is scaled, and then normalized by hand: both divide."""
+    channels = torch.tensor([0.2, 0.3, 0.4])[:, None, None]
+    loader = item_with(lambda image: (image.float() / 255 - channels) / channels)
+    offloaded = offload(loader, "cpu")
+    assert offloaded.plan.moves, offloaded.plan.reasons
+    assert equal(seen(offloaded).batches, seen(loader).batches)
+    assert offloaded.recorded and not offloaded.unrecorded, offloaded.why
+
+
 @pytest.mark.parametrize(
     "change",
     [

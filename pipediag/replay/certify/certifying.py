@@ -332,4 +332,5 @@ def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree.leaves(batch) if isinstance(leaf, Tensor))
+    tensors = (leaf for leaf in tree.leaves(batch) if isinstance(leaf, Tensor))
+    return (one if one.layout == torch.strided else one.to_dense() for one in tensors)

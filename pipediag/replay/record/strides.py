@@ -137,6 +137,8 @@ def _in_order(shape: Shape, dtype: torch.dtype, order: Sequence[int]) -> Tensor:
 
 def _run(call: Call, image: Tensor) -> Tensor:
     """Make a call on an image without memory, or on zeros if that fails."""
+    if image.ndim == 2:  # a mask, to which torchvision adds the dimension of channels
+        return _run(call, image.unsqueeze(0)).squeeze(0)
     made: Any = None
     only_real = _ONLY_REAL if image.ndim < 4 or image.is_contiguous() else _ONLY_REAL | _ONLY_REAL_STACKS
     if call.name not in only_real and 1 not in image.shape:  # torch may give a dimension of size 1 another stride

@@ -163,6 +163,8 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         only = (*args, *kwargs.values())
         alone = len(only) == 1 and isinstance(only[0], torch.dtype) and self.made is None
         if alone and _of_plain_code() and _boxes_of(self) is None:
+            if only[0] == self.dtype:
+                return self
             return RecordingView.of_call("to", (self, *only), {})
         return super().to(*args, **kwargs)
 

@@ -42,7 +42,8 @@ def _encoded(name: str, state: State, value: Any, **options: Any) -> list[Op]:
             f"{name} of {state.dtype} images is not recorded with this value: convert them before, with "
             "torchvision.transforms.v2.functional.to_dtype(image, torch.float32, scale=True)"
         )
-    return [state.op("arithmetic", *_values(name, state, value), static=(name,), dtype=torch.float32)]
+    values = _values(name, state, value)  # images that take one value and those that take several are no group
+    return [state.op("arithmetic", *values, static=(name, len(values)), dtype=torch.float32)]
 
 
 def _values(name: str, state: State, value: Any) -> list[float]:

@@ -59,7 +59,7 @@ def erase(state: State, i: int, j: int, h: int, w: int, v: Tensor, inplace: bool
     """Encode one value per channel as numbers, and drawn pixels as bulk."""
     if i < 0 or j < 0:
         raise NotRecordable("a box that begins outside of the image is erased")
-    if v.numel() in (1, state.channels) and v.shape[-1] == v.shape[-2] == 1:
+    if v.numel() == 1 or (v.numel() == state.channels and v.shape[-1] == v.shape[-2] == 1):
         values = v.flatten().tolist()
         values = values * state.channels if len(values) == 1 else values
         return [state.op("erase", i, j, h, w, *values)]
