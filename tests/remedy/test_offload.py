@@ -26,12 +26,14 @@ from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader, offload
 from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.record.tape import Tape
+from pipediag.usercode import tree
 
 from .sameness import (
     HEIGHT,
     WIDTH,
     Images,
     check_same,
+    check_same_batch,
     draws,
     floats,
     grey,
@@ -769,6 +771,32 @@ def test_batches_are_freed_without_a_collection(device: torch.device) -> None:
         gc.garbage.clear()
     assert made.recorded == 12
     assert kept == []
+
+
+def with_a_sparse_tensor(samples: Any) -> Any:
+    return default_collate(samples), torch.eye(3).to_sparse()
+
+
+class Halved:
+    def __call__(self, images: Tensor) -> Tensor:
+        return images * 0.5
+
+
+@pytest.mark.parametrize("collate", [default_collate, with_a_sparse_tensor])
+@pytest.mark.parametrize("own", [[], [torch.stack, Halved(), v2.RandomVerticalFlip(1.0)]], ids=["library's", "own"])
+def test_what_a_trial_meets(own: list[Any], collate: Any, device: torch.device) -> None:
+    """Tensors that are not compared by their memory, and code of the user's that gets several images at once."""
+
+    def plain() -> DataLoader[Any]:
+        chain = v2.Compose([v2.FiveCrop(8) if own else v2.RandomCrop(8), *own])
+        return loader(Images(chain, floats, length=24), collate_fn=collate)
+
+    made = offload(plain(), device)
+    assert not any("Error" in reason for reason in made.plan.reasons)
+    ours, theirs = seen(made), seen(plain())
+    assert made.recorded, (made.plan.reasons, made.why)
+    for mine, want in zip(ours.batches, theirs.batches, strict=True):
+        check_same_batch(next(tree.leaves(mine)), next(tree.leaves(want)), device)
 
 
 class TurnedByHand:

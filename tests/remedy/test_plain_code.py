@@ -286,6 +286,11 @@ def mixed(image: Tensor) -> Any:
         lambda image: (image[0].mul(9).long(), (image * 9).int(), image.permute(1, 2, 0).double(), image[:1].byte()),
         lambda image: (image[0].unsqueeze(-1).long().expand(-1, -1, 3), (image * RAMP).long().squeeze()),
         lambda image: (torch.nn.utils.rnn.pad_sequence([image, image[:2] * 2]), image),
+        lambda image: (
+            F2.erase(image, 2, 3, 5, 6, torch.tensor(0.5)),
+            F2.erase(image, 1, 1, 2, 2, torch.ones(1)),
+            image,
+        ),
         lambda image: (torch.stack([image, image * 2, image + 1])[ORDER], torch.stack([image, image])[ORDER[1:2]]),
         mixed,
     ],

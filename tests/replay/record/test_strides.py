@@ -81,6 +81,15 @@ def test_tensors(chain: str, layout: str) -> None:
         assert made.stride() == plain.stride()
 
 
+@pytest.mark.parametrize(
+    "change", [v2.RandomPerspective(0.5, 1.0), v2.RandomRotation(20), v2.ElasticTransform(sigma=1.0), v2.Resize(9)]
+)
+def test_masks_without_channels(change: Any) -> None:
+    made, plain = both([v2.RandomHorizontalFlip(1.0), change], tv_tensors.Mask(torch.randint(0, 9, (12, 14))))
+    assert type(made) is type(plain) and made.shape == plain.shape
+    assert made.stride() == plain.stride()
+
+
 @pytest.mark.parametrize("chain", OF_PICTURES)
 def test_pictures(chain: str) -> None:
     made, plain = both(OF_PICTURES[chain], picture(0))
