@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import pickle
 import random
 from collections.abc import Callable
@@ -705,6 +706,19 @@ def test_printing_a_type_hinders_nothing(asks: Callable[[Any], Any]) -> None:
     def item(index: int) -> Any:
         image = flipped(pixels(index))
         return image, asks(image) if index > 100 else 0
+
+    assert planned(DataLoader(Items(item), 4)).moves
+
+
+@dataclasses.dataclass
+class Held:
+    image: Tensor
+
+
+def test_comparing_objects_of_a_dataclass_hinders_nothing() -> None:
+    def item(index: int) -> Any:
+        held = Held(flipped(pixels(index)))
+        return held.image, index == 200 and held == Held(held.image)
 
     assert planned(DataLoader(Items(item), 4)).moves
 
