@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ..frames import is_installed
+from ..frames import is_installed, is_ours
 from .attributes import attribute, has_attribute, is_a, is_exactly
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
@@ -30,7 +30,12 @@ def is_library(obj: Any) -> bool:
     """Return whether a function or class is a library's. Such are assumed to keep no state and to hold no tensors."""
     if package(obj) in _LIBRARIES:
         return True
-    return is_installed(attribute(sys.modules.get(obj.__module__), "__file__", None) or "")
+    return _is_of_library(attribute(sys.modules.get(obj.__module__), "__file__", None) or "")
+
+
+def _is_of_library(file: str) -> bool:
+    """Return whether a source file is installed, or pipediag's own: what it wraps a script's functions in."""
+    return is_installed(file) or is_ours(file)
 
 
 def is_record(obj: Any) -> bool:
@@ -87,7 +92,7 @@ def modules_of(fn: types.FunctionType) -> list[types.ModuleType]:
 def is_library_module(module: types.ModuleType) -> bool:
     if module.__name__.partition(".")[0] in _LIBRARIES:
         return True
-    return is_installed(getattr(module, "__file__", None) or "")
+    return _is_of_library(getattr(module, "__file__", None) or "")
 
 
 def globals_of(fn: types.FunctionType) -> dict[str, Any]:
