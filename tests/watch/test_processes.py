@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="wa
 #: A program that starts two more with the variables of ranks, as a launcher does; each of these starts a worker.
 LAUNCHER = """
 import os, subprocess, sys, time
-rank = "import os, subprocess, time; subprocess.Popen(['sleep', '60']); os.write(1, b'1\\n'); time.sleep(60)"
+rank = "import os, subprocess, time; subprocess.Popen(['sleep', '60']); os.write(1, bytes([49, 10])); time.sleep(60)"
 open("train.py", "w").write(rank)
 given = {"WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 for number in (1, 0):
