@@ -100,12 +100,14 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
     """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait.
 
-    A loop that waits for other loaders in its steps starves as far as is known.
+    Not if other processes may have disturbed one side of the measurements: workers that are on time also take cores. A
+    loop that waits for other loaders in its steps starves as far as is known.
     """
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is not True and ladder.waits_beside > GATE:
         return None
-    if known is None and waited is not None and waited.high < GATE and starved.value < GATE:
+    alike = not ladder.intervened or ladder.disturbed("baseline", ladder.ceiling) <= DISTURBED
+    if known is None and alike and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
     return known
 
