@@ -255,6 +255,12 @@ class TestForeign:
         together = Account(cpu_ms=45.0, queue_ms=55.0, threads_queue_ms=60.0)
         assert foreign_ms(window(account=together), self.quiet) == (60.0, 60.0)
 
+    def test_a_thread_that_computes_longer_waits_longer_under_the_same_load(self) -> None:
+        """In a loop without workers both grow tenfold if the thread gets every second millisecond."""
+        alone = window("device", 10.0, Account(cpu_ms=5.0, queue_ms=5.0), cores_busy=2.0, cores_used=0.5)
+        making = window(account=Account(cpu_ms=50.0, queue_ms=50.0), cores_busy=2.0, cores_used=0.5)
+        assert foreign_ms(making, alone) == (0.0, 0.0)
+
     def test_cores_shared_among_groups_of_processes(self) -> None:
         """The own group has half a core of two: 15 ms of its workers' CPU time cost the training thread up to 60 ms."""
         loaded = window(account=self.queued, worker_ms=15.0, worker_cpu=1.0, cores_busy=2.0, cores_used=0.5)

@@ -35,6 +35,9 @@ def foreign_ms(slow: Window, fast: Window) -> tuple[float, float] | None:
     more = slow.account.queue_ms - fast.account.queue_ms + _beside_ms(slow.account, fast.account)
     if more <= 0:
         return more + handed, more + handed
+    if fast.account.cpu_ms > 0:  # a thread that computes longer waits for a core more often under the same load
+        computes = max(0.0, slow.account.cpu_ms - fast.account.cpu_ms)
+        more -= min(more, computes * fast.account.queue_ms / fast.account.cpu_ms)
     before, during = foreign_cores(fast), foreign_cores(slow)
     grown = 0.0 if before is None or during is None else max(0.0, during - before) * slow.ms_per_step
     threads = own_cpu_ms(slow, fast)
