@@ -18,7 +18,7 @@ from .numbers.chain import heaviest, parts_of_sample
 from .numbers.cores import threads
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
-from .numbers.load import others, stolen
+from .numbers.load import others, stolen, worth_telling
 from .numbers.sides import OF_THE_WORKERS, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages, ranked
@@ -246,11 +246,13 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         return
     if session.warned(KEPT_BATCHES):
         yield "the script goes on without its loader after an epoch"
-    paired = ladder.paired("baseline", ceiling)
+    paired, used = ladder.paired("baseline", ceiling), others(session, ladder.windows_used("baseline"))
+    who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
+    beside = f", while {who}" if used >= worth_telling(session) else ""
     if len(paired) < ENOUGH:
-        yield "measured once only"
+        yield f"measured once only{beside}"
     elif min(ladder.times("baseline"), ladder.times(ceiling)) < ENOUGH:
-        yield "measured at one time only"
+        yield f"measured at one time only{beside}"
     windows = [window for pair in paired for window in pair]
     if stolen(windows, session.cores):
         yield "this virtual machine's host took CPU time away"
@@ -258,10 +260,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"the loop waits {percent(share)} of a step for another loader, too"
     shares = [1 - fast / slow for slow, fast in ladder.steps_of_pairs("baseline", ceiling)]
     if shares and max(shares) - min(shares) > _APART:
-        yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}"
+        yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
-        used = others(session, ladder.windows_used("baseline"))
-        who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
         yield f"{who}, and not evenly"
     if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
         yield "the kernel does not count how long threads wait for a core"
