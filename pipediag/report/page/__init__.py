@@ -120,7 +120,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters["whole"], environment.filters["prose"], environment.filters["step"] = _whole, _prose, _step
+    environment.filters["whole"], environment.filters["prose"] = _whole, _prose
+    environment.filters["step"], environment.filters["typed"] = _step, _typed
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["number"], environment.filters["percent"] = number, percent
     environment.filters["share_bar"] = lambda share, label: svg.bar(label, share)
@@ -151,7 +152,13 @@ def _step(line: str) -> Drawn:
     if not command.startswith("pipediag "):
         return Drawn(f"<p>{_prose(line)}</p>")
     lead = f'<p class="lead">{escape(visible(words.capitalize()))}</p>' if words else ""
-    return Drawn(f'{lead}<pre class="command"><code>{escape(visible(command))}</code></pre>')
+    return Drawn(f'{lead}<pre class="command"><code>{_typed(command)}</code></pre>')
+
+
+def _typed(command: str) -> Drawn:
+    """Return a command that breaks between its words, unless one is very long: not behind the hyphens of an option."""
+    words = [(escape(visible(word)), len(word) <= _LONGEST) for word in command.split(" ")]
+    return Drawn(" ".join(f'<span class="word">{word}</span>' if short else word for word, short in words))
 
 
 def _shown(value: Any) -> Any:
