@@ -21,8 +21,8 @@ _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 _CALLED = re.compile(r"[A-Za-z_][\w.\0\1]*(?=\0)")
 #: The end of the name of a comprehension or a lambda inside a function, and the beginning of that of a local function.
 _IN_FUNCTION = re.compile(r"((\.<locals>)?\.?<(?!locals)\w+>)+$|^.*<locals>\.(?!<)")
-#: Functions that take no time: a line is not named by them.
-_TRIFLES = ("len", "isinstance", "range", "int", "float", "ord", "chr")
+#: Functions that take no time, or say little about a line: it is not named by them.
+_TRIFLES = ("len", "isinstance", "range", "int", "float", "bool", "ord", "chr", "abs", "max", "min", "round")
 #: Maximum number of characters of a name.
 _LONG = 40
 

@@ -440,7 +440,7 @@ def test_a_comparison() -> None:
 def test_a_comparison_that_is_not_certain_gives_its_interval() -> None:
     before, after = (diagnose_session(make(climbing(raw=ms), rounds=1, noise=0.0)) for ms in (40.0, 20.0))
     found = summarise(compare(before, after))
-    assert (found.headline, found.figures, found.certainty) == ("Maybe faster", "1.28x", "1.07 to 1.54")
+    assert (found.headline, found.figures, found.certainty) == ("Maybe faster", "1.28x", "1.07 to 1.54, not certain")
     assert summarise(compare(after, before)).headline == "Maybe slower"
 
 

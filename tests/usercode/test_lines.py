@@ -196,6 +196,7 @@ def test_compiled_functions(name: str, found: str) -> None:
         ("for name in sorted(names):", "for name in sorted(names):"),
         ("if len(rows) > 3:", "if len(rows) > 3:"),
         ("y += x * 2", "y += x * 2"),
+        ("y = x / max(1, n)", "y = x / max(1, n)"),
         ("", ""),
     ],
 )

@@ -109,7 +109,9 @@ def _of_comparison(comparison: Comparison) -> Summary:
     if loop is not None and loop.speedup is not None:
         gain = loop.speedup
         figures = f"{number(gain.value)}x the steps a second" if loop.significant else f"{number(gain.value)}x"
-        certainty = ", ".join(filter(None, [ends(gain), "certain" if loop.significant else ""]))
+        busy = any(one.code == "other-load" for one in comparison.warnings)
+        doubtful = f"not certain{': other processes used the cores' if busy else ''}"
+        certainty = ", ".join(filter(None, [ends(gain), "certain" if loop.significant else doubtful]))
     rates = []
     for name, side in zip(("before", "after"), sides, strict=True):
         if side.ladder.has("baseline"):
