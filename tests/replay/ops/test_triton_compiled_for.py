@@ -10,7 +10,16 @@ pytest.importorskip("triton")
 
 import triton.language
 
-from pipediag.replay.ops.triton import _pixel_kernels, _resample_kernels, blur, jpeg_colours, levels, pillow_warp, warp
+from pipediag.replay.ops.triton import (
+    _pixel_kernels,
+    _resample_kernels,
+    blur,
+    jpeg_colours,
+    levels,
+    pillow_blur,
+    pillow_warp,
+    warp,
+)
 from pipediag.replay.ops.triton._host import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
@@ -22,6 +31,7 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
         (_pixel_kernels.sum_kernel, {"codes", "operands", "tables", "sums"}),
         (_pixel_kernels.pixel_kernel, {"codes", "operands", "tables", "sums", "flips"}),
         (blur._blur_kernel, {"sigma"}),
+        (pillow_blur._box_kernel, {"numbers"}),
         (_resample_kernels.plan_kernel, BOXES),
         (_resample_kernels.apply_kernel, {"offsets", "image_heights", "image_widths"}),
         (warp._warp_kernel, {"transform"}),
@@ -95,6 +105,11 @@ class TestCompiling:
         floats = dict.fromkeys([f"{name}_{k}" for name in ("mean", "std") for k in range(3)], "fp32")
         types = {"x": "*u8", "out": "*u8", **tables, **floats}
         assert "cubin" in compiled(_pixel_kernels.pixel_kernel, types, constants)
+
+    @pytest.mark.parametrize("down", [False, True])
+    def test_boxes_of_pillow(self, down: bool) -> None:
+        types = {"x": "*u8", "out": "*u8", "numbers": "*fp64"}
+        assert "cubin" in compiled(pillow_blur._box_kernel, types, {"DOWN": down, "ROWS": 8, "COLUMNS": 128})
 
     @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
     @pytest.mark.parametrize("perspective", [True, False])
