@@ -131,7 +131,7 @@ def _ops_of(
     ops = encoded(functional.encode, state if fixed else state._replace(fixed=False), args, kwargs)
 
     def tried() -> tuple[Tensor, Any]:
-        with session.idle(), session.beginning_at(None), torch.random.fork_rng(devices=()):
+        with session.idle(), session.beginning_nowhere(), torch.random.fork_rng(devices=()):
             zeros = torch.zeros(state.shape, dtype=state.dtype).as_subclass(image.stands_for)
             return zeros, fn(zeros, *args, **kwargs)
 

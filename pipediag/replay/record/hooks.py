@@ -70,7 +70,7 @@ def _of_images(functional: _Function) -> _Function:
 
     def call(view: Any, *args: Any, **kwargs: Any) -> Any:
         images = view.images_or_pixels()
-        with nullcontext() if is_recording(images) else session.beginning_at(None):
+        with nullcontext() if is_recording(images) else session.beginning_nowhere():
             return functional(images, *args, **kwargs)
 
     return call
