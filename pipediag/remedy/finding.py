@@ -23,8 +23,8 @@ from ..replay.certify.samples import Real, Recorded
 from ..replay.custom.fingerprint import digest
 from ..replay.ops.table import FUNCTIONALS, OLDER
 from ..replay.plan import Plan
+from ..replay.record.answers import ARRANGING
 from ..replay.record.scouting import has_only_librarys
-from ..replay.record.views import ARRANGING
 from ..usercode.attributes import ByObject
 from ..usercode.contents import compares_identity, is_library, is_library_module, names_in, package, reached
 from ..usercode.links import links_of

@@ -24,9 +24,10 @@ from .ops.table import CUSTOM
 from .record.calls import Calls, Site
 from .record.drawing import Draw
 from .record.hooks import recording
-from .record.images import RecordingTensor, is_recording
+from .record.images import RecordingTensor
 from .record.pictures import RecordingPicture
 from .record.recorder import Recorder, with_pixels
+from .record.stand_ins import is_recording
 from .record.tape import Tape
 
 Path = tuple[int, ...]

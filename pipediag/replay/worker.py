@@ -30,10 +30,11 @@ from .pack.packing import check_holds_no_image, pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import assembled, batch_of, collated, fetched, sample_of, stacking
-from .record.images import is_recording, real
+from .record.images import real
 from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
+from .record.stand_ins import is_recording
 from .record.tape import session
 from .record.twins import Following
 

@@ -27,8 +27,9 @@ from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Place, Plan
 from ..record.batches import RealRows, assembled, batch_of, fetched
-from ..record.images import RecordingStack, Unreadable, is_recording
+from ..record.images import RecordingStack, Unreadable
 from ..record.recorder import Recorder, unhidden
+from ..record.stand_ins import is_recording
 from ..record.tape import Call, Tape
 from ..record.twins import Twins
 from ..record.views import simplified

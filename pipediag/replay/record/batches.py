@@ -27,7 +27,8 @@ from ...usercode import tree
 from ...usercode.attributes import has_attribute, is_exactly
 from ..ops.op import NotRecordable
 from .hooks import register
-from .images import RecordingStack, is_recording, real
+from .images import RecordingStack, real
+from .stand_ins import is_recording
 from .tape import session
 from .views import RecordingView, as_it_is
 

@@ -139,7 +139,7 @@ def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callabl
     """Return the function that records ``fn``, a function of a picture or a method, by its encoder."""
 
     def tried(picture: RecordingPicture, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        with session.idle(), session.beginning_at(None):
+        with session.idle(), session.beginning_nowhere():
             blank = PIL.Image.new(picture.mode, picture.size)
             return blank, fn(blank, *args, **kwargs)
 

@@ -28,10 +28,12 @@ from ...usercode.links import Link, is_called_plainly, run
 from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
+from .answers import ANSWERS
 from .calls import begun
 from .drawing import functionals, is_torchs
-from .images import ANSWERS, is_recording, retyped
+from .images import retyped
 from .recorder import Recorder, stood_in
+from .stand_ins import is_recording
 from .tape import session
 
 _Function = Callable[..., Any]
