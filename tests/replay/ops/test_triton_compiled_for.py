@@ -20,7 +20,7 @@ from pipediag.replay.ops.triton import (
     pillow_warp,
     warp,
 )
-from pipediag.replay.ops.triton._host import OPTIONS
+from pipediag.replay.ops.triton._launch import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
 
@@ -138,5 +138,5 @@ def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> d
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = compiler.ASTSource(kernel, signature, places)
     target = backend.GPUTarget("cuda", 90, 32)
-    assembly: dict[str, Any] = compiler.compile(source, target=target, options={"num_warps": 4, **OPTIONS}).asm
+    assembly: dict[str, Any] = compiler.compile(source, target=target, options=OPTIONS).asm
     return assembly

@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ._host import OPTIONS, blocks, check_images, empty_like
+from ._host import blocks, check_images, empty_like
+from ._launch import launch
 
 _TILE = (8, 128)
 _FRACTION_BITS = tl.constexpr(24)
@@ -33,25 +34,24 @@ def box_blur(x: Tensor, numbers: Tensor, *, passes: int) -> Tensor:
         return made
     tiles = blocks(height, _TILE[0]) * blocks(width, _TILE[1])
     source = x
-    with torch.cuda.device_of(x):
-        for down in (False,) * passes + (True,) * passes:
-            _box_kernel[(tiles * channels, samples)](
-                source,
-                made,
-                numbers,
-                *numbers.stride(),
-                channels,
-                height,
-                width,
-                *source.stride(),
-                *made.stride(),
-                DOWN=down,
-                ROWS=_TILE[0],
-                COLUMNS=_TILE[1],
-                num_warps=4,
-                **OPTIONS,
-            )
-            source, made, free = made, free, made
+    for down in (False,) * passes + (True,) * passes:
+        launch(
+            _box_kernel,
+            (tiles * channels, samples),
+            source,
+            made,
+            numbers,
+            *numbers.stride(),
+            channels,
+            height,
+            width,
+            *source.stride(),
+            *made.stride(),
+            DOWN=down,
+            ROWS=_TILE[0],
+            COLUMNS=_TILE[1],
+        )
+        source, made, free = made, free, made
     return source
 
 
