@@ -27,7 +27,7 @@ from .record.hooks import recording
 from .record.images import RecordingTensor
 from .record.pictures import RecordingPicture
 from .record.recorder import Recorder, with_pixels
-from .record.stand_ins import is_recording
+from .record.substitutes import is_recording
 from .record.tape import Tape
 
 Path = tuple[int, ...]

@@ -47,7 +47,7 @@ from .images import (
     stacked,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
-from .stand_ins import is_recording
+from .substitutes import is_recording
 from .tape import Call, on_pixels, session
 from .views import RecordingView
 

@@ -42,7 +42,7 @@ from .calls import Site, Tried
 from .images import RecordingStack
 from .pictures import RecordingPicture
 from .recorder import Recorder, holds_recording, unhidden
-from .stand_ins import is_recording
+from .substitutes import is_recording
 from .tape import Tape, session
 from .twins import is_librarys
 

@@ -33,7 +33,7 @@ from .calls import begun
 from .drawing import functionals, is_torchs
 from .images import retyped
 from .recorder import Recorder, stood_in
-from .stand_ins import is_recording
+from .substitutes import is_recording
 from .tape import session
 
 _Function = Callable[..., Any]

@@ -19,7 +19,7 @@ from pipediag.replay.pack.packing import pack, pack_plain
 from pipediag.replay.record.calls import Tried
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.recorder import Recorder
-from pipediag.replay.record.stand_ins import stand_in_for_stack
+from pipediag.replay.record.substitutes import stand_in_for_stack
 from pipediag.replay.run.replay import replay
 
 from ...remedy.sameness import picture
