@@ -14,6 +14,8 @@ from PIL import Image
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import Dataset
 
+from .clock import Clock
+
 
 class Pair(NamedTuple):
     image: Any
@@ -148,6 +150,23 @@ class Transformed(Items):
 
     def __getitem__(self, index: int) -> Any:
         return self.transform(self.raw(index)), index
+
+
+class Numbers(Dataset[torch.Tensor]):
+    """A dataset whose items take ``seconds`` on a clock that only tests move, if there is one."""
+
+    def __init__(self, clock: Clock | None = None, seconds: float = 0.01, length: int = 200) -> None:
+        self.clock, self.seconds, self.length = clock, seconds, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.clock is not None:
+            self.clock.seconds += self.seconds
+        if index >= self.length:
+            raise IndexError(f"no item {index}")
+        return torch.full((3,), float(index))
 
 
 def same(a: Any, b: Any) -> bool:
