@@ -11,14 +11,14 @@ from functools import partial
 
 from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
 from ..session.events import KEPT_BATCHES
-from ..session.words import listed
+from ..session.remedies import listed
 from .amortised import amortised, described, seen_once
 from .diagnosis import Stage, Verdict
 from .numbers.chain import heaviest, parts_of_sample
 from .numbers.cores import threads
+from .numbers.foreign_load import others, stolen
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
-from .numbers.load import others, stolen
 from .numbers.sides import OF_THE_WORKERS, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages, ranked

@@ -33,9 +33,9 @@ from ..patches import hooked
 from ..remedy.finding import Known
 from ..remedy.handoff import why_not
 from ..remedy.remedied_run import Course, RemediedRun
-from ..remedy.saved import SavedPlan, why_not_moved
+from ..remedy.saved_plan import SavedPlan, why_not_moved
 from ..remedy.summary import class_name, plan_from, why_nothing
-from ..session.words import DECODING
+from ..session.remedies import DECODING
 from ..usercode.attributes import ByObject
 from ..usercode.places import caller
 

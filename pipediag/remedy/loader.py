@@ -25,7 +25,7 @@ from ..replay.ops.op import NotRecordable
 from ..replay.ops.triton import available
 from ..replay.plan import Place, Plan, link_at
 from ..replay.record.scouting import Found, find, given_to
-from ..session.words import DECODING
+from ..session.remedies import DECODING
 from ..streams.executor import Executor, LoaderOnDevice
 from ..streams.feed import Feed
 from ..streams.pipeline import feed_of, placed

@@ -21,13 +21,13 @@ from .decode.undecoded import undecoded_pictures, undecoded_tensors
 from .ops.exactness import Input, deviations, may_be_off
 from .ops.op import NotRecordable, Op
 from .ops.table import CUSTOM
-from .record.calls import Calls, Site
 from .record.drawing import Draw
 from .record.hooks import recording
 from .record.images import RecordingTensor
 from .record.pictures import RecordingPicture
+from .record.plain_code import Calls, Site
 from .record.recorder import Recorder, with_pixels
-from .record.stand_ins import is_recording
+from .record.substitutes import is_recording
 from .record.tape import Tape
 
 Path = tuple[int, ...]

@@ -34,7 +34,7 @@ from .record.images import real
 from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
-from .record.stand_ins import is_recording
+from .record.substitutes import is_recording
 from .record.tape import session
 from .record.twins import Following
 

@@ -33,7 +33,7 @@ from pipediag.analysis.trials.remedy import (
     why_no_handoff,
     why_none,
 )
-from pipediag.host.progress import ProgressLine
+from pipediag.host.progress_line import ProgressLine
 from pipediag.report import RENDERERS
 from pipediag.session import (
     DECODED,
@@ -56,7 +56,7 @@ from pipediag.session import (
 )
 from pipediag.session import Window as W
 from pipediag.session.events import Applying
-from pipediag.session.words import DECODING
+from pipediag.session.remedies import DECODING
 
 from ..made import climbing, inside, leaf, make, without
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...session import Alternative, Link
-from ...session.words import listed
+from ...session.remedies import listed
 from ..diagnosis import Recommendation
 from ..numbers.chain import grains_of
 from ..numbers.estimate import LEAST

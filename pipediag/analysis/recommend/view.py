@@ -6,7 +6,7 @@ from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 
 from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
-from ...session.words import listed
+from ...session.remedies import listed
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView

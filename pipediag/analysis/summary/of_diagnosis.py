@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session, Watched
-from ...session.words import elsewhere
+from ...session.remedies import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..numbers.hot_lines import within

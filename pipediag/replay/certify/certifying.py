@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from torchvision.transforms import functional as older
 
 from ...session import Elsewhere, Pictured
-from ...session.words import DECODING, elsewhere
+from ...session.remedies import DECODING, elsewhere
 from ...usercode import tree
 from ...usercode.randomness import moved
 from ..decode.decoding import both_ways

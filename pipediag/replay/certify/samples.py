@@ -29,7 +29,7 @@ from ..plan import Place, Plan
 from ..record.batches import RealRows, assembled, batch_of, fetched
 from ..record.images import RecordingStack, Unreadable
 from ..record.recorder import Recorder, unhidden
-from ..record.stand_ins import is_recording
+from ..record.substitutes import is_recording
 from ..record.tape import Call, Tape
 from ..record.twins import Twins
 from ..record.views import simplified

@@ -32,7 +32,7 @@ from ..ops.operation import Box
 from ..record.batches import Parts, is_named_tuple, is_plain
 from ..record.images import RecordingImage, RecordingMask
 from ..record.pictures import RecordingPicture
-from ..record.stand_ins import is_recording
+from ..record.substitutes import is_recording
 from ..record.tape import Tape
 from ..record.views import simplified
 from .packed_batch import Arranged, Launch, Leaf, Packed, Plain, Result, Section, Selection, Source

@@ -28,7 +28,7 @@ from ...usercode.attributes import has_attribute, is_exactly
 from ..ops.op import NotRecordable
 from .hooks import register
 from .images import RecordingStack, real
-from .stand_ins import is_recording
+from .substitutes import is_recording
 from .tape import session
 from .views import RecordingView, as_it_is
 

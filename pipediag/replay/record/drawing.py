@@ -32,7 +32,7 @@ from ..ops.op import NotRecordable, Op, State
 from ..ops.table import FUNCTIONALS
 from .functional_calls import writes
 from .images import TENSORS, blank
-from .stand_ins import is_recording
+from .substitutes import is_recording
 from .tape import Call, Tape, is_cast, session
 
 #: Values that a transform has drawn for a sample, by their names in the transform.

@@ -35,7 +35,6 @@ from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
 from .answers import ANSWERS
-from .calls import Calls, begun
 from .images import (
     TENSORS,
     RecordingImage,
@@ -47,7 +46,8 @@ from .images import (
     stacked,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
-from .stand_ins import is_recording
+from .plain_code import Calls, begun
+from .substitutes import is_recording
 from .tape import Call, on_pixels, session
 from .views import RecordingView
 

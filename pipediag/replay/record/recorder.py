@@ -19,7 +19,7 @@ from torchvision import tv_tensors
 from ...usercode.links import Link, chains_in, links_of, run
 from ..ops.op import NotRecordable
 from .drawing import Draw, code_of, direct, functionals
-from .stand_ins import is_recording, stand_in
+from .substitutes import is_recording, stand_in
 from .tape import session
 
 

@@ -38,11 +38,11 @@ from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
 from .batches import assembled, batch_of, fetched
-from .calls import Site, Tried
 from .images import RecordingStack
 from .pictures import RecordingPicture
+from .plain_code import Site, Tried
 from .recorder import Recorder, holds_recording, unhidden
-from .stand_ins import is_recording
+from .substitutes import is_recording
 from .tape import Tape, session
 from .twins import is_librarys
 

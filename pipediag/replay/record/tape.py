@@ -240,7 +240,7 @@ class _Session(threading.local):
         int, tuple[PIL.Image.Image, PIL.Image.Image]
     ]  # by id: the user's pictures, and others that share their pixels
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
-    calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.calls`), if any
+    calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.plain_code`), if any
     twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
     of_twin = False  # True while a call is recorded that runs on a real image too
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on

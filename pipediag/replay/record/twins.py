@@ -29,11 +29,11 @@ from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .answers import ANSWERS
-from .calls import begun
 from .drawing import functionals, is_torchs
 from .images import retyped
+from .plain_code import begun
 from .recorder import Recorder, stood_in
-from .stand_ins import is_recording
+from .substitutes import is_recording
 from .tape import session
 
 _Function = Callable[..., Any]

@@ -13,7 +13,7 @@ from ..pack.packing import pack_ops
 from ..record.hooks import recording
 from ..record.images import RecordingStack
 from ..record.recorder import Recorder
-from ..record.stand_ins import is_recording, stand_in
+from ..record.substitutes import is_recording, stand_in
 from .replay import replay_on
 
 

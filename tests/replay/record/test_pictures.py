@@ -26,7 +26,7 @@ from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack_ops
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.pictures import RecordingPicture
-from pipediag.replay.record.stand_ins import stand_in
+from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.run.replay import replay_on
 
 from ...remedy.sameness import picture
