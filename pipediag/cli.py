@@ -43,16 +43,46 @@ class _Commands(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name, (self.commands[name].help or "").partition("\n")[0]) for name in names])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the command; say where those of a script belong that is given without one."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            if written := _as_meant(self.commands["analyze"], given):
+                raise UsageError(f"{given[0]} stands before a command. To analyse a script: {written}") from None
+            raise
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Return the command that is named; say what was meant if there is none."""
         name = args[0]
         if self.get_command(ctx, name) is not None or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        if name.endswith(".py") or os.path.isfile(name):
+        if _is_script(name):
             raise UsageError(f"{name} is no command. To analyse it: {shlex.join(['pipediag', 'analyze', *args])}")
         near = get_close_matches(name, self.commands, 1)
         hint = f". Did you mean {near[0]}?" if near else f"; known: {', '.join(self.commands)}"
         raise UsageError(f"no such command: {name}{hint}")
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    return {name: one for one in command.params if isinstance(one, click.Option) for name in one.opts}
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") or os.path.isfile(word)
+
+
+def _as_meant(command: click.Command, words: list[str]) -> str:
+    """Return the line with the script's options, which stand before it, behind it; empty if no script is named."""
+    rest, ours, theirs = list(words), list[str](), list[str]()
+    while rest and not _is_script(rest[0]):
+        word = rest.pop(0)
+        option = _options(command).get(word.partition("=")[0])
+        (ours if option is not None else theirs).append(word)
+        if option is not None and not option.is_flag and "=" not in word and rest:
+            ours.append(rest.pop(0))
+    return shlex.join(["pipediag", str(command.name), *ours, rest[0], *theirs, *rest[1:]]) if rest else ""
 
 
 def _check_options(script: str) -> None:
@@ -65,20 +95,12 @@ def _check_options(script: str) -> None:
     if not script.startswith("-") or os.path.exists(script):
         return
     command = str(context.info_name)
-    known = {name: one for one in context.command.params if isinstance(one, click.Option) for name in one.opts}
-    near = get_close_matches(script.partition("=")[0], known, 1, 0.75)
+    near = get_close_matches(script.partition("=")[0], _options(context.command), 1, 0.75)
     hint = f". Did you mean {near[0]}?" if near else ""
     words = sys.argv[sys.argv.index(command) + 1 :]
-    ours, theirs = list[str](), list[str]()
-    while words and not (words[0].endswith(".py") or os.path.isfile(words[0])):
-        word = words.pop(0)
-        option = known.get(word.partition("=")[0])
-        (ours if option is not None else theirs).append(word)
-        if option is not None and not option.is_flag and "=" not in word and words:
-            ours.append(words.pop(0))
-    if words:
-        written = shlex.join(["pipediag", command, *ours, words[0], *theirs, *words[1:]])
-        hint += f"{'' if near else '.'} If it is one of {words[0]}'s, write: {written}"
+    if written := _as_meant(context.command, words):
+        whose = next(word for word in words if _is_script(word))
+        hint += f"{'' if near else '.'} If it is one of {whose}'s, write: {written}"
     raise UsageError(f"no such option: {script}{hint or ' (put options before the script; see --help)'}")
 
 

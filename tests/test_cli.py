@@ -81,6 +81,12 @@ def test_unknown_option_before_a_script(main: Main, script: Path) -> None:
             "no such option: --bugdet. Did you mean --budget? If it is one of train.py's, write: "
             "pipediag analyze train.py --bugdet 3",
         ),
+        (
+            "--epochs 3 --budget 60 train.py --amp",
+            "--epochs stands before a command. To analyse a script: "
+            "pipediag analyze --budget 60 train.py --epochs 3 --amp",
+        ),
+        ("--epochs 3", "No such option '--epochs'. See: pipediag --help"),
         ("analyze --amp", "no such option: --amp (put options before the script; see --help)"),
     ],
 )

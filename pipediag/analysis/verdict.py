@@ -16,7 +16,7 @@ from .amortised import amortised, described, seen_once
 from .diagnosis import Stage, Verdict
 from .numbers.chain import heaviest, parts_of_sample
 from .numbers.cores import threads
-from .numbers.foreign_load import others, stolen
+from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
 from .numbers.sides import OF_THE_WORKERS, sides
@@ -100,12 +100,14 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
 def starves(ladder: LadderView, starved: Interval) -> bool | None:
     """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait.
 
-    A loop that waits for other loaders in its steps starves as far as is known.
+    Not if other processes may have disturbed one side of the measurements: workers that are on time also take cores. A
+    loop that waits for other loaders in its steps starves as far as is known.
     """
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is not True and ladder.waits_beside > GATE:
         return None
-    if known is None and waited is not None and waited.high < GATE and starved.value < GATE:
+    alike = not ladder.intervened or ladder.disturbed("baseline", ladder.ceiling) <= DISTURBED
+    if known is None and alike and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
     return known
 
@@ -244,11 +246,13 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         return
     if session.warned(KEPT_BATCHES):
         yield "the script goes on without its loader after an epoch"
-    paired = ladder.paired("baseline", ceiling)
+    paired, used = ladder.paired("baseline", ceiling), others(session, ladder.windows_used("baseline"))
+    who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
+    beside = f", while {who}" if used >= worth_telling(session) else ""
     if len(paired) < ENOUGH:
-        yield "measured once only"
+        yield f"measured once only{beside}"
     elif min(ladder.times("baseline"), ladder.times(ceiling)) < ENOUGH:
-        yield "measured at one time only"
+        yield f"measured at one time only{beside}"
     windows = [window for pair in paired for window in pair]
     if stolen(windows, session.cores):
         yield "this virtual machine's host took CPU time away"
@@ -256,10 +260,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"the loop waits {percent(share)} of a step for another loader, too"
     shares = [1 - fast / slow for slow, fast in ladder.steps_of_pairs("baseline", ceiling)]
     if shares and max(shares) - min(shares) > _APART:
-        yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}"
+        yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
-        used = others(session, ladder.windows_used("baseline"))
-        who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
         yield f"{who}, and not evenly"
     if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
         yield "the kernel does not count how long threads wait for a core"

@@ -33,7 +33,7 @@ def duration(seconds: float) -> str:
 def really_runs(request: Request) -> str:
     """Return what the user must know before a script is measured."""
     where = f" in {request.workdir}" if request.workdir is not None else ""
-    files = "its files" if request.workdir is not None else "its files here, or in DIR with --workdir DIR"
+    files = "its files" if request.workdir is not None else "its files; --workdir DIR puts them into DIR"
     return f"it really runs{where}, several times if it is short, and writes {files}"
 
 

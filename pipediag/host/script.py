@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.machinery import PathFinder
 from types import CodeType, ModuleType
 
 from ..errors import UsageError
@@ -80,8 +81,11 @@ class Target:
 
         Raises:
             UsageError: there is no such script.
+            NoSuchModule: there is no such module.
         """
         if self.module:
+            if _certainly_missing(self.name):
+                raise NoSuchModule(f"no module named {self.name} in this folder or on Python's path")
             return
         if not os.path.exists(self.name):
             raise UsageError(f"no such script: {self.name}")
@@ -89,6 +93,22 @@ class Target:
             raise UsageError(f"{self.name} is a directory; give a script, or a package with -m")
         if os.path.isfile(self.name) and zipfile.is_zipfile(self.name):  # a pipe can be read only once
             raise UsageError(f"{self.name} is a zip archive; unpack it, and give the script in it")
+
+
+def _certainly_missing(module: str) -> bool:
+    """Return whether a module is not there, as far as can be known without importing its packages."""
+    top, *below = module.split(".")
+    found = PathFinder.find_spec(top, [os.getcwd()]) or importlib.util.find_spec(top)
+    for count in range(1, len(below) + 1):
+        if found is None:
+            return True
+        if not found.origin or not os.path.isfile(found.origin):  # its parts may lie anywhere
+            return False
+        with open(found.origin, "rb") as code:
+            if b"__path__" in code.read():  # it may change where they lie
+                return False
+        found = PathFinder.find_spec(".".join([top, *below[:count]]), found.submodule_search_locations or [])
+    return found is None
 
 
 def _check_python(named: str, python: str) -> None:

@@ -17,12 +17,13 @@ from ..session import CACHED, Place, Session, Warning_
 from . import evidence, ranks, remedy
 from .document import Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
+from .progress import fitting
 
 _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s without it")
 #: Share of a step below which transforms have no row of their own.
 _SMALL = 0.01
 #: Maximum width of the transforms' names in one cell.
-_WIDTH = 30
+_WIDTH = 32
 _TONES: dict[str, Tone] = {
     FAILED: "bad", OPEN: "doubtful", NOT_MEASURED: "doubtful", PASSED: "good", DOES_NOT_APPLY: ""
 }  # fmt: skip
@@ -154,8 +155,9 @@ def _links(names: list[str]) -> str:
     """Return the names of a row's transforms, or the first and how many more if they are too long."""
     text = ", ".join(names)
     if len(text) > _WIDTH and len(names) > 1:
-        text = f"{names[0][: _WIDTH - 11]} and {len(names) - 1} more"
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+        more = f" and {len(names) - 1} more"
+        return fitting(names[:1], _WIDTH - len(more)) + more
+    return fitting([text], _WIDTH)
 
 
 def value(interval: Interval | None) -> str:

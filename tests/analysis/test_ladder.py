@@ -239,34 +239,51 @@ class TestForeign:
     def test_workers_that_use_no_cpu_keep_no_thread_from_its_core(self) -> None:
         """The wait of 60 ms is foreign but for the 2 ms that a worker computes for a batch."""
         loaded = window(account=self.queued, worker_ms=8.0, worker_cpu=0.25)
-        assert foreign_ms(loaded, self.quiet) == 58.0
+        assert foreign_ms(loaded, self.quiet) == (58.0, 58.0)
 
     def test_workers_that_compute_as_long_may_have_caused_all_of_it(self) -> None:
         loaded = window(account=self.queued, worker_ms=200.0, worker_cpu=0.5)
-        assert foreign_ms(loaded, self.quiet) == 0.0
+        assert foreign_ms(loaded, self.quiet) == (0.0, 0.0)
 
     def test_batches_made_for_later_count(self) -> None:
         """Ten steps, and ten batches more in the queues: twice the CPU time a step."""
         loaded = window(account=self.queued, worker_ms=20.0, worker_cpu=1.0, stock=10.0)
-        assert foreign_ms(loaded, self.quiet) == 20.0
+        assert foreign_ms(loaded, self.quiet) == (20.0, 20.0)
 
     def test_threads_of_the_training_process_count(self) -> None:
         threads = Account(cpu_ms=40.0, queue_ms=60.0, threads_cpu_ms=45.0)
-        assert foreign_ms(window(account=threads), self.quiet) == 15.0
+        assert foreign_ms(window(account=threads), self.quiet) == (15.0, 15.0)
 
     def test_the_run_queue_of_a_thread_beside_the_training_thread_counts(self) -> None:
-        waiting = Account(cpu_ms=40.0, threads_queue_ms=60.0)
-        assert foreign_ms(window(account=waiting), self.quiet) == 60.0
+        """The training thread is blocked meanwhile, or spins."""
+        waiting = Account(cpu_ms=40.0, other_ms=60.0, threads_queue_ms=60.0)
+        assert foreign_ms(window(account=waiting), self.quiet) == (60.0, 60.0)
+
+    def test_threads_that_wait_at_the_same_time_lengthen_the_step_once(self) -> None:
+        together = Account(cpu_ms=45.0, queue_ms=55.0, threads_queue_ms=60.0)
+        assert foreign_ms(window(account=together), self.quiet) == (60.0, 60.0)
+
+    def test_a_thread_that_computes_longer_waits_longer_under_the_same_load(self) -> None:
+        """In a loop without workers both grow tenfold if the thread gets every second millisecond."""
+        alone = window("device", 10.0, Account(cpu_ms=5.0, queue_ms=5.0), cores_busy=2.0, cores_used=0.5)
+        making = window(account=Account(cpu_ms=50.0, queue_ms=50.0), cores_busy=2.0, cores_used=0.5)
+        assert foreign_ms(making, alone) == (0.0, 0.0)
+
+    def test_cores_shared_among_groups_of_processes(self) -> None:
+        """The own group has half a core of two: 15 ms of its workers' CPU time cost the training thread up to 60 ms."""
+        loaded = window(account=self.queued, worker_ms=15.0, worker_cpu=1.0, cores_busy=2.0, cores_used=0.5)
+        before = window("device", 40.0, Account(cpu_ms=40.0), cores_busy=2.0, cores_used=0.5)
+        assert foreign_ms(loaded, before) == (0.0, 45.0)
 
     def test_a_ceiling_measured_under_load(self) -> None:
         loaded = window("device", 100.0, self.queued)
-        assert foreign_ms(window(ms=40.0, account=Account(cpu_ms=40.0)), loaded) == -60.0
+        assert foreign_ms(window(ms=40.0, account=Account(cpu_ms=40.0)), loaded) == (-60.0, -60.0)
 
     def test_load_that_came_meanwhile(self) -> None:
         """Workers could have caused it, but other processes used half a core more: 50 ms of the step."""
         before = window("device", 40.0, Account(cpu_ms=40.0), cores_busy=1.0, cores_used=1.0)
         loaded = window(account=self.queued, worker_ms=200.0, worker_cpu=0.5, cores_busy=2.0, cores_used=1.5)
-        assert foreign_ms(loaded, before) == 50.0
+        assert foreign_ms(loaded, before) == (50.0, 50.0)
 
     def test_unknown_without_an_account(self) -> None:
         assert foreign_ms(window(), self.quiet) is None

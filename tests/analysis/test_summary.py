@@ -57,7 +57,7 @@ class TestAnswer:
         """The loop hardly waits, but by one window of each rung data may cost more than 5 %."""
         found = told(make(climbing(raw=1.4), rounds=1, noise=0.0, evidence=waits(1.0, 0.0)))
         assert found.headline == "Your training loses no time to data"
-        assert found.certainty.endswith("%, waits < 5 %")
+        assert found.certainty.endswith("%, not certain, but it waits for less than 5 %")
 
     def test_open(self) -> None:
         found = told(make(climbing(raw=3.0), rounds=1))

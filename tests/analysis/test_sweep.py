@@ -262,8 +262,8 @@ class TestCommand:
         assert out.startswith("4 OF 4 RUNS MEASURED: ") and str(script) in out
         assert err.splitlines()[:2] == [
             "pipediag: 4 runs of 90 s and 30 s for the remedy at most: 8 min, plus the script's own start-up; "
-            "each time it really runs, several times if it is short, and writes its files here, or in DIR with "
-            "--workdir DIR",
+            "each time it really runs, several times if it is short, and writes its files; --workdir DIR puts them "
+            "into DIR",
             "pipediag: run 1 of 4: --batch-size=16 -w=0",
         ]
 

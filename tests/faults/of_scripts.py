@@ -291,7 +291,7 @@ def _no_scripts() -> Iterator[Fault]:
         ("import error", text("import no_such_module\n"), 1, "ModuleNotFoundError: No module named 'no_such_module'"),
         ("empty script", text(""), 1, "iterated no torch DataLoader"),
         ("script of somebody else", denied, 2, "is not readable"),
-        ("no such module", at("-m"), 2, "no runnable module named no.such_one"),
+        ("no such module", at("-m"), 2, "no module named no.such_one"),
     ]
     for command in ("analyze", "run", "audit", "sweep"):
         for kind, lays, code, says in scripts:

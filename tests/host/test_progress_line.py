@@ -171,8 +171,8 @@ def test_a_stream_that_is_closed_ends_nothing(clock: list[float]) -> None:
 def test_it_says_before_all_what_will_happen() -> None:
     request = Request(Target("train.py"), 60.0)
     assert opening(request) == (
-        "running the script: it really runs, several times if it is short, and writes its files here, or in DIR with "
-        "--workdir DIR; measuring takes 60 s at most, plus its own start-up"
+        "running the script: it really runs, several times if it is short, and writes its files; --workdir DIR "
+        "puts them into DIR; measuring takes 60 s at most, plus its own start-up"
     )
     later = opening(replace(request, workdir="aside", apply=90.0))
     assert "really runs in aside, " in later and "--workdir" not in later and "takes 2 min at most" in later

@@ -41,8 +41,19 @@ def test_directory(tmp_path: Path) -> None:
         Target(str(tmp_path)).check()
 
 
-def test_a_module_is_looked_for_by_the_interpreter_that_runs_it() -> None:
-    Target("no.such.module", module=True).check()
+def test_module_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No package is imported; one that may have parts elsewhere is left to the interpreter that runs the script."""
+    monkeypatch.chdir(tmp_path)
+    for name, code in {"plain": "raise ImportError", "moving": "__path__ = []", "parts": None}.items():
+        (tmp_path / name).mkdir()
+        if code is not None:
+            (tmp_path / name / "__init__.py").write_text(code)
+    (tmp_path / "plain/train.py").touch()
+    for there in ("plain", "plain.train", "moving.train", "parts.train", "timeit", "xml.sax"):
+        Target(there, module=True).check()
+    for missing in ("no.such.module", "plain.trian", "plain.train.more", "timeit.more"):
+        with pytest.raises(UsageError, match=f"no module named {missing} in this folder or on Python's path"):
+            Target(missing, module=True).check()
 
 
 def test_argv() -> None:

@@ -1,8 +1,10 @@
 """Tell what other processes do to a step from what the script's own processes do to it.
 
-A thread that is ready to run and finds no core waits for whatever runs there. The own workers can cause at most
-as much of that as they use CPU time themselves; the rest is foreign. So two windows can be compared although other
-processes left one of them alone: see :func:`foreign_ms`.
+A thread that is ready to run and finds no core waits for whatever runs there. The own workers cause as much of that as
+they use CPU time themselves, if the kernel shares the cores among threads. If it shares them among groups of processes
+(Linux does by session or container), they cause more: the training process and its workers divide the share of one
+group, so a millisecond of a worker's CPU time costs the training thread a turn of the other groups, too. The rest is
+foreign. So two windows can be compared although other processes left one of them alone: see :func:`foreign_ms`.
 """
 
 from __future__ import annotations
@@ -20,22 +22,39 @@ STOLEN = 0.05
 _MOST_QUEUED = 0.95
 
 
-def foreign_ms(slow: Window, fast: Window) -> float | None:
+def foreign_ms(slow: Window, fast: Window) -> tuple[float, float] | None:
     """Return by how many milliseconds other processes lengthened a step of ``slow`` more than one of ``fast``.
 
     This is the growth of the run queue that the growth of the own processes' CPU time cannot explain, and at least what
-    other processes used more of the CPU. It is negative if ``fast`` was disturbed more, and None if a window has no
-    account.
+    other processes used more of the CPU: the least, if the cores are shared among groups of processes, and the most, if
+    they are shared among threads. Both are negative if ``fast`` was disturbed more. None if a window has no account.
     """
     if slow.account is None or fast.account is None:
         return None
     handed = held_up_ms(slow) - held_up_ms(fast)
-    more = slow.account.queued_ms - fast.account.queued_ms
+    more = slow.account.queue_ms - fast.account.queue_ms + _beside_ms(slow.account, fast.account)
     if more <= 0:
-        return more + handed
+        return more + handed, more + handed
+    if fast.account.cpu_ms > 0:  # a thread that computes longer waits for a core more often under the same load
+        computes = max(0.0, slow.account.cpu_ms - fast.account.cpu_ms)
+        more -= min(more, computes * fast.account.queue_ms / fast.account.cpu_ms)
     before, during = foreign_cores(fast), foreign_cores(slow)
     grown = 0.0 if before is None or during is None else max(0.0, during - before) * slow.ms_per_step
-    return max(more - min(more, own_cpu_ms(slow, fast)), min(more, grown)) + handed
+    threads = own_cpu_ms(slow, fast)
+    part = 1.0 if during is None else slow.evidence["cores_used"] / max(0.01, slow.evidence["cores_busy"])
+    groups = threads / max(0.01, min(1.0, part))
+    least, most = (max(more - min(more, own), min(more, grown)) + handed for own in (groups, threads))
+    return least, most
+
+
+def _beside_ms(slow: Account, fast: Account) -> float:
+    """Return by how many milliseconds a step grows because threads beside the training thread wait for a core.
+
+    They wait at the same time as it does, so only its time on a CPU (it may spin) or blocked can have grown by that.
+    """
+    beside = slow.threads_queue_ms - fast.threads_queue_ms
+    room = slow.cpu_ms + slow.other_ms - fast.cpu_ms - fast.other_ms
+    return min(beside, max(0.0, room)) if beside > 0 else max(beside, min(0.0, room))
 
 
 def held_up_ms(window: Window) -> float:

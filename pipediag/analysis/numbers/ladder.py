@@ -244,18 +244,21 @@ class LadderView:
     def ratio(self, slow: str, fast: str) -> Interval:
         """Return the ratio of a step under ``slow`` to a step under ``fast``, from neighbours in time if any exist.
 
-        What other processes did to one of the two windows alone is taken out; the interval grows by half of that.
+        What other processes did to one of the two windows alone is taken out: the least that it can have been. The
+        interval grows by half of that, and reaches down to the ratio without the most.
         """
         one, other = self._noise(slow), self._noise(fast)
         noise = Noise(math.hypot(one.sd, other.sd), min(one.degrees, other.degrees))
-        pairs, moved, mine = self.steps_of_pairs(slow, fast), self._moved(slow, fast), self.ms(slow).value
-        value = mine / (self.ms(fast).value + moved)
+        pairs, mine = self.steps_of_pairs(slow, fast), self.ms(slow).value
+        moved, most = self._moved(slow, fast)
+        ours, theirs = mine, self.ms(fast).value
         if paired := self.paired(slow, fast):  # others may be of a time at which the machine was faster or slower
             ours, theirs = (self._mean_ms(windows) for windows in zip(*paired, strict=True))
-            value = ours / (theirs + moved)
+        value = ours / (theirs + moved)
         found = ratio_of_pairs(pairs, noise) if pairs else around(value, noise)
         found = found.times(value / found.value) if found.low <= value <= found.high else found
-        return found.widened(abs(moved) / 2 / mine)
+        found = found.widened(abs(moved) / 2 / mine)
+        return Interval(found.value, found.low * (theirs + moved) / (theirs + most), found.high)
 
     def _mean_ms(self, windows: Collection[Window]) -> float:
         """Return the mean of a step over several windows: longer ones weigh more."""
@@ -272,25 +275,31 @@ class LadderView:
     def steps_of_pairs(self, slow: str, fast: str) -> list[tuple[float, float]]:
         """Return milliseconds per step of neighbours in time, both under the load that the slower one was under."""
         return [
-            (self._step_ms(one), self._step_ms(other) + self._foreign_ms(one, other, fast))
+            (self._step_ms(one), self._step_ms(other) + self._foreign_ms(one, other, fast)[0])
             for one, other in self.paired(slow, fast)
         ]
 
-    def _foreign_ms(self, slow: Window, window: Window, fast: str) -> float:
-        """Return what other processes added to a step of ``slow`` but not of ``window``, which is one of ``fast``."""
-        found = foreign_ms(slow, window) if fast in OWN_SIDE else None
-        # Never more than the step: the step may not have waited for all threads that waited for a core.
-        return min(max(found or 0.0, -_MOST_FOREIGN * window.ms_per_step), _MOST_FOREIGN * slow.ms_per_step)
+    def _foreign_ms(self, slow: Window, window: Window, fast: str) -> tuple[float, float]:
+        """Return what other processes added to a step of ``slow`` but not of ``window``, which is one of ``fast``.
 
-    def _moved(self, slow: str, fast: str) -> float:
+        The least that it can have been, and the most.
+        """
+        found = foreign_ms(slow, window) if fast in OWN_SIDE else None
+        low, high = -_MOST_FOREIGN * window.ms_per_step, _MOST_FOREIGN * slow.ms_per_step
+        # Never more than the step: the step may not have waited for all threads that waited for a core.
+        least, most = (min(max(added, low), high) for added in found or (0.0, 0.0))
+        return least, most
+
+    def _moved(self, slow: str, fast: str) -> tuple[float, float]:
         """Return the mean of what other processes added to steps of ``slow`` and not to those of ``fast``."""
         found = [self._foreign_ms(one, other, fast) for one, other in self.paired(slow, fast)]
-        return statistics.fmean(found) if found else 0.0
+        least, most = (statistics.fmean(added) for added in zip(*found, strict=True)) if found else (0.0, 0.0)
+        return least, most
 
     def disturbed(self, slow: str, fast: str) -> float:
-        """Return the largest share of a step that other processes added to one of two neighbouring windows alone."""
-        pairs = self.paired(slow, fast)
-        return max((abs(self._foreign_ms(one, other, fast)) / one.ms_per_step for one, other in pairs), default=0.0)
+        """Return the largest share of a step that other processes may have added to one of two neighbours alone."""
+        added = [(one, self._foreign_ms(one, other, fast)) for one, other in self.paired(slow, fast)]
+        return max((max(map(abs, found)) / one.ms_per_step for one, found in added), default=0.0)
 
     def grown(self, rung: str) -> Grown | None:
         """Return how much longer the training thread works in a baseline step than under ``rung``; None if unknown.
@@ -300,7 +309,7 @@ class LadderView:
         now, then = (mean_account(self.windows_used(name)) for name in ("baseline", rung))
         if now is None or then is None:
             return None
-        queued = now.queued_ms - then.queued_ms - self._moved("baseline", rung)
+        queued = now.queued_ms - then.queued_ms - self._moved("baseline", rung)[0]
         return Grown(*(max(0.0, more) for more in (now.cpu_ms - then.cpu_ms, queued, now.other_ms - then.other_ms)))
 
     def share(self, slow: str, fast: str) -> Interval:

@@ -134,7 +134,7 @@ def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
     if diagnosis.verdict.level == OBSERVED:
         return f"seen in {counted(diagnosis.session.steps_seen, 'step')}"
     if diagnosis.verdict.bottleneck == "none" and decided(starved) is None:  # it hardly waits, but few windows tell
-        return f"waits < {percent(GATE)}"
+        return f"not certain, but it waits for less than {percent(GATE)}"
     uncertain = diagnosis.verdict.uncertain
     return f"not certain: {uncertain}" if uncertain else "certain"
 
@@ -418,7 +418,9 @@ def _careful(diagnosis: Diagnosis) -> tuple[list[str], int]:
     """Return what to know before trusting the result, and the number of further notes."""
     warnings = [one for one in diagnosis.warnings if one.code != "wrote-files"]
     urgent = sorted((one for one in warnings if one.code in _FIRST), key=lambda one: _FIRST.index(one.code))[:_NOTES]
-    return [*_ran(diagnosis.session), *(one.message for one in urgent)], len(warnings) - len(urgent)
+    ran, told = _ran(diagnosis.session), [one.message for one in urgent]
+    # The first is the last that a short screen keeps.
+    return ran + told if diagnosis.session.script.overwrote else told + ran, len(warnings) - len(urgent)
 
 
 def _ran(session: Session) -> list[str]:

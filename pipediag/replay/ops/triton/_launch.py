@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +23,6 @@ _MOST = 256
 _ALIGNMENT = 16  # bytes; triton loads wide words from tensors that are aligned to it
 #: From this version on, a compiled kernel takes constants like other arguments.
 _DIRECT = (3, 3)
-
-_Kind: TypeAlias = Callable[[Any], Any]
 
 
 def launch(kernel: Any, grid: tuple[int, int], *args: Any, **constants: Any) -> None:
