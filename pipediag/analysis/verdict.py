@@ -49,7 +49,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     """Return the verdict. It is ``inconclusive`` only while it is open whether the loop starves at all."""
     starved = starved_share(ladder)
     if starved is None:
-        return Verdict("inconclusive", _too_little(ladder))
+        have = ", ".join(ladder.rungs)
+        seen = f"only {have} was measured" if have else "no step of the training loop was seen"
+        return Verdict("inconclusive", f"Too little is known to say whether the loop starves: {seen}.")
     session, base = ladder.session, ladder.ms("baseline")
     ranked, now = input_stages(ladder, pieces), 1000.0 / base.value
     top, starving = _costliest(ladder, ranked), starves(ladder, starved)
@@ -422,9 +424,3 @@ def _threads(session: Session) -> str:
     if running.own > 1:
         return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the training process."
     return f" {running}."
-
-
-def _too_little(ladder: LadderView) -> str:
-    have = ", ".join(ladder.rungs)
-    seen = f"only {have} was measured" if have else "no step of the training loop was seen"
-    return f"Too little is known to say whether the loop starves: {seen}."
