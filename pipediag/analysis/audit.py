@@ -17,7 +17,7 @@ from .diagnosis import Diagnosis, Recommendation
 from .numbers.cores import threads
 from .numbers.intervals import Interval, exceeds
 from .numbers.ladder import LadderView
-from .numbers.sides import OF_THE_WORKERS
+from .numbers.loop_and_workers import OF_THE_WORKERS
 from .recommend import tried
 from .recommend.view import batch_text, bytes_text
 from .thresholds import GATE, QUEUED

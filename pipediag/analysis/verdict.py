@@ -19,7 +19,7 @@ from .numbers.cores import threads
 from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
-from .numbers.sides import OF_THE_WORKERS, sides
+from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages, ranked
 from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.numbers.estimate import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.paired_windows import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.summary import summarise
 from pipediag.analysis.trials.remedy import (
     FEWEST,

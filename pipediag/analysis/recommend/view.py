@@ -10,7 +10,7 @@ from ...session.remedies import listed
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
-from ..numbers.sides import OF_THE_WORKERS, Work
+from ..numbers.loop_and_workers import OF_THE_WORKERS, Work
 from ..trials.remedy import outcomes
 from ..whatif import Change, WhatIf, savings
 from ..words import number, percent

@@ -14,7 +14,7 @@ from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..numbers.hot_lines import within
 from ..numbers.intervals import Interval
-from ..numbers.sides import OF_THE_WORKERS
+from ..numbers.loop_and_workers import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
 from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
 from ..verdict import OBSERVED, PROVEN, decided
