@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from ..replay.certify.certifying import Certificate
 from ..replay.certify.samples import Real, Recorded
@@ -49,7 +49,7 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
     All code of the user's that the dataset and the collate function can reach is read: it must not ask for types, call
     no library that may, and make no calls that could move.
     """
-    if isinstance(loader.dataset, IterableDataset) or not has_only_librarys(loader.dataset):
+    if not has_only_librarys(loader.dataset):
         return False
     functions = 0
     for value in reached(loader.dataset, loader.collate_fn):

@@ -159,6 +159,8 @@ class PackedCollate:
 class PackingSide:
     """Worker's half of the remedy: fetches, collates and packs, also under a plan that records nothing."""
 
+    repeats = True  # samples can be made again
+
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
         self.dataset = dataset
         self._collate = collate
@@ -184,26 +186,30 @@ class PackingSide:
             request = request.request
         extra = isinstance(request, (Plainly, AlsoExecuted, AlsoScouted))
         indices = request.indices if extra else request
-
-        def fetch(**calls: Callable[..., None]) -> Any:
-            return fetched(self.dataset, indices, **calls) if batched else sample_of(self.dataset, indices)
-
+        fetch = partial(self._fetched, indices, batched)
         if isinstance(request, Plainly):
-            return AsIs(_MapDatasetFetcher(self.dataset, batched, self._collate, False).fetch(indices))
+            return AsIs(self._plain(indices, batched))
         if isinstance(request, AlsoExecuted):
             return self._executed(fetch, request.compared, batched)
         if isinstance(request, AlsoScouted):
             batch, plan = scouted(self.dataset, fetch, self._collate, self._plan)
             return Scouted(batch, pickle.dumps(plan))
-        return self._sent(lambda: fetch(begin=self._begin))
+        return self._sent(lambda: fetch(begin=self._begin), batched)
 
     def _begin(self) -> None:
         self._stood = session.stood
 
+    def _plain(self, indices: Any, batched: bool) -> Any:
+        """Return the batch as without the remedy."""
+        return _MapDatasetFetcher(self.dataset, batched, self._collate, False).fetch(indices)
+
+    def _fetched(self, indices: Any, batched: bool, **calls: Callable[..., None]) -> Any:
+        return fetched(self.dataset, indices, **calls) if batched else sample_of(self.dataset, indices)
+
     def ready(self) -> None:
         """Do nothing: no preparation is needed."""
 
-    def _sent(self, fetch: Callable[[], Any]) -> Sent:
+    def _sent(self, fetch: Callable[[], Any], batched: bool) -> Sent:
         if not self._plan.moves:
             return self._packed(fetch())
         self._begin()
@@ -216,7 +222,7 @@ class PackingSide:
                     began = True
                     made = fetch()
                 samples, drawn = made, randomness.state()  # the user's code has caught no error of ours
-                if session.settled == settled and not self._is_mixed(samples):
+                if session.settled == settled and not (batched and self._is_mixed(samples)):
                     with unhidden():
                         return self._packed.recorded(samples, self._plan)
                 reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
@@ -224,10 +230,14 @@ class PackingSide:
             untouched = samples is _NONE and session.stood == self._stood
             if began and not isinstance(error, NotRecordable) and (untouched or is_users_own(error)):
                 raise  # the dataset's own, or the collate function's
+            if samples is _NONE and began and not self.repeats:
+                raise
             reason = f"{type(error).__name__}: {error}"
         try:
             samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)
         except NotRecordable:  # an image's pixels were written into by another one that shares its memory, or are lost
+            if not self.repeats:
+                raise
             samples = _NONE
         randomness.restore(begun if samples is _NONE else drawn)  # the collate function may have drawn
         if samples is _NONE:
@@ -241,11 +251,14 @@ class PackingSide:
         return len({any(map(is_recording, tree.leaves(sample))) for sample in samples}) > 1
 
     def _executed(self, fetch: Callable[..., Any], compared: int, batched: bool) -> Sent:
-        kept = randomness.state()
+        kept, began = randomness.state(), False
         try:
             recorders = self._plan.recorders(self.dataset, Following)
+            began = True
             made = executed(lambda end: fetch(end=end), self._collate, recorders, self._plan, compared, batched)
         except NotRecordable as error:  # there are other transforms now, or an undecoded image cannot be written into
+            if began and not self.repeats:
+                raise
             randomness.restore(kept)
             return Unrecorded(self._real(fetch()), f"{NotRecordable.__name__}: {error}")
         return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)

@@ -220,12 +220,19 @@ def executed(
             small = packed.memory.nbytes <= _MOST_BYTES
             if not small:
                 packed = pack(recorded, plan.fuse)
-        told = Recorded(number, packed, histories(recorded, plan), drawn, by_chance=skipped_by_chance(recorders))
+        made = histories(recorded, plan)
+        number = number if batched else max((_samples_in(leaf) for leaf in tree.leaves(made)), default=1)
+        told = Recorded(number, packed, made, drawn, by_chance=skipped_by_chance(recorders))
         evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         why = twins.why or f"{type(error).__name__}: {error}"
         evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
     return Made(tree.map_leaves(batch, decoded) if plan.decodes else batch, evidence)
+
+
+def _samples_in(leaf: Any) -> int:
+    """Return the number of samples in a part of what a loader without batching yields: it may be a batch."""
+    return len(leaf.parts) if isinstance(leaf, Stacked) else 1
 
 
 def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:
