@@ -208,7 +208,7 @@ _FIELDS = frozenset({"__dataclass_fields__", "__attrs_attrs__"})
 
 
 def _is_written_for(cls: type, name: str, method: Any) -> bool:
-    """Return whether ``dataclass`` or attrs has written a class's special method: its code has no file of the user's."""
+    """Return whether ``dataclass`` or attrs has written a special method of a class: no file of the user's has it."""
     code = attribute(unwrapped(method), "__code__")
     written = name.startswith("__") and is_a(code, types.CodeType) and not _FIELDS.isdisjoint(vars(cls))
     return written and not is_users(code.co_filename)
