@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
-from torch.utils.data import default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..usercode import randomness, tree
@@ -215,10 +214,10 @@ class PackingSide:
                     began = True
                     made = fetch()
                 samples, drawn = made, randomness.state()  # the user's code has caught no error of ours
-                if session.settled == settled and not self._is_mixed(samples):
+                if session.settled == settled:
                     with unhidden():
                         return self._packed.recorded(samples, self._plan)
-                reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
+                reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood
             if began and not isinstance(error, NotRecordable) and (untouched or is_users_own(error)):
@@ -232,12 +231,6 @@ class PackingSide:
         if samples is _NONE:
             samples = fetch()
         return Unrecorded(self._real(samples), reason)
-
-    def _is_mixed(self, samples: Any) -> bool:
-        """Return whether some samples hold no recorded image, so that a collate function of the user's fails."""
-        if not isinstance(samples, list) or self._collate is default_collate:
-            return False
-        return len({any(map(is_recording, tree.leaves(sample))) for sample in samples}) > 1
 
     def _executed(self, fetch: Callable[..., Any], compared: int, batched: bool) -> Sent:
         kept = randomness.state()

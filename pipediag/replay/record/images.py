@@ -382,8 +382,22 @@ _ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Return the stack of images, which shares no memory with them."""
-    return RecordingStack.made_of([part.apart() if isinstance(part, Unreadable) else part for part in parts])
+    """Return the stack of images, some of which may be real, which shares no memory with them."""
+    alike = (part.apart() if isinstance(part, Unreadable) else as_recorded(part) for part in parts)
+    return RecordingStack.made_of([*alike])
+
+
+def as_recorded(image: Any) -> Any:
+    """Return what stands for a real image, as it is now, among recorded ones; anything else unchanged.
+
+    Chance may leave a sample out of the only call by which its image would be recorded.
+    """
+    if not any(type(image) is cls.stands_for for cls in TENSORS):
+        return image
+    copy = copied(image)
+    made = stand_in(copy)
+    made = stand_in_for_stack(copy) if made is None else made
+    return image if made is None else made
 
 
 def _written(image: Any, index: Any, value: Any) -> None:
