@@ -34,6 +34,7 @@ from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
+from . import values as values  # what it answers is recorded
 from .calls import Calls, begun
 from .images import (
     TENSORS,

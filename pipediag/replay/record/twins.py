@@ -30,9 +30,10 @@ from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .calls import begun
 from .drawing import functionals, is_torchs
-from .images import ANSWERS, is_recording, retyped
+from .images import is_recording, retyped
 from .recorder import Recorder, stood_in
 from .tape import session
+from .values import ANSWERS
 
 _Function = Callable[..., Any]
 #: Functions that torchvision's transforms draw with.

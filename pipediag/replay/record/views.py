@@ -19,6 +19,7 @@ from torchvision.transforms.v2 import functional as F
 
 from ..layout import Strides, contiguous, laid_out
 from ..ops.arrangement import arranged
+from ..ops.elementwise import ELEMENTWISE
 from ..ops.op import NotRecordable, State
 from .images import (
     ANSWERS,
@@ -36,16 +37,15 @@ from .images import (
 from .strides import Layout
 from .tape import Tape, session
 
-#: Arithmetic on two tensors, which rounds once, on every device in the same way; and its methods.
-_ARITHMETIC = {
-    "add": ("add", "__add__", "__radd__"),
-    "sub": ("sub", "__sub__"),
-    "mul": ("mul", "__mul__", "__rmul__"),
-}
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(
-    {"cat", "stack", "pad", "flip", "roll", "repeat", "tile", "clone", "to", "pad_sequence", *_ARITHMETIC}
-)
+    {"cat", "stack", "pad", "flip", "rot90", "roll", "repeat", "tile", "clone", "to", "pad_sequence", "put", "written",
+     "amax", "amin", *ELEMENTWISE}
+)  # fmt: skip
+
+
+#: Calls whose result has other values than its images.
+_CHANGING = frozenset({"to", "put", "amax", "amin", *ELEMENTWISE})
 
 
 class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
@@ -56,6 +56,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         like: a tensor without memory of its shape, dtype and strides.
         images: the same pixels as images, once a function of images was called on it.
         made: the real tensor, once code needed its pixels.
+        is_alone: whether it shares its memory with nothing.
     """
 
     stands_for = Tensor
@@ -63,6 +64,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     like: Tensor
     images: Any
     made: Tensor | None
+    is_alone: bool
 
     @property
     def memory_layout(self) -> Layout:  # type: ignore[override]
@@ -75,7 +77,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         Raises:
             NotRecordable: one of its images has been mixed, or the shape of the result depends on pixels.
         """
-        if not _of_plain_code():
+        if not of_plain_code():
             raise NotRecordable(needs_pixels(name))
         if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args, *kwargs.values())):
             raise NotRecordable(needs_pixels(name))
@@ -92,6 +94,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         view = blank(RecordingView)
         view.tape = Tape(None, State(tuple(like.shape), like.dtype))
         view.call, view.like, view.images, view.made = (name, args, kwargs), like, None, None
+        view.is_alone = name in _COPYING
         return view  # type: ignore[no-any-return]
 
     @property
@@ -130,6 +133,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return self._again(apart)
 
     def as_it_is(self) -> Any:
+        self.is_alone = False
         return self._again(as_it_is)
 
     def _again(self, again: Callable[[Any], Any]) -> Any:
@@ -162,7 +166,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         """Convert it to a dtype as images, if it consists of such; otherwise the device makes the same call."""
         only = (*args, *kwargs.values())
         alone = len(only) == 1 and isinstance(only[0], torch.dtype) and self.made is None
-        if alone and _of_plain_code() and _boxes_of(self) is None:
+        if alone and of_plain_code() and _boxes_of(self) is None:
             if only[0] == self.dtype:
                 return self
             return RecordingView.of_call("to", (self, *only), {})
@@ -174,7 +178,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return RecordingView.of_call("contiguous", (self, *args), kwargs)
 
 
-def _of_plain_code() -> bool:
+def of_plain_code() -> bool:
     """Return whether plain code is recorded. A transform's own link stays code of the user's, proven as a whole."""
     return session.calls is not None and session.dictation is None
 
@@ -204,16 +208,16 @@ def simplified(image: Any) -> Any:
         if image.made is not None:
             return image.made
         return image.call if image.images is None else simplified(image.images)
-    if not _holds_view(image):
+    if not holds_view(image):
         return image
     if image.mixes:
         raise NotRecordable("a batch of rearranged images is mixed")
     return "stack", (image.parts,), {}
 
 
-def _holds_view(image: Any) -> bool:
+def holds_view(image: Any) -> bool:
     return isinstance(image, RecordingStack) and any(
-        isinstance(part, RecordingView) or _holds_view(part) for part in image.parts
+        isinstance(part, RecordingView) or holds_view(part) for part in image.parts
     )
 
 
@@ -234,7 +238,7 @@ def _crops(view: RecordingView) -> Any:
     boxes, bases = _boxes_of(view), list(view.singles())
     if boxes is None:
         raise NotRecordable(needs_pixels(view.call[0]))
-    images = [record_any(_plain(bases[base]), "crop", F.crop, box, {}) for base, box in boxes]
+    images = [record_any(plain(bases[base]), "crop", F.crop, box, {}) for base, box in boxes]
     for dim in reversed(view.shape[:-3]):
         images = [RecordingStack.made_of(images[k : k + dim]) for k in range(0, len(images), dim)]
     return _laid(images[0], view.strides())
@@ -269,7 +273,7 @@ def _laid(image: Any, strides: Strides) -> Any:
 
 def _of_images_only(value: Any) -> bool:
     if isinstance(value, RecordingView):
-        changed = value.images is None and (value.call[0] in _ARITHMETIC or value.call[0] == "to")
+        changed = value.images is None and value.call[0] in _CHANGING
         return not changed and all(map(_of_images_only, tree_leaves(value.consists_of)))
     return isinstance(value, Unreadable) or not isinstance(value, Tensor)
 
@@ -330,7 +334,7 @@ def _viewed(name: str) -> Callable[..., Any]:
     return lambda *args, **kwargs: RecordingView.of_call(name, args, kwargs)
 
 
-def _plain(image: Any) -> Any:
+def plain(image: Any) -> Any:
     """Return the image as a plain tensor, as most methods of tensors do."""
     return image if type(image) in (RecordingTensor, RecordingStack) else image.as_subclass(Tensor)
 
@@ -345,9 +349,9 @@ def _indexed(image: Any, index: Any) -> Any:
         if image.strides() != contiguous(tuple(image.shape)):
             raise NotRecordable(needs_pixels("__getitem__"))
         return RecordingStack.made_of([image.parts[k].apart() for k in index.tolist()])
-    box = None if not _of_plain_code() or isinstance(image, RecordingView) else box_of(index, tuple(image.shape))
+    box = None if not of_plain_code() or isinstance(image, RecordingView) else box_of(index, tuple(image.shape))
     if box is not None:
-        return record_any(_plain(image), "crop", F.crop, box, {})
+        return record_any(plain(image), "crop", F.crop, box, {})
     if index is None:
         return _unsqueezed(image, 0)
     return RecordingView.of_call("__getitem__", (image, index), {})
@@ -358,30 +362,9 @@ def _is_order(index: Any) -> bool:
     return type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
 
 
-def _is_of_pixels(tensor: Tensor) -> bool:
-    """Return whether a tensor holds more than one value, and more than one for each channel ``(C, 1, 1)``."""
-    return bool(tensor.ndim and tensor.numel() > tensor.size(0))
-
-
-def _is_no_image(value: Any) -> bool:
-    """Return whether a recording image consists of something else than images."""
-    return (isinstance(value, RecordingView) and _boxes_of(value) is None) or _holds_view(value)
-
-
-def _calculated(name: str, recorded: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the answer to arithmetic: the device makes the same call if it is on two images, on an image and a tensor
-    of pixels, or on a number and what is no image."""
-
-    def calculate(*args: Any, **kwargs: Any) -> Any:
-        tensors = [one for one in args if isinstance(one, Tensor)]
-        numbers = [one for one in args if isinstance(one, (int, float)) and not isinstance(one, bool)]
-        of_pixels = all(map(_is_of_pixels, tensors)) if len(tensors) == 2 else any(map(_is_no_image, tensors))
-        plain = len(tensors) + len(numbers) == len(args) == 2 and not kwargs and _of_plain_code()
-        if plain and of_pixels and all(one.dtype == torch.float32 for one in tensors):
-            return RecordingView.of_call(name, args, {})
-        return recorded(*args, **kwargs)
-
-    return calculate
+def is_of_images(value: Any) -> bool:
+    """Return whether a recording image consists of images."""
+    return not (isinstance(value, RecordingView) and _boxes_of(value) is None) and not holds_view(value)
 
 
 def _picked(stack: Any, index: int | slice) -> Any:
@@ -393,13 +376,13 @@ def _picked(stack: Any, index: int | slice) -> Any:
             raise NotRecordable(needs_pixels("__getitem__"))
         return RecordingStack.made_of(parts).laid((strides[0] * step, *strides[1:]))
     stack.parts[index] = _laid(stack.parts[index], strides[1:])
-    return _plain(stack.parts[index])
+    return plain(stack.parts[index])
 
 
 def _unsqueezed(image: Any, dim: int) -> Any:
-    if not _of_plain_code() or isinstance(image, RecordingView) or dim not in (0, -1 - image.ndim):
+    if not of_plain_code() or isinstance(image, RecordingView) or dim not in (0, -1 - image.ndim):
         return RecordingView.of_call("unsqueeze", (image, dim), {})
-    return RecordingStack.made_of([_plain(image)]).laid((len(image) * image.strides()[0], *image.strides()))
+    return RecordingStack.made_of([plain(image)]).laid((len(image) * image.strides()[0], *image.strides()))
 
 
 def _squeezed(image: Any, *dim: int) -> Any:
@@ -417,7 +400,7 @@ def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
 def _joined(images: Any, dim: int = 0) -> Any:
     images = list(images)
     stacks = all(isinstance(image, RecordingStack) and not image.mixes for image in images)
-    if not stacks or dim != 0 or not _of_plain_code():
+    if not stacks or dim != 0 or not of_plain_code():
         return RecordingView.of_call("cat", (images, dim), {})
     stack = RecordingStack.made_of([part.apart() for image in images for part in image.parts])
     return stack.laid(torch.cat([_without_memory(image) for image in images]).stride())
@@ -427,26 +410,26 @@ def _padded(image: Any, pad: Any, mode: str = "constant", value: float | None = 
     if mode != "constant":
         raise NotRecordable(needs_pixels("pad"))
     left, right, top, bottom = (*pad, 0, 0, 0, 0)[:4]
-    plain = len(pad) in (2, 4) and min(left, right, top, bottom) >= 0
-    if not plain or isinstance(image, RecordingView) or not _of_plain_code():
+    usual = len(pad) in (2, 4) and min(left, right, top, bottom) >= 0
+    if not usual or isinstance(image, RecordingView) or not of_plain_code():
         return RecordingView.of_call("pad", (image, pad, mode, value), {})
-    return record_any(_plain(image), "pad", F.pad, ([left, top, right, bottom],), {"fill": value or 0})
+    return record_any(plain(image), "pad", F.pad, ([left, top, right, bottom],), {"fill": value or 0})
 
 
 def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     if out is not None:
         raise NotRecordable("images are stacked into a tensor")
     tensors = list(tensors)
-    if dim in (0, -1 - tensors[0].ndim) and all(isinstance(one, Unreadable) for one in tensors):
+    if dim in (0, -1 - tensors[0].ndim) and all(isinstance(one, Unreadable) and is_of_images(one) for one in tensors):
         return stacked(tensors)
     return RecordingView.of_call("stack", (tensors, dim), {})
 
 
 def _flipped(image: Any, *dims: Any) -> Any:
     sides = {dim % image.ndim for dim in (dims[0] if isinstance(dims[0], (list, tuple)) else dims)}
-    if not _of_plain_code() or isinstance(image, RecordingView) or not sides <= {image.ndim - 1, image.ndim - 2}:
+    if not of_plain_code() or isinstance(image, RecordingView) or not sides <= {image.ndim - 1, image.ndim - 2}:
         return RecordingView.of_call("flip", (image, *dims), {})
-    image = _plain(image)
+    image = plain(image)
     for side, name in ((image.ndim - 1, "horizontal_flip"), (image.ndim - 2, "vertical_flip")):
         image = record_any(image, name, getattr(F, name), (), {}) if side in sides else image
     return image
@@ -461,8 +444,8 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Any]:
     return made
 
 
-_VIEWS = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "reshape", "view", "flatten", "expand",
-          "repeat", "tile", "unfold", "narrow", "select", "unflatten", "roll", "clone")  # fmt: skip
+_VIEWS = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "reshape", "view", "flatten",
+          "expand", "repeat", "tile", "unfold", "narrow", "select", "unflatten", "roll", "rot90", "clone")  # fmt: skip
 #: Names of the commonest calls by which plain code rearranges or converts what a transform has made.
 ARRANGING = frozenset({"squeeze", "unsqueeze", "permute", "transpose", "long", "pad_sequence"})
 _OWN: dict[str, Callable[..., Any]] = {
@@ -470,6 +453,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "squeeze": _squeezed,
     "unbind": _unbound,
     "flip": _flipped,
+    "fliplr": lambda image: _flipped(image, 1),
+    "flipud": lambda image: _flipped(image, 0),
     "cat": _joined,
     "concat": _joined,
     "zeros_like": _like(torch.zeros),
@@ -481,9 +466,6 @@ for _name, _answer in _OWN.items():
     for _owner in (Tensor, torch):
         if hasattr(_owner, _name):
             ANSWERS[getattr(_owner, _name)] = _answer
-for _name, _methods in _ARITHMETIC.items():
-    for _function in (getattr(torch, _name), *(getattr(Tensor, method) for method in _methods)):
-        ANSWERS[_function] = _calculated(_name, ANSWERS[_function])
 ANSWERS[torch.stack] = _stacked
 ANSWERS[torch.nn.functional.pad] = _padded
 ANSWERS[torch._C._nn.pad_sequence] = lambda images, *how, **kwargs: RecordingView.of_call(
