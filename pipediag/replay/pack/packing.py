@@ -154,7 +154,7 @@ class _Gathered(_Placing):
         self.tapes: list[Tape] = []
         self.members: list[range] = []
         self._check = check
-        self._known: dict[int, Any] = {}  # by the id of the image: a batch may hold it twice
+        self._known: dict[int, tuple[Any, Any]] = {}  # by the id of the image, with it: a batch may hold it twice
 
     def _other(self, value: Any) -> Any:
         if not is_recording(value):
@@ -163,10 +163,10 @@ class _Gathered(_Placing):
         if id(value) not in self._known:
             made = simplified(value)
             if isinstance(made, tuple):
-                self._known[id(value)] = Arranged(made[0], *self.placed(made[1:]))
+                self._known[id(value)] = value, Arranged(made[0], *self.placed(made[1:]))
             else:
-                self._known[id(value)] = self._leaf(made) if is_recording(made) else self.placed(made)
-        return self._known[id(value)]
+                self._known[id(value)] = value, self._leaf(made) if is_recording(made) else self.placed(made)
+        return self._known[id(value)][1]
 
     def _leaf(self, value: Any) -> Leaf:
         begin = len(self.tapes)

@@ -363,7 +363,7 @@ def _name(func: Any) -> str:
 def needs_pixels(name: str) -> str:
     """Return why an operation is not recorded, and what to write in its place if anything does the same."""
     what = f"{_SPOKEN.get(name, name)} would need the pixels of an image"
-    return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), _ELSEWHERE)}"
+    return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), ELSEWHERE)}"
 
 
 #: What to write in place of what is not recorded.
@@ -378,7 +378,7 @@ _INSTEAD = {
     ("numpy", "__array__"): "use torchvision's functions of tensors in place of numpy's, or numpy's before them",
     ("type", "half"): "convert with torchvision.transforms.v2.functional.to_dtype",
 }
-_ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
+ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
 
 def stacked(parts: Sequence[Any]) -> Any:

@@ -19,7 +19,7 @@ from ..ops.elementwise import ELEMENTWISE, refusal
 from ..ops.exactness import may_be_off
 from ..ops.op import NotRecordable
 from .images import ANSWERS as ANSWERS
-from .images import RecordingTensor, Unreadable, needs_pixels
+from .images import ELSEWHERE, RecordingTensor, Unreadable, needs_pixels
 from .tape import Tape
 from .views import RecordingView, is_of_images, of_plain_code, plain
 
@@ -33,7 +33,7 @@ def _computed(name: str, args: Sequence[Any]) -> RecordingView:
         NotRecordable: the device may give other values.
     """
     if why := refusal(name, args):
-        raise NotRecordable(f"{name} {why} is not recorded")
+        raise NotRecordable(f"{name} {why} is not recorded: {ELSEWHERE}")
     if ELEMENTWISE[name].decides:
         for image in args:
             _require_equal(image)
@@ -202,7 +202,7 @@ def _extreme(one: str, of_two: str) -> _Answer:
         if len(args) > 1:
             return _computed(of_two, args)
         if why := refusal("maximum", args):
-            raise NotRecordable(f"{one} {why} is not recorded")
+            raise NotRecordable(f"{one} {why} is not recorded: {ELSEWHERE}")
         return RecordingView.of_call(one, (plain(args[0]),), {})
 
     return find

@@ -207,12 +207,48 @@ def simplified(image: Any) -> Any:
     if isinstance(image, RecordingView):
         if image.made is not None:
             return image.made
-        return image.call if image.images is None else simplified(image.images)
+        if image.images is not None:
+            return simplified(image.images)
+        name, args, kwargs = image.call
+        is_plain = name == "stack" and len(args) == 2 and args[1] == 0 and not kwargs
+        return (_at_once(args[0]) if is_plain else None) or image.call
     if not holds_view(image):
         return image
     if image.mixes:
         raise NotRecordable("a batch of rearranged images is mixed")
-    return "stack", (image.parts,), {}
+    return _at_once(image.parts) or ("stack", (image.parts,), {})
+
+
+def _at_once(parts: list[Any]) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+    """Return one call that makes the stack of what one computing call each makes of images; None if they differ."""
+    if not all(isinstance(part, RecordingView) and part.images is None and part.made is None for part in parts):
+        return None
+    name, first, _ = parts[0].call
+    alike = all(part.call[0] == name and len(part.call[1]) == len(first) and not part.call[2] for part in parts)
+    if not alike or name not in {"to", *ELEMENTWISE}:
+        return None
+    together = [_together([part.call[1][k] for part in parts]) for k in range(len(first))]
+    dimensions = {one.ndim for one in together if isinstance(one, Tensor)}
+    if len(dimensions) != 1 or any(one is _DIFFERS for one in together):
+        return None
+    return name, tuple(together), {}
+
+
+_DIFFERS = object()
+
+
+def _together(given: list[Any]) -> Any:
+    """Return the same argument of several calls for all of them at once, or that they differ."""
+    first = given[0]
+    if not isinstance(first, Tensor):
+        return first if all(type(one) is type(first) and one == first for one in given) else _DIFFERS
+    recorded = isinstance(first, Unreadable)
+    alike = (isinstance(one, Tensor) and isinstance(one, Unreadable) == recorded for one in given)
+    if not all(alike) or len({(tuple(one.shape), one.dtype) for one in given}) > 1:
+        return _DIFFERS
+    if any(getattr(one, "mixes", ()) for one in given):
+        return _DIFFERS
+    return RecordingStack.made_of(given) if recorded else torch.stack(given)
 
 
 def holds_view(image: Any) -> bool:
