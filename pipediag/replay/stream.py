@@ -13,7 +13,8 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from ..usercode import randomness, tree
+from ..usercode import randomness
+from ..usercode.objects import replaced
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
 from .pack.ring import Ring
@@ -96,7 +97,7 @@ class RecordedStream(IterableDataset):  # type: ignore[misc]
                 "sample: use this loader without the remedy"
             )
         randomness.restore(drawn)
-        return Unrecorded(self._real(tree.map_leaves(samples, real_leaf)), reason)
+        return Unrecorded(self._real(replaced(samples, real_leaf)), reason)
 
 
 class _Samples:

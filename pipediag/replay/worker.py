@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..usercode import randomness, tree
+from ..usercode.objects import opened, replaced
 from ..usercode.transform_slots import Slot
 from .certify.samples import executed
 from .decode.undecoded import decoded
@@ -146,9 +147,9 @@ class PackedCollate:
             if not of_user:  # the stacking was left to the packing, and may run again
                 raise
             reason = session.why or error
-        batch = tree.map_leaves(batch, real_leaf)
+        batch = replaced(batch, real_leaf)
         with session.going_on(False):
-            for leaf in tree.leaves(batch):
+            for leaf in tree.leaves(opened(batch)):
                 check_holds_no_image(leaf)
         NotRecordable.raised = raised  # the user's code has hidden nothing
         return Unrecorded(batch if self._ring is None else pack_plain(batch, self._ring), f"NotRecordable: {reason}")
@@ -224,7 +225,7 @@ class PackingSide:
                 raise  # the dataset's own, or the collate function's
             reason = f"{type(error).__name__}: {error}"
         try:
-            samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)
+            samples = samples if samples is _NONE else replaced(samples, real_leaf)
         except NotRecordable:  # an image's pixels were written into by another one that shares its memory, or are lost
             samples = _NONE
         randomness.restore(begun if samples is _NONE else drawn)  # the collate function may have drawn

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...errors import UsageError
 from ...usercode import tree
+from ...usercode.objects import Content
 from ..decode.decoding import Files, with_pixels
 from ..layout import Strides
 from ..ops.op import Shape
@@ -107,6 +108,15 @@ class Arranged:
 
     def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.name, self.args, self.kwargs = name, args, kwargs
+
+
+class Object:
+    """Placeholder for an object of the user's class, whose content holds placeholders."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
 
 
 class Plain:

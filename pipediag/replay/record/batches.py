@@ -23,8 +23,8 @@ from torch.utils.data import default_collate, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from ...usercode import tree
 from ...usercode.attributes import has_attribute, is_exactly
+from ...usercode.objects import replaced
 from ..ops.op import NotRecordable
 from .hooks import register
 from .images import RecordingStack, as_recorded, is_recording, real
@@ -168,7 +168,7 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
         return batch
     tensors = [weakref.ref(tensor) for tensor, _, _ in rows.tensors.values()]
     try:
-        stacked = tree.map_leaves(batch, rows.stack_for)
+        stacked = replaced(batch, rows.stack_for)
     except NotRecordable as error:
         rows.settle(error)
         return batch

@@ -25,6 +25,7 @@ from torchvision.transforms import functional as older
 
 from ...usercode import randomness, tree
 from ...usercode.links import Link, is_called_plainly, run
+from ...usercode.objects import opened
 from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
@@ -110,7 +111,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
 
     def keep(self, samples: list[Any]) -> None:
         """Forget all images that are not part of these samples."""
-        kept = {id(leaf) for leaf in tree.leaves(samples)}
+        kept = {id(leaf) for leaf in tree.leaves(opened(samples))}
         self._known = {key: known for key, known in self._known.items() if key in kept}
         self._at = {address: key for address, key in self._at.items() if key in kept}
 
