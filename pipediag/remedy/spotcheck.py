@@ -58,6 +58,7 @@ class SpotCheck:
         finds: bool = False,
     ) -> None:
         self.checked = 0
+        self.none_recorded = False
         self._offloaded = offloaded
         self._orders = offloaded.feed.orders
         self._clock = clock
@@ -137,6 +138,7 @@ class SpotCheck:
         self._offloaded.follow(replace(plan, certified=certificate.certified))
         self._offloaded.certificate = certificate
         self._orders.held = False
+        self.none_recorded = certificate.unrecorded == certificate.samples
         return _against(certificate, "the comparison of its first batches")
 
 

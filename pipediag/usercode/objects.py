@@ -13,6 +13,8 @@ from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
+import torch
+
 from ..frames import is_users
 from . import tree
 from .attributes import attribute, is_a, is_exactly, unwrapped
@@ -54,16 +56,22 @@ class Content(NamedTuple):
         base = _base_of(self.cls)
         assert base is not None
         made = tuple.__new__(self.cls, self.items) if base is tuple else base.__new__(self.cls)
-        if base in (dict, list):
-            (dict.update if base is dict else list.extend)(made, self.items)
-        self._into(made)
-        return made
+        return self._give(made)
 
-    def _into(self, obj: Any) -> None:
+    def into(self, obj: Any) -> Any:
+        """Return the object with this content in place of its own; of a tuple, a new one."""
+        return self.together() if is_a(obj, tuple) else self._give(obj)
+
+    def _give(self, obj: Any) -> Any:
+        if is_a(obj, list):
+            list.__setitem__(obj, slice(None), self.items)
+        elif is_a(obj, dict):
+            dict.update(obj, self.items)
         if self.attributes:
             object.__getattribute__(obj, "__dict__").update(self.attributes)
         for name, value in self.slots.items():
             object.__setattr__(obj, name, value)
+        return obj
 
 
 def taken_apart(obj: Any) -> Content | None:
@@ -179,13 +187,32 @@ class _Replacing:
         if content is None:
             return self._change(leaf)
         self._known[id(leaf)] = leaf
-        changed = content.changed(lambda part: tree.map_leaves(part, self.leaf))
-        if is_a(leaf, tuple):
-            self._known[id(leaf)] = changed.together()
+        self._known[id(leaf)] = content.changed(lambda part: tree.map_leaves(part, self.leaf)).into(leaf)
+        return self._known[id(leaf)]
+
+
+def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
+    """Return the batch on ``device``, with new objects in place of the user's whose tensors are elsewhere.
+
+    Those that cannot be taken apart are moved by their own ``to``.
+    """
+    return tree.map_leaves(batch, _Moving(device, non_blocking).leaf)
+
+
+class _Moving:
+    def __init__(self, device: torch.device, non_blocking: bool) -> None:
+        self._device = device
+        self._non_blocking = non_blocking
+        self._known: dict[int, Any] = {}
+
+    def leaf(self, leaf: Any) -> Any:
+        if id(leaf) in self._known:
             return self._known[id(leaf)]
-        if is_a(leaf, list):
-            list.__setitem__(leaf, slice(None), changed.items)
-        elif is_a(leaf, dict):
-            dict.update(leaf, changed.items)
-        changed._into(leaf)
-        return leaf
+        content = taken_apart(leaf)
+        if content is None:
+            return tree.move(leaf, self._device, non_blocking=self._non_blocking)
+        self._known[id(leaf)] = leaf
+        tensors = (one for one in tree.leaves(opened(leaf)) if is_a(one, torch.Tensor))
+        if any(tensor.device.type != self._device.type for tensor in tensors):
+            self._known[id(leaf)] = content.changed(lambda part: tree.map_leaves(part, self.leaf)).together()
+        return self._known[id(leaf)]

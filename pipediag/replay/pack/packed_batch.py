@@ -111,12 +111,24 @@ class Arranged:
 
 
 class Object:
-    """Placeholder for an object of the user's class, whose content holds placeholders."""
+    """Placeholder for an object of the user's class, whose content holds placeholders.
 
-    __slots__ = ("content",)
+    ``original`` is the object itself, as long as it is in the process that made it.
+    """
 
-    def __init__(self, content: Content) -> None:
+    __slots__ = ("content", "original")
+
+    def __init__(self, content: Content, original: Any = None) -> None:
         self.content = content
+        self.original = original
+
+    def filled(self, change: Callable[[Any], Any]) -> Any:
+        """Return the object with each part of its content replaced by what ``change`` gives for it."""
+        content = self.content.changed(change)
+        return content.together() if self.original is None else content.into(self.original)
+
+    def __reduce__(self) -> Any:
+        return Object, (self.content,)
 
 
 class Plain:

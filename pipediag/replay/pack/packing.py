@@ -181,7 +181,7 @@ class _Gathered(_Placing):
         if id(value) in self._open or holds_twice(content.parts):
             raise NotRecordable(f"the batch holds it in an object of type {content.cls.__name__}, {_TWICE}")
         self._open.add(id(value))
-        self._known[id(value)] = value, Object(content.changed(self.placed))
+        self._known[id(value)] = value, Object(content.changed(self.placed), value)
         return self._known[id(value)][1]
 
     def _leaf(self, value: Any) -> Leaf:

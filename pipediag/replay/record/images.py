@@ -65,7 +65,7 @@ class Unreadable:
         return cls._retyped(image)
 
     def as_subclass(self, cls: type) -> Any:
-        return retyped(self, cls)
+        return retyped(self, cls) if session.active else self.lasting().as_subclass(cls)
 
     @classmethod
     def _retyped(cls, image: Any) -> Any:

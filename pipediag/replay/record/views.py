@@ -157,6 +157,8 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return self.images
 
     def as_subclass(self, cls: type) -> Any:
+        if not session.active:
+            return super().as_subclass(cls)
         return self if cls is Tensor else self.images_or_pixels().as_subclass(cls)
 
     def cpu(self, *_: Any, **__: Any) -> Any:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...usercode import tree
+from ...usercode.objects import moved
 from ..layout import laid_out
 from ..ops import mixing
 from ..ops.arrangement import arranged
@@ -69,14 +70,14 @@ class _Placed:
     def leaf(self, value: Any) -> Any:
         """Return the tensor or object for a placeholder; copy anything else to the device."""
         if not isinstance(value, (Plain, Leaf, Arranged, Object)):
-            return tree.move(value, self._device, non_blocking=True)
+            return moved(value, self._device, non_blocking=True)
         if id(value) not in self._known:
             self._known[id(value)] = self._made(value)
         return self._known[id(value)]
 
     def _made(self, value: Plain | Leaf | Arranged | Object) -> Any:
         if isinstance(value, Object):
-            return value.content.changed(lambda part: tree.map_leaves(part, self.leaf)).together()
+            return value.filled(lambda part: tree.map_leaves(part, self.leaf))
         if isinstance(value, Plain):
             return _by_itself(value, self._memory)
         if isinstance(value, Leaf):
