@@ -142,7 +142,7 @@ class RemediedRun:
         self._feed = self.offloaded.feed
         self._feed.at_home = True
         self._feed.ahead = fetches_ahead(loader)
-        self.links = self._moved()
+        self.links, self._code = self._moved(), self._moved(code_only=True)
         self._check = SpotCheck(self.offloaded, self._clock, self._every, self._after, first, finds)
         self._note()
 
@@ -154,6 +154,8 @@ class RemediedRun:
 
     def epoch(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return the batches of a new epoch."""
+        if self._is_in_vain(1):
+            self.course.tries = self.offloaded.why
         if self._keeps_workers:  # they keep the loader's settings, the dataset and the transforms that they began with
             gradients = torch.is_grad_enabled() == self._with_gradients
             if self.course.tries and gradients:
@@ -231,7 +233,7 @@ class RemediedRun:
         try:
             why = self._check.saw(batch)
             if offloaded.plan is not plan:
-                self.links = self._moved()
+                self.links, self._code = self._moved(), self._moved(code_only=True)
                 self._note()
             new = certificate is None and offloaded.certificate is not None
             nothing = offloaded.plan is not plan and not self.links and not offloaded.finds
@@ -241,8 +243,8 @@ class RemediedRun:
             if nothing and not self._keeps_samples:
                 self._left_alone = self._feed.orders.plainly = True
                 self.course.handed = 0
-            in_vain = self._finds and not offloaded.recorded and offloaded.unrecorded >= _ALL_WITH_PIXELS
-            if in_vain and offloaded.certificate is not None:
+            in_vain = self._is_in_vain(_ALL_WITH_PIXELS)
+            if in_vain:
                 why = f"none of the first batches could be recorded: {offloaded.why}"
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
@@ -252,6 +254,12 @@ class RemediedRun:
             self.course.handed = 0
         elif why:
             self.give_up(why)
+
+    def _is_in_vain(self, batches: int) -> bool:
+        """Return whether a plan that was found has moved nothing: at least so many batches were made with pixels."""
+        offloaded = self.offloaded
+        none = self._finds and not offloaded.recorded and offloaded.unrecorded >= batches
+        return none and offloaded.certificate is not None and not self.course.given_up
 
     def _note(self) -> None:
         """Remember what was found out."""
@@ -271,16 +279,17 @@ class RemediedRun:
             self.give_up(f"the loader has {changed} than before")
             return False
         try:
-            links = self._moved()
+            # The recorded transforms run for every sample: settings that the loop edits are followed.
+            code = self._moved(code_only=True)
         except IndexError:
-            links = []
-        if links != self.links:
-            changed = next((name for name, _ in set(self.links) - set(links)), "a transform")
+            code = []
+        if code != self._code:
+            changed = next((name for name, _ in set(self._code) - set(code)), "a transform")
             self.give_up(f"{changed} has changed since it was proven")
         return not self.course.given_up
 
-    def _moved(self) -> list[tuple[str, str]]:
-        return moved_links(self.offloaded.plan, self.offloaded.loader.dataset)
+    def _moved(self, code_only: bool = False) -> list[tuple[str, str]]:
+        return moved_links(self.offloaded.plan, self.offloaded.loader.dataset, code_only)
 
 
 def _has_lost_workers(error: Exception) -> bool:
