@@ -24,6 +24,7 @@ from ..replay.certify.samples import Real, Recorded
 from ..replay.layout import copied
 from ..replay.plan import Plan
 from ..usercode import tree
+from ..usercode.objects import opened
 from .loader import OffloadedLoader, allowed
 
 #: Minimum number of batches between two checks, and number of samples of each whose calls are compared one by one.
@@ -58,6 +59,7 @@ class SpotCheck:
         finds: bool = False,
     ) -> None:
         self.checked = 0
+        self.none_recorded = False
         self._offloaded = offloaded
         self._orders = offloaded.feed.orders
         self._clock = clock
@@ -147,12 +149,13 @@ class SpotCheck:
         self._offloaded.follow(replace(plan, certified=certificate.certified))
         self._offloaded.certificate = certificate
         self._orders.held = False
+        self.none_recorded = certificate.unrecorded == certificate.samples
         return _against(certificate, "the comparison of its first batches")
 
 
 def _pair(batch: Any, evidence: tuple[Real, Recorded]) -> tuple[Real, Recorded]:
     real, recorded = evidence
-    return (real if real.batch is not None else real._replace(batch=tree.map_leaves(batch, _on_cpu))), recorded
+    return (real if real.batch is not None else real._replace(batch=tree.map_leaves(opened(batch), _on_cpu))), recorded
 
 
 def _on_cpu(leaf: Any) -> Any:

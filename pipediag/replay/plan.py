@@ -212,8 +212,8 @@ def link_at(dataset: Any, place: Place) -> Link:
     return links_of(slot_at(dataset, path).get())[site]
 
 
-def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
-    """Return the name and the digest of every link that a plan moves, in order.
+def moved_links(plan: Plan, dataset: Any, code_only: bool = False) -> list[tuple[str, str]]:
+    """Return the name and the digest of every link that a plan moves, in order; with ``code_only`` of its code alone.
 
     Raises:
         IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
@@ -221,7 +221,8 @@ def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
     found = []
     for piece in plan.pieces:
         links = links_of(slot_at(dataset, piece.path).get())
-        found += list(zip(piece.moves, map(partial(digest, named_only=True), links[piece.start :]), strict=False))
+        digests = map(partial(digest, named_only=True, code_only=code_only), links[piece.start :])
+        found += list(zip(piece.moves, digests, strict=False))
     # The folder of a file's name depends on where the script was started.
     return found + [(f"{site.function} ({os.path.basename(site.file)}:{site.line})", site.text) for site in plan.called]
 

@@ -17,11 +17,12 @@ from torch.utils.data import IterableDataset
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
 from ..usercode import tree
+from ..usercode.objects import opened, replaced
 from .ops.op import NotRecordable
 from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import batch_of
-from .record.images import is_recording
+from .record.substitutes import is_recording
 from .record.tape import session
 from .worker import PackingSide, Sent, real_leaf
 
@@ -86,13 +87,7 @@ class StreamSide(PackingSide):
     def _plain(self, indices: Any, batched: bool) -> Any:
         return batch_of(self._fetched(indices, batched), self._collate)
 
-    def _fetched(
-        self,
-        indices: Any,
-        batched: bool,
-        begin: Callable[[], None] | None = None,
-        end: Callable[[list[Any]], None] = lambda samples: None,
-    ) -> Any:
+    def _fetched(self, indices: Any, batched: bool, **calls: Callable[..., None]) -> Any:
         """Return the next samples.
 
         Raises:
@@ -100,7 +95,7 @@ class StreamSide(PackingSide):
                 which cannot be made again.
         """
         samples, raised = self._fetcher.dataset_iter, NotRecordable.raised
-        samples.drawn, samples.end = [], end
+        samples.drawn, samples.end = [], calls.get("end", _nothing)
         try:
             with session.going_on():
                 fetched = self._fetcher.fetch(indices)
@@ -111,9 +106,9 @@ class StreamSide(PackingSide):
                 "code of the dataset has caught an error that only a recorded image raises, and may have left out a "
                 "sample: use this loader without the remedy"
             )
-        if session.active or not any(map(is_recording, tree.leaves(fetched))):
+        if session.active or not any(map(is_recording, tree.leaves(opened(fetched)))):
             return fetched
-        return tree.map_leaves(fetched, real_leaf)  # the stream has kept it since an earlier batch
+        return replaced(fetched, real_leaf)  # the stream has kept it since an earlier batch
 
 
 class RecordedStream(IterableDataset):  # type: ignore[misc]
@@ -154,7 +149,7 @@ class _Samples:
     def __init__(self, samples: Iterator[Any]) -> None:
         self._samples = samples
         self.drawn: list[Any] = []
-        self.end: Callable[[list[Any]], None] = lambda samples: None
+        self.end: Callable[..., None] = _nothing
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -163,6 +158,10 @@ class _Samples:
         self.drawn.append(next(self._samples))
         self.end(self.drawn)
         return self.drawn[-1]
+
+
+def _nothing(samples: list[Any]) -> None:
+    pass
 
 
 def _unchanged(samples: Any) -> Any:

@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
-from torch.utils.data import default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..usercode import randomness, tree
+from ..usercode.objects import opened, replaced
 from ..usercode.transform_slots import Slot
 from .certify.samples import executed
 from .decode.undecoded import decoded
@@ -148,9 +148,9 @@ class PackedCollate:
             if not of_user:  # the stacking was left to the packing, and may run again
                 raise
             reason = session.why or error
-        batch = tree.map_leaves(batch, real_leaf)
+        batch = replaced(batch, real_leaf)
         with session.going_on(False):
-            for leaf in tree.leaves(batch):
+            for leaf in tree.leaves(opened(batch)):
                 check_holds_no_image(leaf)
         NotRecordable.raised = raised  # the user's code has hidden nothing
         return Unrecorded(batch if self._ring is None else pack_plain(batch, self._ring), f"NotRecordable: {reason}")
@@ -194,7 +194,7 @@ class PackingSide:
         if isinstance(request, AlsoScouted):
             batch, plan = scouted(self.dataset, fetch, self._collate, self._plan)
             return Scouted(batch, pickle.dumps(plan))
-        return self._sent(lambda: fetch(begin=self._begin), batched)
+        return self._sent(lambda: fetch(begin=self._begin))
 
     def _begin(self) -> None:
         self._stood = session.stood
@@ -209,7 +209,7 @@ class PackingSide:
     def ready(self) -> None:
         """Do nothing: no preparation is needed."""
 
-    def _sent(self, fetch: Callable[[], Any], batched: bool) -> Sent:
+    def _sent(self, fetch: Callable[[], Any]) -> Sent:
         if not self._plan.moves:
             return self._packed(fetch())
         self._begin()
@@ -222,10 +222,10 @@ class PackingSide:
                     began = True
                     made = fetch()
                 samples, drawn = made, randomness.state()  # the user's code has caught no error of ours
-                if session.settled == settled and not (batched and self._is_mixed(samples)):
+                if session.settled == settled:
                     with unhidden():
                         return self._packed.recorded(samples, self._plan)
-                reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
+                reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood
             if began and not isinstance(error, NotRecordable) and (untouched or is_users_own(error)):
@@ -234,7 +234,7 @@ class PackingSide:
                 raise
             reason = f"{type(error).__name__}: {error}"
         try:
-            samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)
+            samples = samples if samples is _NONE else replaced(samples, real_leaf)
         except NotRecordable:  # an image's pixels were written into by another one that shares its memory, or are lost
             if not self.repeats:
                 raise
@@ -243,12 +243,6 @@ class PackingSide:
         if samples is _NONE:
             samples = fetch()
         return Unrecorded(self._real(samples), reason)
-
-    def _is_mixed(self, samples: Any) -> bool:
-        """Return whether some samples hold no recorded image, so that a collate function of the user's fails."""
-        if not isinstance(samples, list) or self._collate is default_collate:
-            return False
-        return len({any(map(is_recording, tree.leaves(sample))) for sample in samples}) > 1
 
     def _executed(self, fetch: Callable[..., Any], compared: int, batched: bool) -> Sent:
         kept, began = randomness.state(), False

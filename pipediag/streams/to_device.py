@@ -34,6 +34,7 @@ from ..replay.worker import (
     handed_on,
 )
 from ..usercode import tree
+from ..usercode.objects import moved
 from .feed import Feed, Orders
 from .handover import Ready, labelled
 
@@ -136,10 +137,10 @@ class ToDevice(Feed):
         if self._copying is None or self._replaying is None:
             packed = isinstance(batch, Packed)
             with labelled("replay" if packed else "copy"):
-                return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
+                return Ready(replay(batch, self.device, self._plan.moved) if packed else moved(batch, self.device))
         with labelled("copy"), torch.cuda.stream(self._copying):
             if not isinstance(batch, Packed):
-                return Ready(tree.move(batch, self.device, non_blocking=True), self._copying.record_event())
+                return Ready(moved(batch, self.device, non_blocking=True), self._copying.record_event())
             there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
             copied = self._copying.record_event()
         self._there = there
@@ -161,7 +162,7 @@ class ToDevice(Feed):
                 self._copying.synchronize()
                 packed = replace(there, memory=there.memory.cpu())
             batch = replay(packed, _CPU, {place: _OnCpu(shapes.fn) for place, shapes in self._plan.own.items()})
-        return batch if self.at_home else tree.move(batch, self.device, non_blocking=True)
+        return batch if self.at_home else moved(batch, self.device, non_blocking=True)
 
 
 class _OnCpu:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -255,6 +256,32 @@ class ByAnObject(Images):
 
 def by_another_library(image: Any) -> Any:
     return tabulate.tabulate([[image]])
+
+
+@dataclasses.dataclass(order=True)
+class Held:
+    image: Tensor
+
+    def first(self) -> Tensor:
+        return self.image
+
+
+def held(image: Any) -> Any:
+    return Held(image).first()
+
+
+class Exact(Held):
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is Tensor
+
+
+def held_exactly(image: Any) -> Any:
+    return Exact(image).first()
+
+
+def test_a_dataclass_compares_its_objects_without_asking_for_an_images_type() -> None:
+    assert shown_by_batches(made(Images(after=held)))
+    assert not shown_by_batches(made(Images(after=held_exactly)))
 
 
 def test_types_that_are_asked_for_behind_the_datasets_own_methods() -> None:

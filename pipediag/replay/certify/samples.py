@@ -18,6 +18,7 @@ from torchvision.transforms import functional as older
 
 from ...usercode import randomness, tree
 from ...usercode.attributes import attribute
+from ...usercode.objects import opened, replaced
 from ...usercode.places import label
 from ...usercode.transform_slots import Slot
 from ..decode.undecoded import decoded
@@ -116,7 +117,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
         why = f"{type(error).__name__}: {error}"
     else:
         # A batch that has been mixed is not what its images' calls give.
-        of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in tree.leaves(batch))
+        of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in tree.leaves(opened(batch)))
         made = histories([batch] if of_batch else samples, plan)
         chance = skipped_by_chance(recorders)
         return Recorded(len(indices), packed, made, randomness.state(), by_chance=chance, of_batch=of_batch)
@@ -147,7 +148,7 @@ def histories(samples: Any, plan: Plan) -> list[Any]:
             return Arrangement(value[0], *tree_map_only(Unreadable, leaf, value[1:]))
         return _history(value.tape, owners) if is_recording(value) else None
 
-    return [tree.map_leaves(sample, leaf) for sample in samples]
+    return [tree.map_leaves(opened(sample), leaf) for sample in samples]
 
 
 def _history(tape: Tape, owners: dict[int, Place]) -> History:
@@ -162,7 +163,7 @@ def _history(tape: Tape, owners: dict[int, Place]) -> History:
 
 def images(recorded: Any, real: Any) -> Iterator[tuple[History | Arrangement, Any]]:
     """Yield each history in the recorded samples with its image in the real ones, and each arrangement likewise."""
-    for one, other in zip(tree.leaves(recorded), tree.leaves(real), strict=True):
+    for one, other in zip(tree.leaves(recorded), tree.leaves(opened(real)), strict=True):
         yield from _images(one, other)
 
 
@@ -215,7 +216,7 @@ def executed(
     drawn = state if twins.deviating is None else twins.deviating
     try:
         with plan.recording():
-            leaves = map(rows.twin_of, tree.leaves(batch))
+            leaves = map(rows.twin_of, tree.leaves(opened(batch)))
             packed = pack([leaf for leaf in leaves if isinstance(leaf, Tensor) or is_recording(leaf)], plan.fuse)
             small = packed.memory.nbytes <= _MOST_BYTES
             if not small:
@@ -227,7 +228,7 @@ def executed(
     except Exception as error:
         why = twins.why or f"{type(error).__name__}: {error}"
         evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
-    return Made(tree.map_leaves(batch, decoded) if plan.decodes else batch, evidence)
+    return Made(replaced(batch, decoded) if plan.decodes else batch, evidence)
 
 
 def _samples_in(leaf: Any) -> int:
@@ -238,7 +239,7 @@ def _samples_in(leaf: Any) -> int:
 def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:
     """Return the twins of the images in the samples, and copies of these images; nothing if that fails."""
     try:
-        pairs = [(twin, leaf) for leaf in tree.leaves(samples) if is_recording(twin := twins.of(leaf))]
+        pairs = [(twin, leaf) for leaf in tree.leaves(opened(samples)) if is_recording(twin := twins.of(leaf))]
         with torch._C.DisableTorchFunction():  # these copies are no calls of the user's
             return [twin for twin, _ in pairs], [tensor_of(image).clone() for _, image in pairs]
     except Exception as error:
