@@ -22,7 +22,7 @@ from ..report import history
 from ..report.terminal import printable
 from ..session import Session
 from ..session.private import redacted
-from ..session.words import listed
+from ..session.remedies import listed
 
 
 @dataclass
