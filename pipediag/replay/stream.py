@@ -21,10 +21,10 @@ from ..usercode.objects import opened, replaced
 from .ops.op import NotRecordable
 from .pack.ring import Ring
 from .plan import Plan
-from .record.batches import batch_of
+from .record.batches import batch_of, real_leaf
 from .record.substitutes import is_recording
 from .record.tape import session
-from .worker import PackingSide, Sent, real_leaf
+from .worker import PackingSide, Sent
 
 
 class _Asked(threading.local):

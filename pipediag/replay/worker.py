@@ -16,25 +16,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from torch import Tensor
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..usercode import randomness, tree
 from ..usercode.objects import opened, replaced
 from ..usercode.transform_slots import Slot
 from .certify.samples import executed
-from .decode.undecoded import decoded
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
 from .pack.packing import check_holds_no_image, pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
-from .record.batches import assembled, batch_of, collated, fetched, sample_of, stacking
-from .record.images import real
+from .record.batches import assembled, batch_of, collated, fetched, real_leaf, sample_of, stacking
 from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
-from .record.substitutes import is_recording
 from .record.tape import session
 from .record.twins import Following
 
@@ -268,17 +264,6 @@ class PackingSide:
 
 
 _NONE = object()
-
-
-def real_leaf(leaf: Any) -> Any:
-    """Return the real image for a recording one, decoded; any other leaf itself.
-
-    Raises:
-        NotRecordable: an image was turned into another tensor, which has no pixels.
-    """
-    if isinstance(leaf, Tensor) and not is_recording(leaf) and leaf.is_meta:
-        raise NotRecordable("an image was turned into another tensor")
-    return real(leaf) if is_recording(leaf) else decoded(leaf)
 
 
 def handed_on(sent: Any) -> Any:

@@ -55,6 +55,12 @@ def names_in(code: types.CodeType) -> Iterator[str]:
             yield from names_in(constant)
 
 
+def loaded_in(code: types.CodeType) -> set[str]:
+    """Return the global names that a function's code uses as names, not as attributes."""
+    own = {str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*(loaded_in(constant) for constant in code.co_consts if is_a(constant, types.CodeType)))
+
+
 def compares_identity(code: types.CodeType) -> bool:
     """Return whether a function's code, or an inner one's, asks whether two objects are one, neither a constant."""
     for before, one in itertools.pairwise(dis.get_instructions(code)):

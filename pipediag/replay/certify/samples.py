@@ -23,15 +23,15 @@ from ...usercode.places import label
 from ...usercode.transform_slots import Slot
 from ..decode.undecoded import decoded
 from ..ops.arrangement import arranged
-from ..ops.op import Op
+from ..ops.op import NotRecordable, Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Place, Plan
-from ..record.batches import RealRows, assembled, batch_of, fetched
+from ..record.batches import RealRows, assembled, batch_of, fetched, real_leaf
 from ..record.images import RecordingStack, Unreadable
 from ..record.recorder import Recorder, unhidden
 from ..record.substitutes import is_recording
-from ..record.tape import Call, Tape
+from ..record.tape import Call, Tape, session
 from ..record.twins import Twins
 from ..record.views import simplified
 
@@ -106,13 +106,20 @@ def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) ->
 
 def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], plan: Plan) -> Recorded:
     """Record the samples as a worker does. If that fails, make them with pixels, which draws the same."""
-    before = randomness.state()
+    drawn, samples = randomness.state(), None
     try:
         recorders = plan.recorders(dataset)
-        with plan.installed(recorders), unhidden():
-            samples = fetched(dataset, indices)
-            batch = assembled(collate, samples)
-            packed = pack(batch, plan.fuse)
+        with plan.installed(recorders):
+            settled = session.settled
+            session.why = ""
+            with unhidden(), session.going_on():
+                made = fetched(dataset, indices)
+            samples, drawn = made, randomness.state()  # those of a stream cannot be made again
+            if session.settled != settled:
+                raise NotRecordable(session.why)
+            with unhidden():
+                batch = assembled(collate, samples)
+                packed = pack(batch, plan.fuse)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:
@@ -121,8 +128,8 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
         made = histories([batch] if of_batch else samples, plan)
         chance = skipped_by_chance(recorders)
         return Recorded(len(indices), packed, made, randomness.state(), by_chance=chance, of_batch=of_batch)
-    randomness.restore(before)
-    collate(fetched(dataset, indices))
+    randomness.restore(drawn)
+    collate(fetched(dataset, indices) if samples is None else replaced(samples, real_leaf))
     return Recorded(len(indices), None, None, randomness.state(), why)
 
 

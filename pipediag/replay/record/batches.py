@@ -25,6 +25,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ...usercode.attributes import has_attribute, is_exactly
 from ...usercode.objects import replaced
+from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from .hooks import register
 from .images import RecordingStack, real
@@ -69,6 +70,17 @@ def batch_of(samples: Any, collate: Callable[[Any], Any]) -> Any:
 
 def _unchanged(samples: Any) -> Any:
     return samples
+
+
+def real_leaf(leaf: Any) -> Any:
+    """Return the real image for a recording one, decoded; any other leaf itself.
+
+    Raises:
+        NotRecordable: an image was turned into another tensor, which has no pixels.
+    """
+    if isinstance(leaf, Tensor) and not is_recording(leaf) and leaf.is_meta:
+        raise NotRecordable("an image was turned into another tensor")
+    return real(leaf) if is_recording(leaf) else decoded(leaf)
 
 
 # ---- default_collate

@@ -34,6 +34,7 @@ from ...usercode.objects import opened, replaced
 from ...usercode.places import label, short
 from ...usercode.transform_slots import Slot, find_slots, inner_slots
 from ..custom import Shapes
+from ..custom.fingerprint import digest
 from ..decode.undecoded import decoded, is_undecoded
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
@@ -273,6 +274,9 @@ class _Trial:
         self._dataset = dataset
         make = kind or _Scout
         self.scouts = [(slot, make(slot.get(), (k,), own)) for k, slot in enumerate(find_slots(dataset))]
+        several, links = len(self.scouts) > 1, [scout.links for _, scout in self.scouts]
+        self._links = [tuple(map(digest, some)) if several and all(map(is_librarys, some)) else k
+                       for k, some in enumerate(links)]  # fmt: skip
 
     def all(self, indices: Sequence[Any]) -> list[Any]:
         session.seen = []
@@ -297,7 +301,12 @@ class _Trial:
             self.writes_again = self.writes_again or not _alike(source, copied)
 
     def pieces(self) -> tuple[Piece, ...]:
-        return tuple(piece for _, scout in self.scouts for piece in scout.pieces())
+        """Return the transforms that can be recorded, and others of equal links of libraries that were not called yet,
+        such as those of a later part of a ``ChainDataset``."""
+        pieces = tuple(piece for _, scout in self.scouts for piece in scout.pieces())
+        starts = {self._links[piece.path[0]]: piece.start for piece in pieces if len(piece.path) == 1}
+        uncalled = [k for k, (_, scout) in enumerate(self.scouts) if not scout.called and self._links[k] in starts]
+        return (*pieces, *(Piece((k,), starts[self._links[k]], names(self.scouts[k][1].links)) for k in uncalled))
 
     def reasons(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(reason for _, scout in self.scouts for reason in scout.reasons()))
