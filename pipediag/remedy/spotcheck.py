@@ -23,8 +23,7 @@ from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded
 from ..replay.layout import copied
 from ..replay.plan import Plan
-from ..usercode import tree
-from ..usercode.objects import opened
+from ..usercode.objects import leaves
 from .loader import OffloadedLoader, allowed
 
 #: Minimum number of batches between two checks, and number of samples of each whose calls are compared one by one.
@@ -155,7 +154,7 @@ class SpotCheck:
 
 def _pair(batch: Any, evidence: tuple[Real, Recorded]) -> tuple[Real, Recorded]:
     real, recorded = evidence
-    return (real if real.batch is not None else real._replace(batch=tree.map_leaves(opened(batch), _on_cpu))), recorded
+    return (real if real.batch is not None else real._replace(batch=list(map(_on_cpu, leaves(batch))))), recorded
 
 
 def _on_cpu(leaf: Any) -> Any:

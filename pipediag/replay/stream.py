@@ -16,8 +16,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
-from ..usercode import tree
-from ..usercode.objects import opened, replaced
+from ..usercode.objects import leaves, replaced
 from .ops.op import NotRecordable
 from .pack.ring import Ring
 from .plan import Plan
@@ -106,7 +105,7 @@ class StreamSide(PackingSide):
                 "code of the dataset has caught an error that only a recorded image raises, and may have left out a "
                 "sample: use this loader without the remedy"
             )
-        if session.active or not any(map(is_recording, tree.leaves(opened(fetched)))):
+        if session.active or not any(map(is_recording, leaves(fetched))):
             return fetched
         return replaced(fetched, real_leaf)  # the stream has kept it since an earlier batch
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..usercode import randomness, tree
-from ..usercode.objects import opened, replaced
+from ..usercode.objects import leaves, replaced
 from ..usercode.transform_slots import Slot
 from .certify.samples import executed
 from .ops.op import NotRecordable
@@ -146,7 +146,7 @@ class PackedCollate:
             reason = session.why or error
         batch = replaced(batch, real_leaf)
         with session.going_on(False):
-            for leaf in tree.leaves(opened(batch)):
+            for leaf in leaves(batch):
                 check_holds_no_image(leaf)
         NotRecordable.raised = raised  # the user's code has hidden nothing
         return Unrecorded(batch if self._ring is None else pack_plain(batch, self._ring), f"NotRecordable: {reason}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import copyreg
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -151,23 +151,18 @@ def holds_twice(obj: Any) -> bool:
     return False
 
 
-def opened(obj: Any) -> Any:
-    """Return a structure with the contents of the user's objects in place of them, for a look at all leaves."""
-    return tree.map_leaves(obj, _Opening().leaf)
-
-
-class _Opening:
-    def __init__(self) -> None:
-        self._inside: set[int] = set()
-
-    def leaf(self, leaf: Any) -> Any:
-        content = None if id(leaf) in self._inside else taken_apart(leaf)
-        if content is None:
-            return leaf
-        self._inside.add(id(leaf))
-        made = [tree.map_leaves(part, self.leaf) for part in content.parts]
-        self._inside.remove(id(leaf))
-        return made
+def leaves(obj: Any, inside: frozenset[int] = frozenset()) -> Iterator[Any]:
+    """Yield the leaves of a structure in order, also of the user's objects; those ``inside`` are around it."""
+    content = None if id(obj) in inside else taken_apart(obj)
+    if content is not None:
+        for part in content.parts:
+            yield from leaves(part, inside | {id(obj)})
+        return
+    for leaf in tree.leaves(obj):
+        if leaf is obj or id(leaf) in inside:
+            yield leaf
+        else:
+            yield from leaves(leaf, inside)
 
 
 def replaced(obj: Any, change: Callable[[Any], Any]) -> Any:
@@ -192,10 +187,13 @@ class _Replacing:
 
 
 def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
-    """Return the batch on ``device``, with new objects in place of the user's whose tensors are elsewhere.
+    """Return the batch on ``device``: itself if it is there, else with new objects in place of the user's.
 
     Those that cannot be taken apart are moved by their own ``to``.
     """
+    tensors = (leaf for leaf in leaves(batch) if is_a(leaf, torch.Tensor) or tree.moves_itself(leaf))
+    if all(is_a(leaf, torch.Tensor) and leaf.device.type == device.type for leaf in tensors):
+        return batch
     return tree.map_leaves(batch, _Moving(device, non_blocking).leaf)
 
 
@@ -212,7 +210,6 @@ class _Moving:
         if content is None:
             return tree.move(leaf, self._device, non_blocking=self._non_blocking)
         self._known[id(leaf)] = leaf
-        tensors = (one for one in tree.leaves(opened(leaf)) if is_a(one, torch.Tensor))
-        if any(tensor.device.type != self._device.type for tensor in tensors):
+        if any(is_a(one, torch.Tensor) for one in leaves(leaf)):
             self._known[id(leaf)] = content.changed(lambda part: tree.map_leaves(part, self.leaf)).together()
         return self._known[id(leaf)]

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torchvision.transforms import functional as older
 
-from ...usercode import randomness, tree
+from ...usercode import randomness
 from ...usercode.attributes import attribute
-from ...usercode.objects import opened, replaced
+from ...usercode.objects import leaves, replaced
 from ...usercode.places import label
 from ...usercode.transform_slots import Slot
 from ..decode.undecoded import decoded
@@ -124,7 +124,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
         why = f"{type(error).__name__}: {error}"
     else:
         # A batch that has been mixed is not what its images' calls give.
-        of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in tree.leaves(opened(batch)))
+        of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in leaves(batch))
         made = histories([batch] if of_batch else samples, plan)
         chance = skipped_by_chance(recorders)
         return Recorded(len(indices), packed, made, randomness.state(), by_chance=chance, of_batch=of_batch)
@@ -155,7 +155,7 @@ def histories(samples: Any, plan: Plan) -> list[Any]:
             return Arrangement(value[0], *tree_map_only(Unreadable, leaf, value[1:]))
         return _history(value.tape, owners) if is_recording(value) else None
 
-    return [tree.map_leaves(opened(sample), leaf) for sample in samples]
+    return [list(map(leaf, leaves(sample))) for sample in samples]
 
 
 def _history(tape: Tape, owners: dict[int, Place]) -> History:
@@ -170,7 +170,7 @@ def _history(tape: Tape, owners: dict[int, Place]) -> History:
 
 def images(recorded: Any, real: Any) -> Iterator[tuple[History | Arrangement, Any]]:
     """Yield each history in the recorded samples with its image in the real ones, and each arrangement likewise."""
-    for one, other in zip(tree.leaves(recorded), tree.leaves(opened(real)), strict=True):
+    for one, other in zip(leaves(recorded), leaves(real), strict=True):
         yield from _images(one, other)
 
 
@@ -223,13 +223,13 @@ def executed(
     drawn = state if twins.deviating is None else twins.deviating
     try:
         with plan.recording():
-            leaves = map(rows.twin_of, tree.leaves(opened(batch)))
-            packed = pack([leaf for leaf in leaves if isinstance(leaf, Tensor) or is_recording(leaf)], plan.fuse)
+            twins_of = map(rows.twin_of, leaves(batch))
+            packed = pack([leaf for leaf in twins_of if isinstance(leaf, Tensor) or is_recording(leaf)], plan.fuse)
             small = packed.memory.nbytes <= _MOST_BYTES
             if not small:
                 packed = pack(recorded, plan.fuse)
         made = histories(recorded, plan)
-        number = number if batched else max((_samples_in(leaf) for leaf in tree.leaves(made)), default=1)
+        number = number if batched else max((_samples_in(leaf) for leaf in leaves(made)), default=1)
         told = Recorded(number, packed, made, drawn, by_chance=skipped_by_chance(recorders))
         evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -246,7 +246,7 @@ def _samples_in(leaf: Any) -> int:
 def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:
     """Return the twins of the images in the samples, and copies of these images; nothing if that fails."""
     try:
-        pairs = [(twin, leaf) for leaf in tree.leaves(opened(samples)) if is_recording(twin := twins.of(leaf))]
+        pairs = [(twin, leaf) for leaf in leaves(samples) if is_recording(twin := twins.of(leaf))]
         with torch._C.DisableTorchFunction():  # these copies are no calls of the user's
             return [twin for twin, _ in pairs], [tensor_of(image).clone() for _, image in pairs]
     except Exception as error:

@@ -23,7 +23,7 @@ from torchvision import tv_tensors
 
 from ...usercode import tree
 from ...usercode.attributes import is_exactly
-from ...usercode.objects import holds_twice, opened, taken_apart, why_whole
+from ...usercode.objects import holds_twice, leaves, taken_apart, why_whole
 from ..decode.decoding import Files
 from ..decode.undecoded import Undecoded, UndecodedTensor, decoded, is_undecoded
 from ..layout import contiguous, is_dense
@@ -162,27 +162,30 @@ class _Gathered(_Placing):
         self._open: set[int] = set()  # ids of the user's objects that are being taken apart, or were
         self._known: dict[int, tuple[Any, Any]] = {}  # by the id of the image, with it: a batch may hold it twice
 
+    def placed(self, obj: Any) -> Any:
+        """Also put the content of the user's objects in their place, if they hold a recording image."""
+        content = None if is_recording(obj) else taken_apart(obj)
+        if content is None or not any(map(is_recording, leaves(obj))):
+            return super().placed(obj)
+        if id(obj) not in self._known:
+            if id(obj) in self._open or holds_twice(content.parts):
+                raise NotRecordable(f"the batch holds it in an object of type {content.cls.__name__}, {_TWICE}")
+            self._open.add(id(obj))
+            self._known[id(obj)] = obj, Object(content.changed(self.placed), obj)
+        return self._known[id(obj)][1]
+
     def _other(self, value: Any) -> Any:
         if not is_recording(value):
-            return self._known[id(value)][1] if id(value) in self._known else self._of_user(value)
+            if taken_apart(value) is not None and any(map(is_recording, leaves(value))):
+                return self.placed(value)
+            check_holds_no_image(value)
+            return value
         if id(value) not in self._known:
             made = simplified(value)
             if isinstance(made, tuple):
                 self._known[id(value)] = value, Arranged(made[0], *self.placed(made[1:]))
             else:
                 self._known[id(value)] = value, self._leaf(made) if is_recording(made) else self.placed(made)
-        return self._known[id(value)][1]
-
-    def _of_user(self, value: Any) -> Any:
-        """Return what takes the place of an object of the user's: its content if it holds a recording image."""
-        content = taken_apart(value)
-        if content is None or not any(map(is_recording, tree.leaves(opened(value)))):
-            check_holds_no_image(value)
-            return value
-        if id(value) in self._open or holds_twice(content.parts):
-            raise NotRecordable(f"the batch holds it in an object of type {content.cls.__name__}, {_TWICE}")
-        self._open.add(id(value))
-        self._known[id(value)] = value, Object(content.changed(self.placed), value)
         return self._known[id(value)][1]
 
     def _leaf(self, value: Any) -> Leaf:

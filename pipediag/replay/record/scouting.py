@@ -27,10 +27,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ...frames import is_users
-from ...usercode import randomness, tree
+from ...usercode import randomness
 from ...usercode.contents import is_library, line_that_asks_types, reached
 from ...usercode.links import Link, links_of, passed_on, run
-from ...usercode.objects import opened, replaced
+from ...usercode.objects import leaves, replaced
 from ...usercode.places import label, short
 from ...usercode.transform_slots import Slot, find_slots, inner_slots
 from ..custom import Shapes
@@ -160,7 +160,7 @@ def _pass(
         session.seen = []
         samples = fetched(dataset, indices)
         batch = assembled(collate, samples)
-        images = [leaf for leaf in tree.leaves(opened(batch)) if is_recording(leaf)]
+        images = [leaf for leaf in leaves(batch) if is_recording(leaf)]
         for picture in images:
             if isinstance(picture, RecordingPicture):
                 session.needed_for = "the batch holds it as a picture, and only tensors are sent"
@@ -206,8 +206,8 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
 
 def _is_kept(made: list[weakref.ref[Any]], batch: Any) -> bool:
     """Return whether an image that a transform has made lives on, outside of the batch."""
-    leaves = [leaf for leaf in tree.leaves(opened(batch)) if _has_pixels(leaf)]
-    handed = {id(leaf) for leaf in leaves} | {_memory(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
+    images = [leaf for leaf in leaves(batch) if _has_pixels(leaf)]
+    handed = {id(image) for image in images} | {_memory(image) for image in images if isinstance(image, Tensor)}
     living = [image for ref in made if (image := ref()) is not None and id(image) not in handed]
     return any(not isinstance(image, Tensor) or _memory(image) not in handed for image in living)
 
@@ -336,7 +336,7 @@ class _Trial:
 
 def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
     """Yield the original tape of every recorded image."""
-    for leaf in tree.leaves(opened(list(samples))):
+    for leaf in leaves(list(samples)):
         if isinstance(leaf, RecordingStack):
             yield from _beginnings(leaf.parts)
         elif is_recording(leaf):
