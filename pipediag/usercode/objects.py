@@ -18,7 +18,7 @@ import torch
 from ..frames import is_users
 from . import tree
 from .attributes import attribute, is_a, is_exactly, unwrapped
-from .contents import slot_values
+from .contents import package, slot_values
 
 #: Methods that say how an object is copied, and those that Python's own types have.
 _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -90,9 +90,11 @@ def _is_of_users(obj: Any) -> bool:
     """Return whether an object's class is written in Python, and no function, module or exception."""
     cls = type(obj)
     written = is_a(cls, type) and bool(cls.__flags__ & _HEAP)
-    return written and not is_a(obj, (type, types.ModuleType, BaseException)) and cls.__module__ != "torch"
+    return written and package(cls) not in _OTHERS and not is_a(obj, (type, types.ModuleType, BaseException))
 
 
+#: Packages whose objects are none of the user's: tensors, and what stands for such.
+_OTHERS = frozenset({"torch", __name__.partition(".")[0]})
 #: Flag of classes that a program makes.
 _HEAP = 1 << 9
 
