@@ -86,13 +86,7 @@ class StreamSide(PackingSide):
     def _plain(self, indices: Any, batched: bool) -> Any:
         return batch_of(self._fetched(indices, batched), self._collate)
 
-    def _fetched(
-        self,
-        indices: Any,
-        batched: bool,
-        begin: Callable[[], None] | None = None,
-        end: Callable[[list[Any]], None] = lambda samples: None,
-    ) -> Any:
+    def _fetched(self, indices: Any, batched: bool, **calls: Callable[..., None]) -> Any:
         """Return the next samples.
 
         Raises:
@@ -100,12 +94,12 @@ class StreamSide(PackingSide):
                 which cannot be made again.
         """
         samples, raised = self._fetcher.dataset_iter, NotRecordable.raised
-        samples.drawn, samples.end = [], end
+        samples.drawn, samples.end = [], calls.get("end", samples.end)
         try:
             with session.going_on():
                 fetched = self._fetcher.fetch(indices)
         finally:
-            samples.drawn = []
+            samples.drawn, samples.end = [], _nothing
         if NotRecordable.raised != raised:
             raise NotRecordable(
                 "code of the dataset has caught an error that only a recorded image raises, and may have left out a "
@@ -154,7 +148,7 @@ class _Samples:
     def __init__(self, samples: Iterator[Any]) -> None:
         self._samples = samples
         self.drawn: list[Any] = []
-        self.end: Callable[[list[Any]], None] = lambda samples: None
+        self.end: Callable[..., None] = _nothing
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -163,6 +157,10 @@ class _Samples:
         self.drawn.append(next(self._samples))
         self.end(self.drawn)
         return self.drawn[-1]
+
+
+def _nothing(samples: list[Any]) -> None:
+    pass
 
 
 def _unchanged(samples: Any) -> Any:
