@@ -292,7 +292,7 @@ class Rerouting:
             elif self._not_moved:
                 say(f"nothing else was moved: {self._not_moved}")
             return
-        moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
+        moved = ", ".join(dict.fromkeys([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)]))
         if proof is None:
             say(f"{moved} of the loader at {site.where} will move once its first batches are compared")
             return

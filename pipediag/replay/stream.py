@@ -99,7 +99,7 @@ class StreamSide(PackingSide):
             with session.going_on():
                 fetched = self._fetcher.fetch(indices)
         finally:
-            samples.drawn = []
+            samples.drawn, samples.end = [], _nothing
         if NotRecordable.raised != raised:
             raise NotRecordable(
                 "code of the dataset has caught an error that only a recorded image raises, and may have left out a "

@@ -10,6 +10,7 @@ import abc
 import copyreg
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import torch
 from ..frames import is_users
 from . import tree
 from .attributes import attribute, is_a, is_exactly, unwrapped
-from .contents import slot_values
+from .contents import package, slot_values
 
 #: Methods that say how an object is copied, and those that Python's own types have.
 _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -90,9 +91,11 @@ def _is_of_users(obj: Any) -> bool:
     """Return whether an object's class is written in Python, and no function, module or exception."""
     cls = type(obj)
     written = is_a(cls, type) and bool(cls.__flags__ & _HEAP)
-    return written and not is_a(obj, (type, types.ModuleType, BaseException)) and cls.__module__ != "torch"
+    return written and package(cls) not in _OTHERS and not is_a(obj, (type, types.ModuleType, BaseException))
 
 
+#: Packages whose objects are none of the user's: tensors, and what stands for such.
+_OTHERS = frozenset({"torch", __name__.partition(".")[0]})
 #: Flag of classes that a program makes.
 _HEAP = 1 << 9
 
@@ -167,23 +170,7 @@ def leaves(obj: Any, inside: frozenset[int] = frozenset()) -> Iterator[Any]:
 
 def replaced(obj: Any, change: Callable[[Any], Any]) -> Any:
     """Return a structure with what ``change`` gives for each leaf. The user's objects stay, and get new contents."""
-    return tree.map_leaves(obj, _Replacing(change).leaf)
-
-
-class _Replacing:
-    def __init__(self, change: Callable[[Any], Any]) -> None:
-        self._change = change
-        self._known: dict[int, Any] = {}
-
-    def leaf(self, leaf: Any) -> Any:
-        if id(leaf) in self._known:
-            return self._known[id(leaf)]
-        content = taken_apart(leaf)
-        if content is None:
-            return self._change(leaf)
-        self._known[id(leaf)] = leaf
-        self._known[id(leaf)] = content.changed(lambda part: tree.map_leaves(part, self.leaf)).into(leaf)
-        return self._known[id(leaf)]
+    return _Changing(change, Content.into).part(obj)
 
 
 def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
@@ -191,25 +178,33 @@ def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> An
 
     Those that cannot be taken apart are moved by their own ``to``.
     """
-    tensors = (leaf for leaf in leaves(batch) if is_a(leaf, torch.Tensor) or tree.moves_itself(leaf))
-    if all(is_a(leaf, torch.Tensor) and leaf.device.type == device.type for leaf in tensors):
+    held = (leaf for leaf in leaves(batch) if is_a(leaf, torch.Tensor) or tree.moves_itself(leaf))
+    if all(is_a(leaf, torch.Tensor) and leaf.device.type == device.type for leaf in held):
         return batch
-    return tree.map_leaves(batch, _Moving(device, non_blocking).leaf)
+    change = partial(tree.move, device=device, non_blocking=non_blocking)
+    return _Changing(change, lambda content, obj: content.together()).part(batch)
 
 
-class _Moving:
-    def __init__(self, device: torch.device, non_blocking: bool) -> None:
-        self._device = device
-        self._non_blocking = non_blocking
-        self._known: dict[int, Any] = {}
+class _Changing:
+    """Changes the leaves of a structure, each once, and makes or fills the user's objects by ``give``."""
 
-    def leaf(self, leaf: Any) -> Any:
-        if id(leaf) in self._known:
-            return self._known[id(leaf)]
-        content = taken_apart(leaf)
-        if content is None:
-            return tree.move(leaf, self._device, non_blocking=self._non_blocking)
-        self._known[id(leaf)] = leaf
-        if any(is_a(one, torch.Tensor) for one in leaves(leaf)):
-            self._known[id(leaf)] = content.changed(lambda part: tree.map_leaves(part, self.leaf)).together()
-        return self._known[id(leaf)]
+    def __init__(self, change: Callable[[Any], Any], give: Callable[[Content, Any], Any]) -> None:
+        self._change = change
+        self._give = give
+        self._known: dict[int, tuple[Any, Any]] = {}  # by id, with the leaf or object
+
+    def part(self, obj: Any) -> Any:
+        if id(obj) in self._known:
+            return self._known[id(obj)][1]
+        content = taken_apart(obj)
+        if content is not None:
+            self._known[id(obj)] = obj, obj  # for what refers to it inside of it
+            made = self._give(content.changed(self.part), obj)
+        elif is_exactly(obj, list, tuple):
+            return type(obj)(map(self.part, obj))
+        elif is_exactly(obj, dict):
+            return {key: self.part(one) for key, one in obj.items()}
+        else:
+            made = tree.map_leaves(obj, lambda leaf: self._change(leaf) if leaf is obj else self.part(leaf))
+        self._known[id(obj)] = obj, made
+        return made

@@ -202,7 +202,6 @@ def item_with(change: Callable[[Tensor], Any]) -> DataLoader[Any]:
         (lambda image: image.double() / torch.rand(24, 32), "div of torch.float32, torch.float64 is not recorded"),
         (lambda image: image.float().mean(), "before the transforms, or on the batch"),
         (lambda image: torch.from_numpy(image.numpy()), "torchvision's functions of tensors in place of numpy's"),
-        (lambda image: F2.resize(image.permute(1, 2, 0), [4, 4]), "order of dimensions on the batch"),
         (lambda image: image.half() * 2, "v2.functional.to_dtype"),
     ],
 )
