@@ -252,7 +252,9 @@ def _warnings(before: Diagnosis, after: Diagnosis) -> list[Warning_]:
         found.append(Warning_("other-load", f"other processes used the cores during {when}", help))
     for name, side in (("before", before), ("after", after)):
         if side.partial:
-            found.append(Warning_("partial", f"the run {name} is PARTIAL", "give it a longer budget"))
+            found.append(
+                Warning_("partial", f"not all stages were measured in the run {name}", "give it a longer budget")
+            )
     return found
 
 

@@ -32,6 +32,8 @@ ENOUGH = 2
 #: Pairs of windows agree if the shares that they give lie within this range, and if other processes lengthened the step
 #: of one of them by less than this share.
 _APART, DISTURBED = 0.25, 0.1
+#: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
+_SHORT = 2
 #: Verdicts that rest on the kernel's counters.
 _COUNTED = ("contention", "ipc")
 #: Description of each stage's work.
@@ -250,11 +252,13 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield "the script goes on without its loader after an epoch"
     paired, used = ladder.paired("baseline", ceiling), others(session, ladder.windows_used("baseline"))
     who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
-    beside = f", while {who}" if used >= worth_telling(session) else ""
+    busy = [who] if used >= worth_telling(session) else []
+    short = ["the script is short"] if session.script.passes > _SHORT else []
+    because = f": {listed(short + busy)}" if short + busy else ""
     if len(paired) < ENOUGH:
-        yield f"measured once only{beside}"
+        yield f"measured once only{because}"
     elif min(ladder.times("baseline"), ladder.times(ceiling)) < ENOUGH:
-        yield f"measured at one time only{beside}"
+        yield f"measured at one time only{because}"
     windows = [window for pair in paired for window in pair]
     if stolen(windows, session.cores):
         yield "this virtual machine's host took CPU time away"
@@ -262,6 +266,7 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"the loop waits {percent(share)} of a step for another loader, too"
     shares = [1 - fast / slow for slow, fast in ladder.steps_of_pairs("baseline", ceiling)]
     if shares and max(shares) - min(shares) > _APART:
+        beside = f", while {who}" if busy else ""
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"

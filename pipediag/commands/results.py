@@ -22,6 +22,7 @@ from ..report import history
 from ..report.terminal import printable
 from ..session import Session
 from ..session.private import redacted
+from ..session.remedies import listed
 
 
 @dataclass
@@ -139,7 +140,7 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
     failures = [warning.message for warning in session.warnings if warning.code == "script-failed"]
     if not session.anything_seen:
         for failure in failures:
-            say(f"{failure}, before anything could be measured")
+            say(f"{failure}; nothing could be measured")
     elif session.ranks and all(one.rank for one in session.ranks):
         for failure in failures:
             say(failure)
@@ -149,15 +150,16 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
 
 
 def _hint(args: list[str], session: Session) -> None:
-    """Say where an option of pipediag belongs if the script got it and did not know it."""
+    """Say where options of pipediag belong if the script got them and did not know one."""
     context = click.get_current_context(silent=True)
     ours = {name for one in context.command.params for name in one.opts} if context is not None else set()
-    for word in args:
-        name = word.partition("=")[0]
-        known = name in ours and (name.startswith("--") or name == "-o")
-        if known and (session.script.exit_code == EXIT_USAGE or name in session.script.error):
-            say(f"{name} stands after the script, so the script got it; pipediag's options stand before the script")
-            return
+    names = [name for word in args if (name := word.partition("=")[0]) in ours and (name[:2] == "--" or name == "-o")]
+    if session.script.exit_code != EXIT_USAGE:
+        names = [name for name in names if name in session.script.error]
+    if names:
+        verb, it = ("stands", "it") if len(names) == 1 else ("stand", "them")
+        behind = f"{listed(names)} {verb} after the script, so the script got {it}"
+        say(f"{behind}; pipediag's options stand before the script")
 
 
 def exit_code(session: Session) -> int:

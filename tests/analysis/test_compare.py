@@ -376,7 +376,7 @@ class TestComparable:
         before = make(BEFORE)
         before.windows = [window for window in before.windows if window.rung != "raw"]
         (warning,) = held(before, make(AFTER)).warnings
-        assert (warning.code, warning.message) == ("partial", "the run before is PARTIAL")
+        assert (warning.code, warning.message) == ("partial", "not all stages were measured in the run before")
 
     def test_settings(self) -> None:
         before, after = make(BEFORE, workers=4), make(AFTER, workers=8)

@@ -260,7 +260,7 @@ class TestHandOff:
         kept = best(then_handed(tried(0.7, 8), 0.9, 8))
         assert kept is not None and (kept.rung, kept.applied) == (REMEDIED, False)
         told = why_none(then_handed(tried(0.7, 8), 0.9, 8))
-        assert told == "the loop is slower under it; the hand-off alone: the loop is slower under it"
+        assert told == "transforms moved: the loop is slower under it; the hand-off alone: the loop is slower under it"
         assert why_none(tried(0.7, 8)) == "the loop is slower under it"
         assert why_none(then_handed(tried(0.7, 8), 1.3, 8)) == why_none(make(climbing())) == ""
 

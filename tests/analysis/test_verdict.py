@@ -184,6 +184,22 @@ def test_contention_of_workers_that_use_little_cpu_is_foreign() -> None:
     assert not diagnosis.verdict.certain and "other processes used 1 of 2 cores" in diagnosis.verdict.uncertain
 
 
+@pytest.mark.parametrize(
+    ("passes", "busy", "told"),
+    [
+        (2, 1.0, "measured once only"),
+        (3, 1.0, "measured once only: the script is short"),
+        (3, 1.8, "measured once only: the script is short and other processes used 0.8 of 2 cores"),
+        (1, 1.8, "measured once only: other processes used 0.8 of 2 cores"),
+    ],
+)
+def test_why_it_was_measured_once(passes: int, busy: float, told: str) -> None:
+    seen = waits(50.0, worker_ms=100.0, worker_cpu=1.0, cores_busy=busy, cores_used=1.0)
+    session = make(climbing(raw=50.0), rounds=1, noise=0.0, evidence=seen, environment={"cores": 2})
+    session.script.passes = passes
+    assert judged(session).verdict.uncertain == told
+
+
 def test_workers_on_time_are_not_free_where_cores_are_shared_among_groups() -> None:
     """The script's processes have a quarter of full cores: 15 ms of the workers' CPU time may be all of 60 ms more."""
     seen = waits(0.4, worker_ms=15.0, worker_cpu=1.0, cores_busy=2.0, cores_used=0.5)

@@ -143,6 +143,11 @@ def test_verbosity(main: Main, script: Path, analyzed: Analyzed, command: str) -
     [
         (["--budget", "30"], "", "--budget stands after the script"),
         (["--budget=30"], "", "--budget stands after the script"),
+        (
+            ["--output", "x", "--budget", "30"],
+            "",
+            "--output and --budget stand after the script, so",
+        ),
         (["--epochs", "30", "-v"], "", ""),
         (["--apply"], "ValueError: unknown: --apply", "--apply stands after the script"),
     ],

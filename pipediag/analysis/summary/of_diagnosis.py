@@ -16,7 +16,7 @@ from ..numbers.hot_lines import within
 from ..numbers.intervals import Interval
 from ..numbers.loop_and_workers import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
-from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of
+from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of, why_none
 from ..verdict import OBSERVED, PROVEN, decided
 from ..waterfall import culprit, ranked, worker_parts
 from ..words import STAGES, counted, few_of, job, loop_of, number, percent, span
@@ -327,11 +327,9 @@ def _ranks(session: Session) -> list[tuple[str, str]]:
 
 
 def _tried(session: Session) -> str:
-    """Return why the first of the remedies, usually the offload, is not kept; empty if one is or none was requested."""
-    results = outcomes(session)
-    if not results or any(result.applied for result in results):
-        return ""
-    return shorter_paths(session, f"--apply kept nothing: {results[0].why_not or results[0].reverted}")
+    """Return why no remedy is kept; empty if one is or none was requested."""
+    why = why_none(session)
+    return shorter_paths(session, f"--apply kept nothing: {why}") if why else ""
 
 
 def _keep(session: Session, kept: Outcome) -> Action:

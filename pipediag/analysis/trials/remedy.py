@@ -129,11 +129,10 @@ def why_none(session: Session) -> str:
     results = outcomes(session)
     if any(result.applied for result in results):
         return ""
-    return "; ".join(
-        f"{BESIDE[result.rung]}: {why}" if result.rung in BESIDE else why
-        for result in results
-        if (why := result.why_not or result.reverted)
-    )
+    whys = [(BESIDE.get(one.rung, "transforms moved"), why) for one in results if (why := one.why_not or one.reverted)]
+    if len(whys) == 1 and results[0].rung not in BESIDE:
+        return whys[0][1]
+    return "; ".join(f"{name}: {why}" for name, why in whys)
 
 
 def commands_to_keep(remedy: Remedy, result: Outcome, script: Script) -> list[str]:
