@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pipediag.analysis.numbers import paired_windows
 from pipediag.analysis.numbers.intervals import CONFIDENCE, Interval
@@ -244,7 +245,8 @@ def shares(runs: list[dict[str, Any]], times: int, seed: int) -> dict[str, Any]:
             truth = record.sum("waited", *far) / record.sum("time", *far)
             rows["before"].append((median_before([a / b for a, b in zip(waited, whole, strict=True)]), truth))
             for groups in GROUPS:
-                rows[f"{groups} groups"].append((paired_windows.share(waited, whole, groups), truth))
+                with mock.patch.object(paired_windows, "GROUPS", groups):
+                    rows[f"{groups} groups"].append((paired_windows.share(waited, whole), truth))
         found[f"{n} rounds"] = {name: coverage(row) for name, row in rows.items()}
     return found
 

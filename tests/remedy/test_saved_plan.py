@@ -250,11 +250,11 @@ class TestCommands:
         script.touch()
         assert main("run", "--plan", file, script, "--epochs", "3", "--plan", "x")[0] == 0
         assert main("run", script)[0] == 0
-        assert main("run", "-m", "pkg.train", "-m")[0] == 0
+        assert main("run", "-m", "json.tool", "-m")[0] == 0
         assert became == [
             [str(file), "-", str(script), "--epochs", "3", "--plan", "x"],
             ["-", "-", str(script)],
-            ["-", "-", "-m", "pkg.train", "-m"],
+            ["-", "-", "-m", "json.tool", "-m"],
         ]
 
     def test_run_with_a_plan_that_does_not_fit(
