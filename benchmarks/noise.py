@@ -21,10 +21,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from pipediag.analysis.numbers import estimate
-from pipediag.analysis.numbers.estimate import LEAST, PACE, PRODUCTION, UNKNOWN, WORKERS, Noise, student_t
+from pipediag.analysis.numbers import paired_windows
 from pipediag.analysis.numbers.intervals import CONFIDENCE, Interval
+from pipediag.analysis.numbers.paired_windows import LEAST, PACE, PRODUCTION, UNKNOWN, WORKERS, Noise, student_t
 
 GAINS = (0.0, 0.05, 0.15, 0.30, 1.0)
 PAIRS = (2, 3, 4, 6, 8, 12)
@@ -171,7 +172,7 @@ def decided_before(slow: list[float], fast: list[float], n: int) -> bool | None:
 
 def by(noise: Noise) -> Decide:
     def decide(slow: list[float], fast: list[float], n: int) -> bool | None:
-        return estimate.sure_gain(slow[:n], fast[:n], noise) if n in estimate.looks(MOST) else None
+        return paired_windows.sure_gain(slow[:n], fast[:n], noise) if n in paired_windows.looks(MOST) else None
 
     return decide
 
@@ -218,9 +219,9 @@ def measure(runs: list[dict[str, Any]], times: int, seed: int) -> dict[str, Any]
                     ratios, levels = [], []
                     for trial in trials:
                         slow, fast = _columns(trial, name, n)
-                        one = ratio_before(slow, fast) if policy.old else estimate.paired_ratio(slow, fast, noise)
+                        one = ratio_before(slow, fast) if policy.old else paired_windows.paired_ratio(slow, fast, noise)
                         ratios.append((one, 1 + gain))
-                        one = median_before(slow) if policy.old else estimate.mean_rate(slow, noise)
+                        one = median_before(slow) if policy.old else paired_windows.mean_rate(slow, noise)
                         levels.append((one, trial.truth[n - 1]))
                     row["ratio"].setdefault(f"{100 * gain:.0f} %", {})[n] = coverage(ratios)
                     if gain == 0.0 and name == "pace":
@@ -244,7 +245,8 @@ def shares(runs: list[dict[str, Any]], times: int, seed: int) -> dict[str, Any]:
             truth = record.sum("waited", *far) / record.sum("time", *far)
             rows["before"].append((median_before([a / b for a, b in zip(waited, whole, strict=True)]), truth))
             for groups in GROUPS:
-                rows[f"{groups} groups"].append((estimate.share(waited, whole, groups), truth))
+                with mock.patch.object(paired_windows, "GROUPS", groups):
+                    rows[f"{groups} groups"].append((paired_windows.share(waited, whole), truth))
         found[f"{n} rounds"] = {name: coverage(row) for name, row in rows.items()}
     return found
 

@@ -33,9 +33,9 @@ from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.pack.packing import pack_ops
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import stand_in
 from pipediag.replay.record.recorder import Recorder
 from pipediag.replay.record.scouting import find
+from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.run.replay import replay_on
 from pipediag.replay.worker import PackingSide
 

@@ -119,7 +119,7 @@ class Diagnosis(analysis.Diagnosis):
             UsageError: ``loader`` is not a ``DataLoader``, torchvision is missing, or the device is not on this
                 machine.
         """
-        from .remedy.saved import why_not_moved
+        from .remedy.saved_plan import why_not_moved
 
         came, device = best(self.session), self.session.device_type
         if came is not None and not came.applied:

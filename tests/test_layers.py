@@ -91,3 +91,23 @@ def test_pure_packages_import_no_torch(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in modules() if home(p) == "replay"], ids=lambda path: path.stem)
 def test_the_engine_is_a_library_of_its_own(path: Path) -> None:
     assert {names[1] for _, names in imported(path) if names[0] == "pipediag"} <= ENGINE
+
+
+def bound(path: Path) -> set[str]:
+    """Names that a module binds, and the modules beside it if it is a package's."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.alias, ast.Name))]
+    names = {getattr(node, "asname", None) or getattr(node, "name", getattr(node, "id", "")) for node in nodes}
+    return names | ({one.stem for one in path.parent.iterdir()} if path.name == "__init__.py" else set())
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples"])
+def test_what_is_imported_from_outside_exists(folder: str) -> None:
+    """Benchmarks run by hand, some on a GPU only: nothing else would tell that a module has moved."""
+    for path in (PACKAGE.parent / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pipediag.") and not node.level:
+                module = PACKAGE.parent.joinpath(*str(node.module).split("."))
+                home = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+                lacking = {alias.name for alias in node.names} - bound(home)
+                assert not lacking, f"{path}:{node.lineno} imports {lacking} from {node.module}"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.numbers.estimate import paired_ratio
 from pipediag.analysis.numbers.intervals import Interval
+from pipediag.analysis.numbers.paired_windows import paired_ratio
 from pipediag.session import REMEDIED, Session
 
 from .clock import PAGEABLE, PINNED

@@ -192,6 +192,8 @@ def _loop(p: Parts) -> None:
     """What the loop does."""
     if p["source"] in STREAMS and p["loop"] in ("deleted", "next"):
         p["loop"] = "plain"
+    if p["loop"] == "fetched" and p["beside"] == "validation":  # the thread and the evaluation would draw in turns
+        p["loop"] = "plain"
     # How far a worker has got is a matter of time.
     if "seen" in p["state"]:
         p.update(beside="one", workers=p["workers"] if p["workers"] in "01" else "1")

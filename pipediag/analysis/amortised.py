@@ -16,9 +16,9 @@ from itertools import groupby, pairwise
 from ..session import OtherStart, Place, Session, Startup
 from ..session.events import EDITED
 from .diagnosis import Stage
-from .numbers.estimate import student_t
 from .numbers.intervals import Interval, exactly, total
 from .numbers.ladder import LadderView
+from .numbers.paired_windows import student_t
 from .thresholds import GATE, RUN_TO_RUN
 from .waterfall import culprit, ranked
 from .words import counted, number, percent
@@ -97,7 +97,7 @@ def undisturbed(seconds: list[float], bound: float = math.inf) -> list[float]:
 def typical(seconds: list[float]) -> Interval:
     """Return the geometric mean of the times of some starts with its 95 % interval, by the moderated t of Smyth.
 
-    A few starts that agree by chance do not make it narrow: see :mod:`.estimate`. Needs at least one.
+    A few starts that agree by chance do not make it narrow: see :mod:`.paired_windows`. Needs at least one.
     """
     logs = [math.log(max(1e-6, one)) for one in seconds]
     n, centre = len(logs), statistics.fmean(logs)

@@ -17,7 +17,7 @@ from .diagnosis import Diagnosis, Recommendation
 from .numbers.cores import threads
 from .numbers.intervals import Interval, exceeds
 from .numbers.ladder import LadderView
-from .numbers.sides import OF_THE_WORKERS
+from .numbers.loop_and_workers import OF_THE_WORKERS
 from .recommend import tried
 from .recommend.view import batch_text, bytes_text
 from .thresholds import GATE, QUEUED
@@ -209,9 +209,9 @@ def failed(figures: str, advice: list[Recommendation], otherwise: str) -> Result
     return Result(FAILED, figures, advice[:_NAMED], [] if advice else [otherwise])
 
 
-def share_of_step(ladder: LadderView, slow: str, fast: str) -> Interval:
-    """Return the cost of one rung over the other, as a share of the baseline step."""
-    return ladder.cost(slow, fast).times(1 / ladder.ms("baseline").value)
+def copying_share(ladder: LadderView) -> Interval:
+    """Return the cost of copying batches to the device, as a share of the baseline step."""
+    return ladder.cost("host", "device").times(1 / ladder.ms("baseline").value)
 
 
 def margin(ladder: LadderView) -> Interval:
@@ -306,7 +306,7 @@ def _transfer(check: Check) -> Result:
     """
     check.needs_a_device()
     check.needs("baseline", "device", "host")
-    share, base = share_of_step(check.ladder, "host", "device"), check.ladder.ms("baseline").value
+    share, base = copying_share(check.ladder), check.ladder.ms("baseline").value
     figures = f"{percent_of('', share)} of {number(base)} ms; {_how(check)}"
     if check.input_is_cheap:
         return Result(PASSED, figures)
@@ -432,7 +432,7 @@ def _compared(ladder: LadderView, gate: float) -> Iterator[tuple[set[str], Inter
     if starved is not None:
         yield {"baseline", top}, starved, gate
     if {"device", "host"} <= {*ladder.rungs}:
-        yield {"device", "host"}, share_of_step(ladder, "host", "device"), bound
+        yield {"device", "host"}, copying_share(ladder), bound
     if ladder.has("supply") and ladder.has("worker"):
         yield {"supply", top}, margin(ladder).inverse(), 1 / (1 - bound)
 

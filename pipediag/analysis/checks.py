@@ -10,8 +10,8 @@ from .amortised import seen_once
 from .diagnosis import Stage
 from .numbers.chain import parts_of_sample
 from .numbers.cores import busy_cores, filled_by_others, full
+from .numbers.foreign_load import others, worth_telling
 from .numbers.ladder import LadderView
-from .numbers.load import others, worth_telling
 from .ranks.shared_cores import too_many
 from .thresholds import GATE
 from .verdict import disagreements

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
 from .numbers.chain import why_unsplit
 from .numbers.ladder import LadderView
-from .numbers.sides import OF_THE_WORKERS, sides
+from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .verdict import DISTURBED, disagreements, judge, measured_share, rungs_beside, starved_share, starves
 from .waterfall import by_stage, waterfall

@@ -11,15 +11,15 @@ from functools import partial
 
 from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
 from ..session.events import KEPT_BATCHES
-from ..session.words import listed
+from ..session.remedies import listed
 from .amortised import amortised, described, seen_once
 from .diagnosis import Stage, Verdict
 from .numbers.chain import heaviest, parts_of_sample
 from .numbers.cores import threads
+from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
-from .numbers.load import others, stolen, worth_telling
-from .numbers.sides import OF_THE_WORKERS, sides
+from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages, ranked
 from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
@@ -51,7 +51,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     """Return the verdict. It is ``inconclusive`` only while it is open whether the loop starves at all."""
     starved = starved_share(ladder)
     if starved is None:
-        return Verdict("inconclusive", _too_little(ladder))
+        have = ", ".join(ladder.rungs)
+        seen = f"only {have} was measured" if have else "no step of the training loop was seen"
+        return Verdict("inconclusive", f"Too little is known to say whether the loop starves: {seen}.")
     session, base = ladder.session, ladder.ms("baseline")
     ranked, now = input_stages(ladder, pieces), 1000.0 / base.value
     top, starving = _costliest(ladder, ranked), starves(ladder, starved)
@@ -427,9 +429,3 @@ def _threads(session: Session) -> str:
     if running.own > 1:
         return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the training process."
     return f" {running}."
-
-
-def _too_little(ladder: LadderView) -> str:
-    have = ", ".join(ladder.rungs)
-    seen = f"only {have} was measured" if have else "no step of the training loop was seen"
-    return f"Too little is known to say whether the loop starves: {seen}."

@@ -1,4 +1,4 @@
-"""Divide a baseline step into pieces: the stages of both sides (:mod:`.sides`).
+"""Divide a baseline step into pieces: the stages of both sides (:mod:`.loop_and_workers`).
 
 The training process's own time is divided by its rungs. What it loses while workers run is contention; if a rung is
 missing, it counts as that rung's stage, unless it is longer than moving the batch's bytes can take. The waiting time
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from ..session import STAGE_OF_RUNG, Inside, Place, Session
 from .diagnosis import Stage, Without
 from .numbers.chain import dominant, grains, heaviest, joined
-from .numbers.estimate import WORKERS
 from .numbers.hot_lines import of_stage
 from .numbers.intervals import Interval, exactly, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
-from .numbers.sides import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
+from .numbers.loop_and_workers import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
+from .numbers.paired_windows import WORKERS
 from .thresholds import CO_BOTTLENECK, RESOLUTION
 from .whatif import Change, WhatIf, what_if
 

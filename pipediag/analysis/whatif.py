@@ -38,7 +38,7 @@ from typing import Any
 from ..session import Session
 from .numbers.intervals import Interval, exactly, largest, least, log_ratio, total
 from .numbers.ladder import LadderView
-from .numbers.sides import Sides, Work, saving, sides, work_of
+from .numbers.loop_and_workers import Sides, Work, saving, sides, work_of
 from .thresholds import RESOLUTION
 
 #: Minimum fraction of the ideal gain from more workers or cores: they share caches and memory.

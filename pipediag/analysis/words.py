@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from ..session import LADDER, Link, Place, Rank, Session
-from ..session.words import listed
+from ..session.remedies import listed
 from .numbers.intervals import Interval
 from .numbers.ladder import LadderView
 

@@ -11,7 +11,7 @@ from ..analysis.trials.remedy import best, outcomes, remedy_of, why_none
 from ..errors import EXIT_GATE, EXIT_OK, SessionFileError, UsageError
 from ..host.passes import Request
 from ..host.script import Target
-from ..remedy import saved
+from ..remedy import saved_plan
 from ..report.files import check_writable
 from ..session import Session
 from .results import Results, exit_code, gated, measure, say
@@ -70,7 +70,7 @@ def _save_plan(session: Session, path: str) -> None:
         why = why_none(session) or _NOT_TRIED
         say(f"{path} was not written: {why}")
         return
-    saved.write(session, remedy, result.speedup.to_dict(), path)
+    saved_plan.write(session, remedy, result.speedup.to_dict(), path)
     remedy.plan_file = path
 
 

@@ -15,14 +15,14 @@ from ..analysis.audit import Audit
 from ..errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SessionFileError
 from ..host import passes
 from ..host.endings import files_written
-from ..host.progress import ProgressLine, opening
+from ..host.progress_line import ProgressLine, opening
 from ..host.scheduled import follow, follows
 from ..host.standard_streams import output_beside, put
 from ..report import history
 from ..report.terminal import printable
 from ..session import Session
 from ..session.private import redacted
-from ..session.words import listed
+from ..session.remedies import listed
 
 
 @dataclass

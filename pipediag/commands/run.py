@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..host.processes import become_runner
 from ..host.runner import APPROXIMATELY, NO_PLAN
 from ..host.script import Target
-from ..remedy import saved
+from ..remedy import saved_plan
 
 
 def run(target: Target, plan: str | None, approximate: bool, cache_dir: str | None) -> NoReturn:
@@ -23,7 +23,7 @@ def run(target: Target, plan: str | None, approximate: bool, cache_dir: str | No
     if plan is not None:
         if approximate:
             raise UsageError("--plan says whether JPEGs are decoded on the GPU: leave out --approximate")
-        known = saved.read(plan)
+        known = saved_plan.read(plan)
         known.check(target.name)
         if cache_dir is not None and not known.caches:
             raise UsageError("the plan keeps no samples: leave out --cache-dir")

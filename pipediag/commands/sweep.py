@@ -12,7 +12,7 @@ from ..analysis.sweep import Run, Sweep
 from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
-from ..host.progress import duration, really_runs
+from ..host.progress_line import duration, really_runs
 from ..session import Session
 from ..session.private import masked, without_values
 from .results import Results, exit_code, measure

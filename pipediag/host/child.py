@@ -36,7 +36,7 @@ from .hosting import hosting_members
 from .own_loops import OwnLoops, marked
 from .script import NoSuchModule, Target, compiled, run, script_aside
 from .standard_streams import keep_printing
-from .watch import write_no_stacks, write_stacks_on_end
+from .supervision import write_no_stacks, write_stacks_on_end
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement

@@ -17,7 +17,7 @@ from ..ladder.plan import Plan
 from ..session import Loader, Rank, Session
 from ..session.events import Cut, Elsewhere, FirstBatch, Member, Story, Wrote, read
 from .channel import Listener, Receiver, wait_for_any
-from .watch import Outcome, Progress, Watch
+from .supervision import Outcome, Progress, Watch
 
 #: Seconds that the child has to end once every process that was measured has.
 _AFTERMATH = 2.0

@@ -9,7 +9,7 @@ from ..analysis.checks import FILES
 from ..analysis.words import first_of
 from ..session import Script, Session
 from ..session.events import LoaderUse
-from .watch import LONGER_BUDGET, Outcome
+from .supervision import LONGER_BUDGET, Outcome
 
 #: Number of optimizer steps up to which no step can be timed.
 _FEW_STEPS = 2

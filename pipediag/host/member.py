@@ -15,7 +15,7 @@ from .child import Child, leave, read_order
 from .folders import locked
 from .script import Target
 from .standard_streams import keep_printing
-from .watch import stacks_of, write_stacks_on_end
+from .supervision import stacks_of, write_stacks_on_end
 
 
 def main(arguments: list[str]) -> int:

@@ -37,7 +37,7 @@ from .folders import Folders, scratch_folder
 from .processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
 from .scheduled import announce
 from .script import Target
-from .watch import FAREWELL, PROLOGUE, Outcome, Progress, stacks_of
+from .supervision import FAREWELL, PROLOGUE, Outcome, Progress, stacks_of
 
 #: Maximum seconds of a later pass before its first batch, or this multiple of the first pass's if that is longer.
 PROLOGUE_AGAIN, PROLOGUE_TIMES = 60.0, 4.0

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import PipediagError, PlanRefused, RunOver
 from ..frames import in_one_line
 from ..measure.own_rank import own_rank
-from ..remedy import saved
+from ..remedy import saved_plan
 from .exceptions import raised_in_threads, script_hook
 from .hooks import on_first_iteration
 from .hosting import hosting_members
@@ -65,7 +65,7 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
         PlanRefused: the file is not a plan of this version.
     """
     file, folder = arguments
-    plan = None if file in (NO_PLAN, APPROXIMATELY) else saved.read(file)
+    plan = None if file in (NO_PLAN, APPROXIMATELY) else saved_plan.read(file)
     found = Event()
     with ExitStack() as stack:
 

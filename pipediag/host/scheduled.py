@@ -25,7 +25,7 @@ from ..session.codec import opened_own
 from .folders import locked
 from .processes import end_child, exit_code_of, interpreter, no_orphans, signal_of, wait_quietly
 from .script import Target
-from .watch import FAREWELL
+from .supervision import FAREWELL
 
 #: Variables that the ranks of one job have in common, and no other job on the host at the same time.
 _OF_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE")

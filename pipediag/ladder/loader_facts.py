@@ -115,7 +115,8 @@ def _start_method(loader: DataLoader[Any]) -> str:
     return str(torch.multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.platform == "linux" else ""))
 
 
-_FINISHED = "the loop draws finished batches from an iterable that is no DataLoader"
+#: Why nothing can be made again for a loop that draws from something else than a loader.
+FINISHED = "the loop draws finished batches from an iterable that is no DataLoader"
 _USED_UP = "the loop draws from an iterable once: what is drawn alone would be missing to it"
 _NO_INDEX = (
     "not separable: an iterable dataset has no index to fetch again; "
@@ -134,7 +135,7 @@ def availability(
         absent["host"] = "training runs on the CPU: there is no transfer"
     reasons = dict(excluded)
     if is_plain(loader):
-        absent.update(raw=_FINISHED, warm=_FINISHED, supply=_USED_UP)
+        absent.update(raw=FINISHED, warm=FINISHED, supply=_USED_UP)
     elif is_iterable(loader):
         reasons.update(raw=_NO_INDEX, warm=_NO_INDEX)
     return [

@@ -26,7 +26,7 @@ from ..measure.schedule import Schedule
 from ..patches import hooked
 from ..session import NOT_YET, Session
 from ..session.events import EDITED, KEPT_BATCHES, UNMEASURABLE, LoaderUse, Story
-from ..session.words import listed
+from ..session.remedies import listed
 from ..usercode import randomness
 from ..usercode.places import caller
 from .caches import WRITES_IN_PLACE

@@ -57,7 +57,10 @@ class OtherLoaders:
         """
         self.trains(step)
         if starts and track not in self._open:
-            self._open[track] = self._start(track, step), len(track.findings.startups)
+            loader = track.loader()
+            workers, kept = (loader.num_workers, loader.persistent_workers) if loader is not None else (0, False)
+            start = OtherStart(track.where, step, 0.0, 0.0, workers, kept, self._attempt)
+            self._open[track] = start, len(track.findings.startups)
         began = self._clock.now()
         if track not in self._open:
             try:
@@ -73,11 +76,6 @@ class OtherLoaders:
             self._open[track][0].seconds += seconds
             worked = after.since(before) if after is not None and before is not None else Times(0.0, 0.0)
             self.spent = self.spent.plus(seconds, worked)
-
-    def _start(self, track: Track, step: int) -> OtherStart:
-        loader = track.loader()
-        workers, persistent = (loader.num_workers, loader.persistent_workers) if loader is not None else (0, False)
-        return OtherStart(track.where, step, 0.0, 0.0, workers, persistent, self._attempt)
 
     def trains(self, step: int) -> None:
         """Note that ``step`` training batches have been drawn: what was started before the latest of them is over."""

@@ -28,6 +28,7 @@ from ..measure.clock import Clock
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
 from ..usercode.attributes import has_attribute
 from .feed import Source
+from .loader_facts import FINISHED
 from .loop_side import LoopSide
 from .workers.delivery import NO_COST, Delivery
 
@@ -207,7 +208,7 @@ def _or_why_not(
     """Return what ``make`` returns, or a remedy that says why it cannot be tried. No error here is the script's."""
     try:
         if is_plain(loader):
-            raise _NotTried("the loop draws finished batches from an iterable that is no DataLoader")
+            raise _NotTried(FINISHED)
         require_no_state(loader)
         return make()
     except (_NotTried, UsageError) as reason:
@@ -224,11 +225,6 @@ def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, deco
 
     if decodes and (why := why_not(device)):
         raise _NotTried(why)
-    if isinstance(loader.dataset, IterableDataset):
-        raise _NotTried(
-            "a batch of an iterable dataset cannot be made again without the remedy, so its transforms move only where "
-            "the script asks for it: loader = pipediag.offload(loader)"
-        )
     offloaded = offload(loader, device, samples=samples, approximate=decodes)
     if decodes and offloaded.plan.undecoded:
         raise _NotTried(offloaded.plan.undecoded)

@@ -41,11 +41,22 @@ class Serving(Fetching, Protocol):
     def deliver(self, samples: Any) -> Any: ...
 
 
-class StagedDataset:
-    """A map-style dataset whose samples the worker side makes; other attributes are the user's dataset's."""
+class _Staged:
+    """A dataset that stands for the user's, and has its other attributes."""
 
-    def __init__(self, worker_side: Fetching) -> None:
+    def __init__(self, worker_side: Any) -> None:
         self._worker_side = worker_side
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_worker_side":
+            raise AttributeError(name)
+        return getattr(self._worker_side.dataset, name)
+
+
+class StagedDataset(_Staged):
+    """A map-style dataset whose samples the worker side makes."""
+
+    _worker_side: Fetching
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
         return self._worker_side.samples(indices)
@@ -56,25 +67,14 @@ class StagedDataset:
     def __len__(self) -> int:
         return len(self._worker_side.dataset)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_worker_side":
-            raise AttributeError(name)
-        return getattr(self._worker_side.dataset, name)
 
-
-class StagedIterable:
+class StagedIterable(_Staged):
     """An iterable dataset under the current rung."""
 
-    def __init__(self, worker_side: Serving) -> None:
-        self._worker_side = worker_side
+    _worker_side: Serving
 
     def __iter__(self) -> Iterator[Any]:
         return self._worker_side.stream()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_worker_side":
-            raise AttributeError(name)
-        return getattr(self._worker_side.dataset, name)
 
 
 class StagedCollate:

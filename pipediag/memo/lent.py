@@ -99,9 +99,9 @@ def own_all() -> None:
         own(picture)
 
 
-def reader_calls(depth: int) -> bool:
-    """Return whether the function ``depth`` frames above the caller was called by one that only reads."""
-    frame = sys._getframe(depth + 2)
+def reader_calls() -> bool:
+    """Return whether the caller was called by a function that only reads."""
+    frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename == patches.__file__:
         frame = frame.f_back
     code = frame.f_code
@@ -128,7 +128,7 @@ def load_stand_in(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Return what stands in for ``Image.load``."""
 
     def load(self: Any) -> Any:
-        if self in _lent and not reader_calls(0):
+        if self in _lent and not reader_calls():
             own(self)
         return plain(self)
 

@@ -39,7 +39,7 @@ _STEPS = ("load_prepare", "load_read", "load_seek", "load_end")
 
 def _stand_in(memo: Remembering, plain: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any) -> Any:
-        reads = lent.reader_calls(0)
+        reads = lent.reader_calls()
         if self.tile or not reads:
             lent.own(self)
         if not self.tile:

@@ -2,7 +2,7 @@
 
 It may import ``streams``, ``memo``, ``replay`` and what is below. Begin with :mod:`.loader`, which is
 ``pipediag.offload``; :mod:`.remedied_run` keeps a whole training under it, :mod:`.finding` and :mod:`.spotcheck` watch
-its batches. :mod:`.saved` is a plan's file, :mod:`.handoff` the remedy that moves nothing, :mod:`.edit` the diff.
+its batches. :mod:`.saved_plan` is a plan's file, :mod:`.handoff` the remedy that moves nothing, :mod:`.edit` the diff.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ..replay.ops.op import NotRecordable
 from ..replay.ops.triton import available
 from ..replay.plan import Place, Plan, link_at
 from ..replay.record.scouting import Found, find, given_to
-from ..session.words import DECODING
+from ..session.remedies import DECODING
 from ..streams.executor import Executor, LoaderOnDevice
 from ..streams.feed import Feed
 from ..streams.pipeline import feed_of, placed
@@ -143,7 +143,9 @@ def offload(
             offloaded.certificate = proof
             return offloaded
         if proof.failed <= refused:  # no single function is the cause
-            reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
+            none = f"none of {proof.samples} samples could be recorded: {proof.why}"
+            differs = none if proof.unrecorded == proof.samples else "its batches differ from those of the workers"
+            reasons = (*offloaded.plan.reasons, differs)
             nothing = OffloadedLoader(loader, Plan(reasons=reasons), device)
             nothing.certificate = proof
             return nothing

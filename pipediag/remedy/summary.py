@@ -19,7 +19,7 @@ from ..session import Apart, Kept, Place, Proof, Remedy
 from ..usercode.constructions import places_of
 from ..usercode.links import links_of
 from .loader import OffloadedLoader
-from .saved import SavedPlan, versions
+from .saved_plan import SavedPlan, versions
 
 _NO_TRANSFORMS = "no transforms were found on the dataset that could be moved"
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from ..analysis import Diagnosis
 from ..analysis.amortised import epoch_start, other_loaders
 from ..analysis.numbers.chain import grains, why_unsplit
+from ..analysis.numbers.foreign_load import mean_account
 from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
-from ..analysis.numbers.load import mean_account
 from ..analysis.words import counted, few, number, percent, shown, waiting
 from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Prefix, Profile, Session, ordered, settings_of
 from .document import Listing, Section, Table

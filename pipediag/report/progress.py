@@ -24,7 +24,7 @@ from ..session import (
     settings_of,
 )
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying, read
-from ..session.words import DECODING
+from ..session.remedies import DECODING
 from .terminal import printable
 
 _TRYING = {

@@ -15,7 +15,7 @@ from ..analysis.trials.settings import current
 from ..analysis.whatif import Savings
 from ..analysis.words import ends, named, number, shown, times, together
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Kept, Proof, Remedy
-from ..session.words import DECODING, elsewhere
+from ..session.remedies import DECODING, elsewhere
 from .document import Advice, Block, Code, Listing, Paragraph, Section, Table
 
 #: Units of time, with their seconds; a time is given in the largest unit of which it has at least two.

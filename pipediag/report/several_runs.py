@@ -11,6 +11,9 @@ from ..analysis.words import number, percent, shown, times
 from .diagnosis import between, title, value, warnings
 from .document import Block, Listing, Paragraph, Section, Table
 
+#: Titles of the sections with what changed.
+RATES, OF_THE_WORKERS = "steps a second", "a worker's own ms for a sample"
+OF_THE_LOOP = "the training process's own ms of a step"
 _HEADERS = ("", "before", "after", "change", "interval", "")
 
 
@@ -28,9 +31,9 @@ def comparison_blocks(comparison: Comparison) -> list[Block]:
         title(summarise(comparison)),
         Paragraph(f"bottleneck: {' -> '.join(shown(side.verdict.bottleneck) for side in sides.values())}", "line"),
         Listing([f"{name}: {side.verdict.sentence}" for name, side in sides.items()], details=True),
-        Section("steps a second", [Table(_HEADERS, "lrrrll", [*map(_rung, comparison.rungs)])]),
-        Section("a worker's own ms for a sample", [_own(comparison.of_the_workers)]),
-        Section("the training process's own ms of a step", [_own(comparison.of_the_loop), Paragraph(waiting)]),
+        Section(RATES, [Table(_HEADERS, "lrrrll", [*map(_rung, comparison.rungs)])]),
+        Section(OF_THE_WORKERS, [_own(comparison.of_the_workers)]),
+        Section(OF_THE_LOOP, [_own(comparison.of_the_loop), Paragraph(waiting)]),
         Section("set otherwise", [Listing(settings)]),
         warnings(comparison.warnings, comparison.after.session),
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._version import __version__
 from ..errors import SessionFileError
-from .codec import build, check_entries
+from .codec import SCHEMA_VERSION, build, check_entries, check_version
 from .events import KINDS, read
 from .loader import Knobs, Loader, LoaderSettings, Place, Script, Warning_
 from .ranks import Rank, RankTrial
@@ -47,7 +47,6 @@ from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, 
 from .windows import UNTOUCHED, Account, Observed, OtherStart, Startup, Stretch, Watched, Window
 from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail
 
-SCHEMA_VERSION = 1
 #: Types of the entries that analysis and reports use, in dictionaries that may hold others too.
 _ENTRIES: dict[str, dict[str, Any]] = {
     "environment": {
@@ -180,12 +179,8 @@ class Session:
         Raises:
             SessionFileError: the data is not a session, or a newer pipediag wrote it.
         """
-        version = data.get("schema_version")
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise SessionFileError("the session was written by a newer pipediag; update this one")
         try:
-            if version not in (None, SCHEMA_VERSION) or isinstance(version, (bool, float)):
-                raise ValueError(f"its schema_version is {version!r:.20}")
+            check_version(data.get("schema_version"))
             if "windows" not in data or "rungs" not in data:
                 raise TypeError("it holds no windows")
             session = build(cls, {name: value for name, value in data.items() if name != "schema_version"})

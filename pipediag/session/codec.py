@@ -1,4 +1,5 @@
-"""Read a JSON file within bounds of time and memory, and build dataclasses from its data; open only own files."""
+"""Read a JSON file within bounds of time and memory, check its version, and build dataclasses from its data; open only
+own files."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ from ..errors import SessionFileError
 
 _T = TypeVar("_T")
 
+#: Version of a session's JSON form.
+SCHEMA_VERSION = 1
 #: Largest numbers: a tensor's float32 values, and counts in 64 bits.
 _LARGEST_FLOAT, _LARGEST_INT = 1e39, 1 << 63
 #: Bounds of a file: bytes, values, and depth of nesting. A long session reaches a tenth of each.
@@ -26,6 +29,19 @@ MOST_BYTES, MOST_VALUES, DEEPEST = 16 << 20, 200_000, 40
 #: pipediag measures no numbers with more digits.
 _MOST_DIGITS = 18
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def check_version(version: Any) -> None:
+    """Check the version of a session's JSON form; None means the present one.
+
+    Raises:
+        SessionFileError: a newer pipediag wrote it.
+        ValueError: there is no such version.
+    """
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise SessionFileError("the session was written by a newer pipediag; update this one")
+    if version not in (None, SCHEMA_VERSION) or isinstance(version, (bool, float)):
+        raise ValueError(f"its schema_version is {version!r:.20}")
 
 
 def build(cls: type[_T], data: Any) -> _T:

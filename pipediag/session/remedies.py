@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .loader import Place
+
+#: Name of the operation that decodes JPEGs on the device.
+DECODING = "JPEG decoding"
 
 
 @dataclass
@@ -100,7 +104,7 @@ class Remedy:
     It moves transforms, keeps what library calls read and decode (``keeping``), does both, or is the hand-off
     alone (:attr:`.Session.handoff`). ``proof`` is None if nothing moves. ``why_not`` says why nothing could be tried.
     ``memory_bytes`` is the increase of the loop's peak device memory. ``plan`` is the input of
-    ``pipediag run --plan``, see :mod:`pipediag.remedy.saved`; ``plan_file`` is the file it was written to.
+    ``pipediag run --plan``, see :mod:`pipediag.remedy.saved_plan`; ``plan_file`` is the file it was written to.
     """
 
     device: str = ""
@@ -118,3 +122,14 @@ class Remedy:
     def moved_names(self) -> list[str]:
         """Names of what moves, each once."""
         return [*dict.fromkeys(place.name for place in self.moved)]
+
+
+def listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def elsewhere(found: Sequence[Elsewhere]) -> str:
+    """Return how far pixels may be from the CPU's on samples that were not compared; empty if they are exact."""
+    hows = dict.fromkeys(one.how for one in found)
+    parts = [f"{listed([one.name for one in found if one.how == how])} may differ {how}" for how in hows]
+    return f"{', '.join(parts)} elsewhere" if parts else ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +129,8 @@ def _in_classes(obj: Any, seen: set[int]) -> Iterator[Slot]:
                 continue
             names.add(name)
             if _is_callable_object(value) and _is_transform(name, value) and not has_attribute(type(value), "__get__"):
-                yield _of_class(name, cls)
+                # A metaclass may refuse to set it.
+                yield _entry(name, vars(cls), name, functools.partial(type.__setattr__, cls, name))
 
 
 def _in_code(fn: Any, seen: set[int], functions: bool = False) -> Iterator[Slot]:
@@ -215,33 +217,24 @@ def _of_list(shown: str, items: list[Any], index: int) -> Slot:
     return Slot(shown, lambda: items[index], install)
 
 
-def _entry(shown: str, mapping: dict[Any, Any], key: Any) -> Slot:
-    """Return the slot of a dict value: in a user's dict, an object's attributes, or a module's globals."""
+def _entry(shown: str, mapping: Mapping[Any, Any], key: Any, put: Callable[[Any], None] | None = None) -> Slot:
+    """Return the slot of a dict value: in a user's dict, an object's attributes, or a module's globals.
+
+    ``put`` sets the value where the mapping only shows it, as for a class.
+    """
+    put = put or functools.partial(operator.setitem, mapping, key)
 
     def install(value: Any) -> Callable[[], None]:
-        before, mapping[key] = mapping[key], value
+        before = mapping[key]
+        put(value)
 
         def undo() -> None:
             if mapping.get(key) is value:
-                mapping[key] = before
+                put(before)
 
         return undo
 
     return Slot(shown, lambda: mapping[key], install)
-
-
-def _of_class(name: str, cls: type) -> Slot:
-    def install(value: Any) -> Callable[[], None]:
-        before = vars(cls)[name]
-        type.__setattr__(cls, name, value)  # a metaclass may refuse
-
-        def undo() -> None:
-            if vars(cls).get(name) is value:
-                type.__setattr__(cls, name, before)
-
-        return undo
-
-    return Slot(name, lambda: vars(cls)[name], install)
 
 
 def _cell(name: str, cell: types.CellType) -> Slot:

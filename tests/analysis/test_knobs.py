@@ -19,7 +19,7 @@ from pipediag.analysis.trials.halving import FIRST_LOOK, arms, best, next_settin
 from pipediag.analysis.trials.settings import MOST, Memory, candidates, current, left_out, makes_way
 from pipediag.analysis.whatif import what_if
 from pipediag.host.passes import Request
-from pipediag.host.progress import ProgressLine
+from pipediag.host.progress_line import ProgressLine
 from pipediag.measure import machine
 from pipediag.measure.schedule import Schedule
 from pipediag.measure.window import Stopwatch, window_steps
@@ -480,7 +480,7 @@ class TestAskedFor:
 def test_progress_names_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     said = io.StringIO()
     progress, session = ProgressLine(said), Session(knobs=Knobs([SIX]))
-    monkeypatch.setattr("pipediag.host.progress._EVERY", 0.0)
+    monkeypatch.setattr("pipediag.host.progress_line._EVERY", 0.0)
     progress(Trying(20.0), session)
     progress(Progress("settings:1", 4), session)
     assert "trying other loader settings" in said.getvalue()

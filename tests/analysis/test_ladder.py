@@ -8,8 +8,16 @@ from dataclasses import replace
 import pytest
 
 from pipediag.analysis import diagnose_session
+from pipediag.analysis.numbers.foreign_load import (
+    alike,
+    foreign_cores,
+    foreign_ms,
+    held_up_ms,
+    mean_account,
+    others,
+    wait_ms,
+)
 from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.numbers.load import alike, foreign_cores, foreign_ms, held_up_ms, mean_account, others, wait_ms
 from pipediag.analysis.stopping import next_round
 from pipediag.analysis.summary import summarise
 from pipediag.report.diagnosis import step_line

@@ -11,9 +11,9 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.numbers.profile import MOST, Path, Piece, heaviest, heaviest_modules
 from pipediag.host.connections import Job
 from pipediag.host.passes import Request, analyze_script
-from pipediag.host.progress import ProgressLine
+from pipediag.host.progress_line import ProgressLine
 from pipediag.host.script import Target
-from pipediag.host.watch import Outcome, Watch
+from pipediag.host.supervision import Outcome, Watch
 from pipediag.ladder.plan import Plan
 from pipediag.report import RENDERERS, markdown, text
 from pipediag.report.document import filled

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.numbers.estimate import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.paired_windows import FIRST_LOOKS, LEAST, sure_gain
 from pipediag.analysis.summary import summarise
 from pipediag.analysis.trials.remedy import (
     FEWEST,
@@ -33,7 +33,7 @@ from pipediag.analysis.trials.remedy import (
     why_no_handoff,
     why_none,
 )
-from pipediag.host.progress import ProgressLine
+from pipediag.host.progress_line import ProgressLine
 from pipediag.report import RENDERERS
 from pipediag.session import (
     DECODED,
@@ -56,7 +56,7 @@ from pipediag.session import (
 )
 from pipediag.session import Window as W
 from pipediag.session.events import Applying
-from pipediag.session.words import DECODING
+from pipediag.session.remedies import DECODING
 
 from ..made import climbing, inside, leaf, make, without
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.numbers.estimate import WORKERS, mean_rate
 from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.numbers.ladder import LadderView
+from pipediag.analysis.numbers.paired_windows import WORKERS, mean_rate
 from pipediag.analysis.thresholds import AGREE
 from pipediag.analysis.trials.remedy import savings_of, workers_needed
 from pipediag.analysis.whatif import Savings, savings

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipediag.analysis.numbers.estimate import PACE
+from pipediag.analysis.numbers.paired_windows import PACE
 from pipediag.analysis.ranks.stragglers import (
     DELAY,
     LEAST_DELAY_MS,

@@ -14,7 +14,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.diagnosis import Diagnosis, Stage, Without
 from pipediag.analysis.numbers.intervals import exactly
 from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.numbers.sides import OF_THE_WORKERS, sides
+from pipediag.analysis.numbers.loop_and_workers import OF_THE_WORKERS, sides
 from pipediag.analysis.waterfall import by_stage
 from pipediag.analysis.whatif import Change, what_if
 from pipediag.report import RENDERERS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.numbers.intervals import Interval, exactly
 from pipediag.analysis.numbers.ladder import LadderView
-from pipediag.analysis.numbers.sides import SAVED, Work, saving
+from pipediag.analysis.numbers.loop_and_workers import SAVED, Work, saving
 from pipediag.analysis.whatif import (
     IN_A_SLOT,
     LAUNCHING,

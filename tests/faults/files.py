@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipediag import __version__
-from pipediag.remedy.saved import SavedPlan, versions
+from pipediag.remedy.saved_plan import SavedPlan, versions
 from pipediag.session.codec import DEEPEST, MOST_BYTES, MOST_VALUES
 
 from ..session.hostile import full_session

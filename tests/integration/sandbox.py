@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from pipediag.remedy.saved import MOVES_ON_CPU
+from pipediag.remedy.saved_plan import MOVES_ON_CPU
 
 REPO = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_the_script_trains_without(san
 
 
 def test_a_plan_without_a_cache_takes_no_folder(sandbox: Sandbox, tmp_path: Path) -> None:
-    from pipediag.remedy.saved import SavedPlan, versions
+    from pipediag.remedy.saved_plan import SavedPlan, versions
 
     plan = SavedPlan("data.Set", 8, "cuda", (), script=SCRIPT, versions=versions())
     (sandbox.cwd / "plan.json").write_text(json.dumps(plan.to_dict()))

@@ -1,9 +1,11 @@
-"""Jobs of two ranks under torchrun: they are measured in lockstep, stop together, and the late one is named."""
+"""Jobs of two ranks under torchrun, or on two hosts: they are measured in lockstep, stop together, and the late one is
+named."""
 
 from __future__ import annotations
 
 import pytest
 
+from benchmarks.ranks import hosts
 from pipediag.analysis.ranks.stragglers import straggler_of
 from pipediag.session import Session
 
@@ -75,3 +77,12 @@ class TestLate:
         screen = " ".join(sandbox.run(*PIPEDIAG, "report", str(sandbox.report)).stdout.split())
         assert "Rank 1 holds up the job (observed: its workers give a batch every " in screen
         assert ", rank 0's every " in screen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", hosts.CASES)
+def test_two_hosts(case: str) -> None:
+    """The hosts are network namespaces of this machine; only root may make them."""
+    if not hosts.possible():
+        pytest.skip("this system lets this user make no network namespaces")
+    assert hosts.run(case) == []

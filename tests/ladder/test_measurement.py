@@ -33,20 +33,9 @@ from pipediag.session import Loader, Session
 from pipediag.usercode.contents import settings
 
 from ..clock import Clock
+from ..things import Numbers
 
 RUNGS = ["device", "sample", "baseline"]
-
-
-class Numbers(Dataset[Tensor]):
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def __len__(self) -> int:
-        return 200
-
-    def __getitem__(self, index: int) -> Tensor:
-        self._clock.seconds += 0.01
-        return torch.full((3,), float(index))
 
 
 class ForTraining(BatchSampler):
@@ -276,7 +265,7 @@ def test_of_loaders_side_by_side_the_one_that_costs_most_is_measured(slow: int, 
 
     class Slow(Numbers):
         def __getitem__(self, index: int) -> Tensor:
-            self._clock.seconds += by
+            self.clock.seconds += by
             return super().__getitem__(index)
 
     loaders = [DataLoader((Slow if n == slow else Numbers)(script.clock), 4) for n in range(2)]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch import nn
+from torch.utils.data import DataLoader
 
 from pipediag.errors import AnalysisOver
 from pipediag.ladder.findings import Findings
@@ -21,6 +21,7 @@ from pipediag.ladder.plan import Plan
 from pipediag.session import OtherStart, Session, Startup
 
 from ..clock import Clock
+from ..things import Numbers
 
 #: Seconds to make a sample of the training data, and of other data; seconds of a step; samples of a batch.
 SAMPLE, OTHER, STEP, BATCH = 1 / 64, 1 / 16, 1 / 4, 4
@@ -111,18 +112,6 @@ class TestRecorder:
         assert len(told.sent) == 200 and told.others.spent.seconds == 2000.0
 
 
-class Numbers(Dataset[Tensor]):
-    def __init__(self, clock: Clock, size: int, seconds: float) -> None:
-        self._clock, self._size, self._seconds = clock, size, seconds
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, index: int) -> Tensor:
-        self._clock.seconds += self._seconds
-        return torch.full((3,), float(index))
-
-
 class Script:
     """A training that calls ``between`` with its other loader every five steps."""
 
@@ -130,8 +119,8 @@ class Script:
         self.clock, self.session = Clock(100.0), Session()
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
-        training = DataLoader(Numbers(self.clock, 4000, SAMPLE), BATCH)
-        other = DataLoader(Numbers(self.clock, 2 * BATCH, OTHER), BATCH)
+        training = DataLoader(Numbers(self.clock, SAMPLE, 4000), BATCH)
+        other = DataLoader(Numbers(self.clock, OTHER, 2 * BATCH), BATCH)
         measurement = Measurement(
             Plan(budget=60.0, rungs=["device", "baseline"]),
             self.session,
@@ -177,7 +166,7 @@ class TestScript:
 
         def validate(loader: DataLoader[Any]) -> None:
             for _ in loader:
-                loader.dataset._clock.seconds += 0.25  # type: ignore[attr-defined]
+                loader.dataset.clock.seconds += 0.25  # type: ignore[attr-defined]
 
         script = Script(validate)
         assert {one.seconds for one in script.session.other_starts} == {2 * BATCH * OTHER}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from pipediag.analysis.stopping import next_round
 from pipediag.analysis.trials.halving import FIRST_LOOK, best
@@ -26,29 +26,13 @@ from pipediag.measure.clock import SystemClock
 from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
 
 from ..clock import Clock
+from ..things import Numbers
 
 TWO = LoaderSettings(2, 4)
 
 
-class Numbers(Dataset[Tensor]):
-    """A dataset whose items take ``seconds`` on ``clock``."""
-
-    def __init__(self, length: int = 12, clock: Clock | None = None, seconds: float = 0.0) -> None:
-        self.length, self.clock, self.seconds = length, clock, seconds
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Tensor:
-        if self.clock is not None:
-            self.clock.seconds += self.seconds
-        if index >= self.length:
-            raise IndexError(f"no item {index}")
-        return torch.full((3,), float(index))
-
-
 def make(workers: int = 0, **settings: Any) -> DataLoader[Any]:
-    return DataLoader(Numbers(), batch_size=4, shuffle=True, num_workers=workers, **settings)
+    return DataLoader(Numbers(length=12), batch_size=4, shuffle=True, num_workers=workers, **settings)
 
 
 def feed_of(loader: DataLoader[Any]) -> Feed:
@@ -121,7 +105,7 @@ class TestClone:
         assert not [one for one in recwarn if "worker processes" in str(one.message)]
 
     def test_an_error_makes_the_rung_unavailable_for_good(self) -> None:
-        loader = DataLoader(Numbers(), batch_size=4, sampler=[0, 1, 2, 3, 99])
+        loader = DataLoader(Numbers(length=12), batch_size=4, sampler=[0, 1, 2, 3, 99])
         feed = ClonedFeed("settings:2", feed_of(loader), LoaderSettings(1, 2), 30.0)
         assert feed.take() is not None
         for _ in range(3):
@@ -235,7 +219,7 @@ class Comparison:
         self.plan = Plan(budget=seconds, climbed=True, knobs=seconds)
 
     def loader(self, seconds: float) -> DataLoader[Any]:
-        return DataLoader(Numbers(self._length, self.clock, seconds), batch_size=1)
+        return DataLoader(Numbers(self.clock, seconds, self._length), batch_size=1)
 
     def run(self, fails_under: str = "") -> None:
         """Train until the analysis is over; an item of the loader itself takes 0.09 s, a step 0.01 s."""

@@ -14,24 +14,18 @@ from pipediag.ladder.workers.delivery import NO_COST, Delivery
 from pipediag.measure.evidence import BatchCost
 from pipediag.session import UNTOUCHED, Observed, Session, Stretch
 
+from ..clock import Clock
+
 CPU = torch.device("cpu")
 #: When the session began, and when the clock starts.
 BEGAN, START = 40.0, 100.0
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.seconds = START
-
-    def now(self) -> float:
-        return self.seconds
 
 
 class Loop:
     """A training loop: each batch is waited for, then worked on."""
 
     def __init__(self, workers: int = 2, attempt: int = 1) -> None:
-        self.clock = FakeClock()
+        self.clock = Clock(START)
         recorder = StepRecorder.within(Session(began=BEGAN), "baseline", attempt)
         self.observer = Observer(self.clock, workers, attempt, recorder)
         self.ready = 0

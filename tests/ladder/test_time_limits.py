@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch import nn
+from torch.utils.data import DataLoader
 
 from pipediag.analysis.trials.remedy import can_be_judged
 from pipediag.errors import AnalysisOver
@@ -21,18 +21,7 @@ from pipediag.session import LOADED_ONCE, REMEDIED, Place, Remedy, Session
 
 from ..clock import Clock
 from ..made import inside
-
-
-class Numbers(Dataset[Tensor]):
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock, self._seconds = clock, seconds
-
-    def __len__(self) -> int:
-        return 1_000_000
-
-    def __getitem__(self, index: int) -> Tensor:
-        self._clock.seconds += self._seconds
-        return torch.full((3,), float(index))
+from ..things import Numbers
 
 
 class Run:
@@ -50,7 +39,7 @@ class Run:
         return next(at for found, _, at in self.events if found == kind)
 
     def loader(self, seconds: float) -> DataLoader[Any]:
-        return DataLoader(Numbers(self.clock, seconds), batch_size=1)
+        return DataLoader(Numbers(self.clock, seconds, 1_000_000), batch_size=1)
 
     def train(self) -> None:
         model = nn.Linear(3, 1)

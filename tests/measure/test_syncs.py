@@ -25,6 +25,8 @@ from pipediag.measure.syncs import SyncLog
 from pipediag.session import SyncCall
 from pipediag.usercode.places import short
 
+from ..clock import Clock
+
 READ = ("item()", "train.py:10", "total += loss.item()", "Keep it there.")
 COPY = ("to()", "train.py:5", "x = x.to(device)", "Pin it.")
 
@@ -135,7 +137,7 @@ def warn():
     warnings.warn("called a synchronizing CUDA operation (Triggered internally at CUDAFunctions.cpp:156.)")
 
 def item(tensor):
-    clock.time += 0.25
+    clock.seconds += 0.25
     warn()
     warn()
     return native(tensor)
@@ -163,18 +165,10 @@ def clip(tensor):
 """
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def now(self) -> float:
-        return self.time
-
-
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """Simulate torch with a device: ``item()`` takes 0.25 s and warns twice."""
-    clock, modes, available = Clock(), [0], [True]
+    clock, modes, available = Clock(100.0), [0], [True]
     names = {"native": Tensor.item, "clock": clock, "modes": modes, "available": available}
     names["__name__"] = "torch.stand_in"
     exec(compile(LIBRARY, str(Path(torch.__file__).with_name("stand_in.py")), "exec"), names)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pipediag.measure.clock import SystemClock, stands_still
 from pipediag.measure.window import FEW_STEPS, MAX_STEPS, MIN_STEPS, SLOW, StepClock, Stopwatch, window_steps
 
+from ..clock import Clock
+
 
 class FakeDevice:
     """A clock that the test moves, and a device that is ``behind`` by some seconds when synchronized."""
@@ -152,14 +154,6 @@ def test_the_clock_goes_on_in_a_script_that_froze_its_own(monkeypatch: pytest.Mo
     assert clock.now() > before and stands_still()
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now(self) -> float:
-        return self.seconds
-
-
 class Event:
     """Passes when the device reaches it; ``at`` is the device's time then, in seconds."""
 
@@ -177,7 +171,7 @@ class Event:
 class EventDevice:
     """Runs queued work, one piece after another."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.busy_until = 0.0
 
@@ -188,7 +182,7 @@ class EventDevice:
         return Event(self)
 
 
-def steps(watch: StepClock, clock: FakeClock, count: int, wait: float, work: float) -> None:
+def steps(watch: StepClock, clock: Clock, count: int, wait: float, work: float) -> None:
     """Run steps of the loop, up to the request that follows the last one."""
     watch.asks()
     for _ in range(count):
@@ -200,14 +194,14 @@ def steps(watch: StepClock, clock: FakeClock, count: int, wait: float, work: flo
 
 class TestHost:
     def test_steps_and_waits(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
         watch = StepClock(clock)
         steps(watch, clock, 3, wait=0.25, work=0.5)
         assert watch.take() == [(0.75, 0.25)] * 3
         assert watch.take() == [], "each is returned once"
 
     def test_a_step_ends_when_the_next_batch_is_requested(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
         watch = StepClock(clock)
         watch.asks()
         clock.seconds += 0.25
@@ -218,7 +212,7 @@ class TestHost:
         assert watch.take() == [(0.75, 0.25)]
 
     def test_no_step_without_a_batch(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
         watch = StepClock(clock)
         watch.asks()
         clock.seconds += 5.0
@@ -230,7 +224,7 @@ class TestHost:
         assert watch.take() == [(0.25, 0.25)], "the wait counts from the second request"
 
     def test_no_step_without_a_request(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
         watch = StepClock(clock)
         watch.gets()
         clock.seconds += 1.0
@@ -239,7 +233,7 @@ class TestHost:
 
     def test_breaks(self) -> None:
         """Neither the current step nor the time until the next request counts."""
-        clock = FakeClock()
+        clock = Clock(100.0)
         watch = StepClock(clock)
         steps(watch, clock, 2, wait=0.25, work=0.5)
         watch.gets()
@@ -254,7 +248,7 @@ class TestDevice:
 
     def test_waiting_while_the_device_computes_does_not_count(self) -> None:
         """The loop issues steps of 1 s in no time, then waits 0.5 s for its batch."""
-        clock = FakeClock()
+        clock = Clock(100.0)
         device = EventDevice(clock)
         watch = StepClock(clock, device)
         watch.asks()
@@ -268,7 +262,7 @@ class TestDevice:
 
     def test_waiting_while_the_device_idles_counts(self) -> None:
         """Batches arrive every 2 s; the loop takes 0.25 s to issue a step, and the device 0.5 s to run it."""
-        clock = FakeClock()
+        clock = Clock(100.0)
         device = EventDevice(clock)
         watch = StepClock(clock, device)
         watch.asks()
@@ -283,7 +277,7 @@ class TestDevice:
         assert watch.take() == [(2.75, 2.0), (2.25, 1.5), (2.25, 1.5)]
 
     def test_steps_that_the_device_has_not_finished_are_held_back(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
         device = EventDevice(clock)
         watch = StepClock(clock, device)
         watch.asks()
@@ -302,7 +296,7 @@ class TestDevice:
         assert watch.take() == [(1.0, 0.0)]
 
     def test_steps_outlast_a_break(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
         device = EventDevice(clock)
         watch = StepClock(clock, device)
         watch.asks()
@@ -314,7 +308,7 @@ class TestDevice:
         assert watch.take() == [(1.0, 0.0)]
 
     def test_a_device_without_events(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
 
         class Plain:
             def event(self) -> Any:
@@ -325,7 +319,7 @@ class TestDevice:
         assert watch.take() == [(0.75, 0.25)] * 2
 
     def test_event_times_that_go_back_count_as_zero(self) -> None:
-        clock = FakeClock()
+        clock = Clock(100.0)
 
         class Backwards(EventDevice):
             def event(self) -> Any:

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 from pipediag.diagnosing import Diagnosis
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader
-from pipediag.remedy.saved import MOVES_ON_CPU
+from pipediag.remedy.saved_plan import MOVES_ON_CPU
 from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Rung, Session, Window
 
 

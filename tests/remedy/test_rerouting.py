@@ -17,7 +17,7 @@ from pipediag.errors import RunOver
 from pipediag.host.rerouting import Rerouting
 from pipediag.loop.training import Places
 from pipediag.remedy import spotcheck
-from pipediag.remedy.saved import MOVES_ON_CPU
+from pipediag.remedy.saved_plan import MOVES_ON_CPU
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
@@ -171,7 +171,7 @@ def test_what_fails_of_ours_leaves_the_script_alone(monkeypatch: pytest.MonkeyPa
 
 class TestPlan:
     def plan(self, order: int) -> Any:
-        from pipediag.remedy.saved import SavedPlan, versions
+        from pipediag.remedy.saved_plan import SavedPlan, versions
         from pipediag.replay.plan import Piece, Plan, moved_links
 
         plan = Plan(pieces=(Piece((0,), 0, ("RandomHorizontalFlip",)),))

@@ -12,8 +12,6 @@ import pytest
 
 from benchmarks.semantics.results import read
 
-from .known import INVENTED, KNOWN
-
 pytest.importorskip("torchvision")
 
 REPO = Path(__file__).resolve().parents[2]
@@ -40,11 +38,6 @@ def results_of(folder: Path, *arguments: str) -> Results:
     return found
 
 
-def marks_of(name: str) -> list[pytest.MarkDecorator]:
-    known = [pytest.mark.xfail(reason=KNOWN[name], strict=False)] if name in KNOWN else []
-    return known if name in QUICK else [*known, pytest.mark.slow]
-
-
 def _invents(item: pytest.Item) -> bool:
     return getattr(item, "originalname", "") == "test_invented"
 
@@ -60,13 +53,15 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return results_of(tmp_path_factory.mktemp("semantics"), *kept, *invented)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in NAMES])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_kept(results: Results, name: str) -> None:
     assert results[name]["difference"] == ""
 
 
-def test_known_names_are_kept_ones() -> None:
-    assert {*KNOWN} | QUICK <= {*NAMES}
+def test_quick_names_are_kept_ones() -> None:
+    assert {*NAMES} >= QUICK
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +70,6 @@ def test_a_kept_script_says_what_it_guards(name: str) -> None:
     assert said and said.endswith(".") and "\n" not in said
 
 
-@pytest.mark.xfail(condition=bool(INVENTED), reason=INVENTED, strict=False)
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_invented(results: Results, count: int) -> None:
     """A tenth of them run plainly twice too, and print the same."""

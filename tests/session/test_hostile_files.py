@@ -55,11 +55,11 @@ def test_a_damaged_session_is_reported_or_refused(
 
 @given(st.randoms(use_true_random=False), st.integers(1, 3))
 def test_a_damaged_plan_is_checked_or_refused(path: Path, draw: random.Random, times: int) -> None:
-    from pipediag.remedy import saved
+    from pipediag.remedy import saved_plan
 
-    plan = saved.SavedPlan("D", 32, "cuda", (("Blur", "0123"),), script="train.py", versions=saved.versions())
+    plan = saved_plan.SavedPlan("D", 32, "cuda", (("Blur", "0123"),), script="train.py", versions=saved_plan.versions())
     try:
-        read = saved.read(file_of(damaged(plan.to_dict(), draw, times), path))
+        read = saved_plan.read(file_of(damaged(plan.to_dict(), draw, times), path))
         read.check("train.py")
         read.names("D", 32, "train.py:3", 0)
         read.check_device("cuda")

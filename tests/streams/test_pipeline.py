@@ -6,7 +6,7 @@ import itertools
 import random
 import subprocess
 import sys
-from collections import OrderedDict, namedtuple
+from collections import Counter, OrderedDict, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -472,3 +473,27 @@ class TestFirst:
         lines = "\n".join(line.strip() for line in program.splitlines())
         done = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True)
         assert done.stdout.startswith("54.0") and ": captured" in done.stdout, done.stderr
+
+
+# ---- its work is labelled in the user's own trace
+
+
+def labels(loader: Any) -> Counter[str]:
+    """How often each of our labels occurs in the trace of one epoch."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        assert len(list(loader)) == 6
+    ours = (event for event in profiler.events() if event.is_user_annotation)
+    return Counter(event.name for event in ours if event.name.startswith("pipediag"))
+
+
+def test_an_offloaded_loader_and_a_stage_are_labelled() -> None:
+    offloaded = offload(DataLoader(Images(v2.RandomHorizontalFlip()), batch_size=2), "cpu", samples=4)
+    assert offloaded.plan.pieces
+    waits = {"pipediag: wait for batch": 7}  # the last one finds the end of the epoch
+    assert labels(offloaded) == {**waits, "pipediag: replay": 6}
+
+    def brighter(batch: Tensor) -> Tensor:
+        return batch + 1
+
+    stages = StagePipeline(DataLoader(Images(v2.RandomHorizontalFlip()), batch_size=2), [brighter], "cpu")
+    assert labels(stages) == {**waits, "pipediag: copy": 6, "pipediag: stage brighter": 6}

@@ -1,4 +1,4 @@
-"""Combine values with 95 % intervals. The estimators are in :mod:`.estimate`.
+"""Combine values with 95 % intervals. The estimators are in :mod:`.paired_windows`.
 
 Standard library only: this runs between two windows inside the user's own process, where importing scipy would cost a
 second and hundreds of threads' worth of memory.

@@ -23,10 +23,10 @@ from ...session import (
     ordered,
     settings_of,
 )
-from .estimate import PACE, Noise, around, mean_rate, ratio_of_pairs
-from .estimate import share as share_of_sums
+from .foreign_load import alike, foreign_ms, mean_account, wait_ms, without_queueing, worth_telling
 from .intervals import Interval, exactly, largest
-from .load import alike, foreign_ms, mean_account, wait_ms, without_queueing, worth_telling
+from .paired_windows import PACE, Noise, around, mean_rate, ratio_of_pairs
+from .paired_windows import share as share_of_sums
 
 #: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
 #: the device agreed to 0.01 or 0.02 on an H200.

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from ...session import CACHED, RUNGS, STAGE_OF_RUNG, Cost, Inside
 from ..thresholds import GATE
 from .chain import why_unsplit
-from .estimate import PACE, Noise, student_t
 from .intervals import Interval, exactly, log_ratio
 from .ladder import LadderView
-from .sides import Work, work_of
+from .loop_and_workers import Work, work_of
+from .paired_windows import PACE, Noise, student_t
 
 #: Standard deviation, from one analysis of a script to the next, of the logarithm of a worker's own time for a sample:
 #: 15 analyses within an hour, on two cores beside up to eight other processes, had 4.4 to 7.5 ms of CPU time. A loop

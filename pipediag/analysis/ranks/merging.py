@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...session import REMEDIES, Rank, Session, Warning_, Window, fed_apart
-from ..numbers.estimate import WORKERS
 from ..numbers.ladder import LadderView
+from ..numbers.paired_windows import WORKERS
 from ..thresholds import GATE
 from ..waterfall import worker_shares
 from ..words import numbered

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...session import CACHED, Rank, Session
-from ..numbers.estimate import PACE, WORKERS, Noise, around
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
+from ..numbers.paired_windows import PACE, WORKERS, Noise, around
 from ..thresholds import GATE, WORTH
 from ..verdict import OBSERVED, PROVEN, decided
 from ..words import number, numbered, percent, shown, times

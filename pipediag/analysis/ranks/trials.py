@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...session import RankTrial, Session
-from ..numbers.estimate import Noise, ratio_of_pairs
 from ..numbers.intervals import Interval
+from ..numbers.paired_windows import Noise, ratio_of_pairs
 
 #: Largest number of pairs in a comparison.
 MOST_PAIRS = 6

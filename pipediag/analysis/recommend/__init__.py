@@ -15,7 +15,7 @@ from ...session import Session
 from ..amortised import STARTUP, amortised, with_amortised
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.ladder import LadderView
-from ..numbers.sides import OF_THE_WORKERS
+from ..numbers.loop_and_workers import OF_THE_WORKERS
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
 from ..whatif import what_if

@@ -182,14 +182,10 @@ def _contention(session: Session) -> tuple[str, str, str]:
             f"{'; '.join(ways)}; less work for the workers helps as well",
             "fewer batches are in reserve when a few samples take longer",
         )
+    line = next((one for one in hottest(session.inside) if one.share >= CO_BOTTLENECK), None)
+    first = f", first at {line.where} ({percent(line.share)} of a sample's time)" if line is not None else ""
     return (
         "Give the workers less work",
-        f"cheaper operations on each sample, or samples prepared beforehand{_hottest(session)}",
+        f"cheaper operations on each sample, or samples prepared beforehand{first}",
         "other operations may give other samples",
     )
-
-
-def _hottest(session: Session) -> str:
-    """Return the line that takes most of a sample's time, as the end of an instruction; empty if none does."""
-    line = next((one for one in hottest(session.inside) if one.share >= CO_BOTTLENECK), None)
-    return f", first at {line.where} ({percent(line.share)} of a sample's time)" if line is not None else ""

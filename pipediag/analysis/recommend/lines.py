@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...session import HotLine, Place
 from ..diagnosis import Recommendation
 from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage, waits
-from ..numbers.sides import Work, saving
+from ..numbers.loop_and_workers import Work, saving
 from ..thresholds import WORTH
 from ..whatif import Change
 from .view import ALL, View, at_line, share_text

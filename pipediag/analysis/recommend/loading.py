@@ -6,7 +6,7 @@ from ...session import LOADED_ONCE, Files, Place
 from ..diagnosis import Recommendation
 from ..numbers.hot_lines import does
 from ..numbers.intervals import least
-from ..numbers.sides import saving
+from ..numbers.loop_and_workers import saving
 from ..thresholds import GATE, WORTH
 from ..trials.remedy import READ_BACK_MS, outcome
 from ..whatif import Change

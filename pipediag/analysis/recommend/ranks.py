@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from ...session import Rank
-from ...session.words import listed
+from ...session.remedies import listed
 from ..diagnosis import Recommendation
 from ..ranks.shared_cores import workers_that_fit
 from ..ranks.stragglers import straggler_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ...session import HANDED_OVER, Leaf
 from ..diagnosis import Recommendation
-from ..numbers.estimate import LEAST
 from ..numbers.intervals import Interval
+from ..numbers.paired_windows import LEAST
 from ..trials.remedy import outcome
 from ..whatif import Change
 from ..words import counted, number, percent

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 
 from ...session import Alternative, Link
-from ...session.words import listed
+from ...session.remedies import listed
 from ..diagnosis import Recommendation
 from ..numbers.chain import grains_of
-from ..numbers.estimate import LEAST
 from ..numbers.hot_lines import hottest, is_python, of_stage, within
 from ..numbers.intervals import Interval
-from ..numbers.sides import Work, saving
+from ..numbers.loop_and_workers import Work, saving
+from ..numbers.paired_windows import LEAST
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
 from ..whatif import Change

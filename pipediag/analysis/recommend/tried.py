@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...session import Loader, LoaderSettings, Session
 from ...session.events import EDITED
-from ...session.words import listed
+from ...session.remedies import listed
 from ..diagnosis import Recommendation
 from ..thresholds import GATE
 from ..trials.halving import Arm, arms, best, rate

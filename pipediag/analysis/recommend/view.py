@@ -6,11 +6,11 @@ from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 
 from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
-from ...session.words import listed
+from ...session.remedies import listed
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
-from ..numbers.sides import OF_THE_WORKERS, Work
+from ..numbers.loop_and_workers import OF_THE_WORKERS, Work
 from ..trials.remedy import outcomes
 from ..whatif import Change, WhatIf, savings
 from ..words import number, percent

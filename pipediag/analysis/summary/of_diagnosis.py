@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session, Watched
-from ...session.words import elsewhere
+from ...session.remedies import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
 from ..numbers.hot_lines import within
 from ..numbers.intervals import Interval
-from ..numbers.sides import OF_THE_WORKERS
+from ..numbers.loop_and_workers import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
 from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of, why_none
 from ..verdict import OBSERVED, PROVEN, decided

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...session import LoaderSettings, Session, Window, settings_rung
-from ..numbers.estimate import LEAST, mean_rate, paired_ratio
 from ..numbers.intervals import CONFIDENCE, Interval, plain
+from ..numbers.paired_windows import LEAST, mean_rate, paired_ratio
 from ..thresholds import WORTH
 from .remedy import paired
 

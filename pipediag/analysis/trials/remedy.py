@@ -17,10 +17,20 @@ from statistics import median
 from typing import Any
 
 from ...session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Remedy, Script, Session
-from ..numbers.estimate import FIRST_LOOKS, LEAST, PACE, PRODUCTION, WORKERS, Noise, mean_rate, paired_ratio, sure_gain
 from ..numbers.intervals import Interval, exceeds, plain, total
 from ..numbers.ladder import LadderView
-from ..numbers.sides import saving
+from ..numbers.loop_and_workers import saving
+from ..numbers.paired_windows import (
+    FIRST_LOOKS,
+    LEAST,
+    PACE,
+    PRODUCTION,
+    WORKERS,
+    Noise,
+    mean_rate,
+    paired_ratio,
+    sure_gain,
+)
 from ..thresholds import AGREE, GATE, RESOLUTION
 from ..whatif import Change, Savings, savings, what_if
 from ..words import number

@@ -15,7 +15,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -92,15 +92,9 @@ class HotLines:
         own: seconds that the looks took of the batches.
     """
 
-    def __init__(
-        self,
-        makers: Collection[CodeType],
-        collating: Collection[CodeType] = (),
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, makers: Collection[CodeType], collating: Collection[CodeType] = ()) -> None:
         self._makers = frozenset(map(id, makers))
         self._collating = frozenset(map(id, collating))
-        self._clock = clock
         self._seconds: dict[tuple[bool, tuple[int, ...]], float] = {}  # by whether it collates, and by the stack
         self._codes: dict[int, CodeType] = {}
         self._scopes: dict[int, dict[str, Any]] = {}  # the globals of the innermost frames' code
@@ -159,19 +153,19 @@ class HotLines:
 
     def _run(self) -> None:
         """Look until there are enough looks, or nothing to look at for a while."""
-        before = self._clock()
+        before = time.perf_counter()
         while self.looks < LOOKS and not self._closed.is_set():
             if not self._at_work.is_set():
                 if not self._at_work.wait(_IDLE) and self._ended():
                     return
                 self.own += _HAND_OVER
-                before = self._clock()
+                before = time.perf_counter()
             self._closed.wait(self._chance.uniform(0.5, 1.5) * self._pause())  # no multiple of a sample's time
-            now = self._clock()
+            now = time.perf_counter()
             if (watched := self._watched) and not self._closed.is_set():
                 self.look(watched, now - before)
-                self.own += self._clock() - now + _HAND_OVER
-            before = self._clock()
+                self.own += time.perf_counter() - now + _HAND_OVER
+            before = time.perf_counter()
 
     def _ended(self) -> bool:
         """Return whether there is still nothing to look at: the thread then ends, and another begins when there is."""

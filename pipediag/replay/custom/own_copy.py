@@ -66,7 +66,8 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, types.FunctionType):
             return _function_reduced(value)
         if isinstance(value, types.ModuleType):
-            return _module_reduced(value, self._names)
+            entries = {name: vars(value)[name] for name in self._names if name in vars(value)}
+            return types.ModuleType, (value.__name__,), entries, None, None, _fill_module
         if isinstance(value, type):
             return _class_reduced(value)
         if isinstance(value, property):
@@ -132,7 +133,8 @@ def _fill_function(fn: types.FunctionType, state: dict[str, Any]) -> None:
 
 
 def _class_reduced(cls: type) -> Any:
-    if type(cls) not in (type, ABCMeta) or _begins_its_subclasses(cls):
+    begins_subclasses = any("__init_subclass__" in vars(base) and not is_library(base) for base in cls.__mro__)
+    if type(cls) not in (type, ABCMeta) or begins_subclasses:
         raise TypeError(f"the class {cls.__name__!r} has a say in how classes are made")
     if "__del__" in vars(cls):
         raise TypeError(f"the class {cls.__name__!r} has a destructor, which may close what the original still needs")
@@ -143,26 +145,13 @@ def _class_reduced(cls: type) -> Any:
         for name, value in vars(cls).items()
         if name not in _MADE and not isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType))
     }
-    made = type(cls), cls.__name__, cls.__qualname__, cls.__bases__, slots
-    return _class, made, state, None, None, _fill_class
-
-
-def _class(kind: type, name: str, qualified: str, bases: tuple[type, ...], slots: dict[str, Any]) -> type:
-    return kind(name, bases, {"__qualname__": qualified, **slots})  # type: ignore[no-any-return]
-
-
-def _begins_its_subclasses(cls: type) -> bool:
-    return any("__init_subclass__" in vars(base) and not is_library(base) for base in cls.__mro__)
+    made = cls.__name__, cls.__bases__, {"__qualname__": cls.__qualname__, **slots}
+    return type(cls), made, state, None, None, _fill_class
 
 
 def _fill_class(cls: type, state: dict[str, Any]) -> None:
     for name, value in state.items():
         type.__setattr__(cls, name, value)
-
-
-def _module_reduced(module: types.ModuleType, names: Iterable[str]) -> Any:
-    entries = {name: vars(module)[name] for name in names if name in vars(module)}
-    return types.ModuleType, (module.__name__,), entries, None, None, _fill_module
 
 
 def _fill_module(module: types.ModuleType, entries: dict[str, Any]) -> None:

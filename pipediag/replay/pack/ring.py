@@ -156,7 +156,8 @@ class _Filler:
 
     def _number(self, size: int) -> int | None:
         """Return the first free slot that is large enough; or replace a free slot by a larger one, or add a slot."""
-        free = [number for number, slot in enumerate(self._slots) if self._is_free(number, slot)]
+        released = self._released
+        free = [n for n, slot in enumerate(self._slots) if slot.ticket is None or slot.ticket == released[n]]
         for number in free:
             if self._slots[number].storage.nbytes() >= size:
                 return number
@@ -173,9 +174,6 @@ class _Filler:
             return free[0]
         self._slots.append(_Slot(storage))
         return len(self._slots) - 1
-
-    def _is_free(self, number: int, slot: _Slot) -> bool:
-        return slot.ticket is None or slot.ticket == self._released[number]
 
 
 # ---- in the training process

@@ -30,7 +30,9 @@ from ...usercode.attributes import attribute, is_exactly
 from ...usercode.links import is_called_plainly
 from ..ops.op import NotRecordable, Op, State
 from ..ops.table import FUNCTIONALS
-from .images import TENSORS, blank, is_recording, writes
+from .functional_calls import writes
+from .images import TENSORS, blank
+from .substitutes import is_recording
 from .tape import Call, Tape, is_cast, session
 
 #: Values that a transform has drawn for a sample, by their names in the transform.

@@ -34,7 +34,6 @@ from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
-from .calls import Calls, begun
 from .images import (
     TENSORS,
     RecordingImage,
@@ -42,13 +41,13 @@ from .images import (
     RecordingStack,
     RecordingTensor,
     RecordingVideo,
-    is_recording,
-    record,
-    record_each,
-    stacked,
+    Unreadable,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
+from .plain_code import Calls, begun
+from .substitutes import is_recording, stacked
 from .tape import Call, on_pixels, session
+from .values import ANSWERS
 from .views import RecordingView
 
 _Function = Callable[..., Any]
@@ -62,11 +61,7 @@ _META = {
 
 
 def _kernel(name: str, functional: _Function) -> _Function:
-    return lambda image, *args, **kwargs: record(image, name, functional, args, kwargs)
-
-
-def _kernel_of_stack(name: str, functional: _Function) -> _Function:
-    return lambda stack, *args, **kwargs: record_each(stack, name, functional, args, kwargs)
+    return lambda image, *args, **kwargs: image.record(name, functional, args, kwargs)
 
 
 def _of_images(functional: _Function) -> _Function:
@@ -74,19 +69,20 @@ def _of_images(functional: _Function) -> _Function:
 
     def call(view: Any, *args: Any, **kwargs: Any) -> Any:
         images = view.images_or_pixels()
-        with nullcontext() if is_recording(images) else session.beginning_at(None):
+        with nullcontext() if is_recording(images) else session.beginning_nowhere():
             return functional(images, *args, **kwargs)
 
     return call
 
 
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
-    if session.active and not all(map(is_recording, images)):
-        session.settles(NotRecordable("images are collated with something that is no recorded image"))
-        return default_collate([image.settled() if is_recording(image) else image for image in images])
     if not session.active:  # recording images that user code has kept
         return default_collate([image.pixels() if is_recording(image) else image for image in images])
-    stack = stacked(images)
+    try:
+        stack = stacked(images)
+    except NotRecordable as error:
+        session.settles(error)
+        return default_collate([image.settled() if is_recording(image) else image for image in images])
     if get_worker_info() is not None:  # torch stacks into memory that it shares, which is contiguous
         stack.laid(())
     return stack
@@ -94,10 +90,12 @@ def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
 
 @functools.cache
 def register() -> None:
-    """Register recording images with torchvision's dispatcher and torch's collate, in this process, permanently.
+    """Register recording images with torchvision's dispatcher, torch's functions and torch's collate, in this process,
+    permanently.
 
     This only adds entries for types of our own: it changes no other call.
     """
+    Unreadable.answers = ANSWERS
     registry = dispatch._KERNEL_REGISTRY
     functionals = {functional.__name__: functional for functional in registry}  # whatever user code has put into F
     for kind in (*TENSORS, RecordingStack, RecordingVideo, RecordingView):
@@ -109,7 +107,7 @@ def register() -> None:
         known, kernel = registry[functional], _kernel(name, functional)
         if name in OF_PICTURES:
             known[RecordingPicture] = recorded(OF_PICTURES[name], functional)
-        known[RecordingStack] = known[RecordingVideo] = _kernel_of_stack(name, functional)
+        known[RecordingStack] = known[RecordingVideo] = kernel
         known[RecordingView] = _of_images(functional)
         for cls in TENSORS:
             # Record a mask if torchvision has a kernel for masks; otherwise let it pass through as torchvision does.
@@ -159,15 +157,15 @@ def _to_picture(*args: Any, **kwargs: Any) -> NoReturn:
 def _older(own: Functional, original: _Function) -> _Function:
     def call(image: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(image, RecordingStack):
-            return record_each(image, own.name, original, args, kwargs, fixed=False)
+            return image.record(own.name, original, args, kwargs, fixed=False)
         if own.in_place is None and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
-            made = record(image.as_subclass(Tensor), own.name, original, args, kwargs, fixed=False)
+            made = image.as_subclass(Tensor).record(own.name, original, args, kwargs, fixed=False)
             if not is_recording(made):  # it needed pixels
                 return made
             same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
             return image if same else made
-        made = record(image, own.name, original, args, kwargs, fixed=False)
+        made = image.record(own.name, original, args, kwargs, fixed=False)
         computed = own.name == "normalize" and isinstance(made, (RecordingImage, RecordingMask))
         return made.as_subclass(Tensor) if computed else made
 
@@ -392,6 +390,25 @@ class _Imported(_Patch):
         self._original, self._replacement = patch._original, patch._replacement
 
 
+class _Collate(_Patch):
+    """Replacement of torch's collate function for tensors: a recorded image may follow a real one."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.utils.data._utils.collate, Tensor, self._with_recorded)
+        self._table = default_collate_fn_map
+
+    def _put(self, function: Any) -> None:
+        self._table[self._name] = function
+
+    @staticmethod
+    def _with_recorded(original: _Function) -> _Function:
+        @functools.wraps(original)
+        def call(batch: Any, **kwargs: Any) -> Any:
+            return (_collate if session.active and any(map(is_recording, batch)) else original)(batch, **kwargs)
+
+        return call
+
+
 class _Patches:
     """Several replacements. They are in place while any thread records."""
 
@@ -431,7 +448,7 @@ class _Patches:
 
 #: Packages whose modules hold the functions themselves, and ours.
 _NOT_SEARCHED = frozenset({"torchvision", "PIL", __name__.partition(".")[0]})
-_PATCHES = _Patches(_Patch(*patch) for patch in _patches())
+_PATCHES = _Patches([*(_Patch(*patch) for patch in _patches()), _Collate()])
 _REAL_PATCHES = _Patches(_real_patches())
 
 

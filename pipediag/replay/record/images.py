@@ -10,11 +10,9 @@ kept behaves as the real image.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-import PIL.Image
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
@@ -22,15 +20,12 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
-from ..layout import Strides, contiguous, copied
+from ..layout import Strides, contiguous
 from ..ops import mixing
-from ..ops.arguments import BANDS
-from ..ops.op import NotRecordable, State, encoded, gives_itself, state_of
-from ..ops.operation import Functional
-from ..ops.table import FUNCTIONALS
-from .pictures import RecordingPicture, lasting
+from ..ops.op import NotRecordable, State
+from .functional_calls import record, record_each
 from .strides import Layout, strides_of, strides_of_stack
-from .tape import Call, Tape, on_pixels, session
+from .tape import Call, Tape, session
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -44,6 +39,7 @@ class Unreadable:
         stands_for: the type of the real image.
         dimensions: possible numbers of dimensions.
         mixes: see :class:`RecordingStack`.
+        answers: what torch's functions and the methods of tensors give for it (:mod:`.answers`).
         memory_layout: how several images lie in memory without the remedy; None for a single one.
     """
 
@@ -52,6 +48,7 @@ class Unreadable:
     dimensions: ClassVar[tuple[int, ...]] = (3,)
     mixes: tuple[tuple[str, Any], ...] = ()
     memory_layout: Layout | None = None
+    answers: ClassVar[dict[Any, Callable[..., Any]]] = {}
 
     @classmethod
     def of(cls, tape: Tape) -> Any:
@@ -65,7 +62,7 @@ class Unreadable:
         return cls._retyped(image)
 
     def as_subclass(self, cls: type) -> Any:
-        return retyped(self, cls)
+        return retyped(self, cls) if session.active else self.lasting().as_subclass(cls)
 
     @classmethod
     def _retyped(cls, image: Any) -> Any:
@@ -125,6 +122,10 @@ class Unreadable:
         return self
 
     def cpu(self, *_: Any, **__: Any) -> Any:
+        return self.plain()
+
+    def plain(self) -> Any:
+        """Return the image as a plain tensor, as most methods of tensors do."""
         return self if type(self) in (RecordingStack, RecordingTensor) else self.as_subclass(Tensor)
 
     def float(self) -> Any:
@@ -190,6 +191,19 @@ class Unreadable:
             session.settles(error)
         return self.settled()
 
+    def record(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
+    ) -> Any:
+        """Return the result of a functional call on these images, and record it."""
+        return record(self, name, fn, args, kwargs, fixed)
+
+    def recorded(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the same, also of what is no image yet (:meth:`as_images`)."""
+        image = self.images_or_pixels()
+        if not isinstance(image, Unreadable):
+            return fn(image, *args, **kwargs)
+        return image.record(name, fn, args, kwargs)
+
     def to(self, *args: Any, **kwargs: Any) -> Any:
         if not session.active:
             return self.pixels().to(*args, **kwargs)
@@ -199,7 +213,7 @@ class Unreadable:
             return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
         if dtype == self.dtype and type(self) in (RecordingStack, RecordingTensor):
             return self
-        return record_any(self, "to_dtype", F.to_dtype, (dtype,), {})
+        return self.recorded("to_dtype", F.to_dtype, (dtype,), {})
 
     def __repr__(self, **kwargs: Any) -> str:
         if not session.active:
@@ -219,14 +233,14 @@ class Unreadable:
             args, kwargs = tree_map_only(Unreadable, lambda image: image.lasting(), (args, kwargs or {}))
             return func(*args, **kwargs)
         try:
-            answer = ANSWERS.get(func)
+            answer = cls.answers.get(func)
             if answer is None:
-                raise NotRecordable(needs_pixels(_name(func)))
+                raise NotRecordable(needs_pixels(name_of(func)))
             return answer(*args, **kwargs or {})
         except NotRecordable as error:
             session.settles(error)
         except (TypeError, IndexError, AttributeError) as error:  # torch raises its own
-            session.settles(NotRecordable(f"{_name(func)}: {error}"))
+            session.settles(NotRecordable(f"{name_of(func)}: {error}"))
         args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
         return func(*args, **kwargs)
 
@@ -311,8 +325,13 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         self.parts = [part.as_images() for part in self.parts]
         return self
 
+    def record(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
+    ) -> Any:
+        return record_each(self, name, fn, args, kwargs, fixed)
+
     def each(self, change: Callable[[Any], Any], call: Call) -> Any:
-        """Return the stack of what ``change`` gives for each part, which is what ``call`` gives for the stack.
+        """Return the stack of what ``change`` gives for each image, which is what ``call`` gives for the stack.
 
         Raises:
             NotRecordable: the batch has been mixed.
@@ -320,7 +339,9 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         if self.mixes:
             raise NotRecordable("a mixed batch is changed once more")
         before = len(next(self.as_images().singles()).tape.ops)
-        made = RecordingStack.made_of([change(part) for part in self.parts])
+        made = RecordingStack.made_of(
+            [part.each(change, call) if isinstance(part, RecordingStack) else change(part) for part in self.parts]
+        )
         kinds = tuple(op.kind for op in next(made.singles()).tape.ops[before:])
         layout = self.memory_layout._replace(calls=(*self.memory_layout.calls, (call, kinds)))
         return self._with(made.parts, made.tape.state.shape, made.dtype, (), layout)
@@ -355,7 +376,7 @@ class RecordingVideo(RecordingStack, tv_tensors.Video):  # type: ignore[misc]
 _SPOKEN = {"__getitem__": "indexing", "__setitem__": "writing by an index"}
 
 
-def _name(func: Any) -> str:
+def name_of(func: Any) -> str:
     owner = getattr(getattr(func, "__self__", None), "__name__", "")  # the getter of a property
     return str(owner or getattr(func, "__name__", func))
 
@@ -363,7 +384,7 @@ def _name(func: Any) -> str:
 def needs_pixels(name: str) -> str:
     """Return why an operation is not recorded, and what to write in its place if anything does the same."""
     what = f"{_SPOKEN.get(name, name)} would need the pixels of an image"
-    return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), _ELSEWHERE)}"
+    return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), ELSEWHERE)}"
 
 
 #: What to write in place of what is not recorded.
@@ -378,118 +399,7 @@ _INSTEAD = {
     ("numpy", "__array__"): "use torchvision's functions of tensors in place of numpy's, or numpy's before them",
     ("type", "half"): "convert with torchvision.transforms.v2.functional.to_dtype",
 }
-_ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
-
-
-def stacked(parts: Sequence[Any]) -> Any:
-    """Return the stack of images, which shares no memory with them."""
-    return RecordingStack.made_of([part.apart() if isinstance(part, Unreadable) else part for part in parts])
-
-
-def _written(image: Any, index: Any, value: Any) -> None:
-    """Record ``image[:, top:bottom, left:right] = value`` as erasing a box."""
-    image = image.as_images()
-    if isinstance(image, RecordingStack):
-        raise NotRecordable(needs_pixels("__setitem__"))
-    shape, dtype, _, mask, *_ = image.tape.state
-    as_box = isinstance(index, tuple) and len(index) == 3 and not mask  # torchvision erases no masks
-    box = box_of(index, shape) if as_box else None
-    value = value.clone() if isinstance(value, Tensor) else value
-    if isinstance(value, (int, float)):
-        value = torch.full((1, 1, 1), value, dtype=dtype)
-    if box is None or not isinstance(value, Tensor) or not _fits(value, shape[0], box[2:], dtype):
-        raise NotRecordable(needs_pixels("__setitem__"))
-    record(image, "erase", F.erase, (*box, value, True), {})
-
-
-def box_of(index: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:
-    """Return the box (top, left, height, width) that an index selects in all channels of all images, or None."""
-    parts = index if isinstance(index, tuple) else (index,)
-    for k in [k for k, part in enumerate(parts) if part is Ellipsis][:1]:
-        parts = (*parts[:k], *[slice(None)] * (len(shape) - len(parts) + 1), *parts[k + 1 :])
-    parts = (*parts, *[slice(None)] * (len(shape) - len(parts)))
-    if len(shape) < 3 or len(parts) != len(shape) or not all(isinstance(part, slice) for part in parts):
-        return None
-    *others, rows, columns = (range(*part.indices(side)) for part, side in zip(parts, shape, strict=True))
-    whole = all(other == range(side) for other, side in zip(others, shape, strict=False))
-    if not whole or {rows.step, columns.step} != {1} or not (rows and columns):
-        return None
-    return rows.start, columns.start, len(rows), len(columns)
-
-
-def _fits(value: Tensor, channels: int, box: tuple[int, ...], dtype: torch.dtype) -> bool:
-    """Return whether an op can carry the value: one for each channel, or float32 pixels of the whole box."""
-    alike = value.dtype == dtype and value.is_cpu and not value.requires_grad
-    each_pixel = value.shape == (channels, *box) and dtype in (torch.float32, torch.uint8)
-    return alike and (each_pixel or tuple(value.shape) in ((1, 1, 1), (channels, 1, 1)))
-
-
-ANSWERS: dict[Any, Callable[..., Any]] = {
-    torch.Tensor.__setitem__: _written,
-    torch.is_tensor: lambda image: True,
-    torch.is_floating_point: lambda image: image.dtype.is_floating_point,
-    torch.numel: lambda image: image.numel(),
-    torch.Tensor.requires_grad.__get__: lambda image, *_: False,
-    torch.Tensor.is_cuda.__get__: lambda image, *_: False,
-    torch.Tensor.is_sparse.__get__: lambda image, *_: False,
-    torch.Tensor.layout.__get__: lambda image, *_: torch.strided,
-    torch.Tensor.double: lambda image: image.cpu().to(torch.float64),
-    torch.Tensor.long: lambda image: image.cpu().to(torch.int64),
-    torch.Tensor.int: lambda image: image.cpu().to(torch.int32),
-    torch.Tensor.byte: lambda image: image.cpu().to(torch.uint8),
-}
-
-
-def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what records a method of tensors as the functional ``name``."""
-
-    def compute(image: Any, *args: Any, **kwargs: Any) -> Any:
-        # In a transform's own link it stays code of the user's, which is proven as a whole.
-        if not isinstance(image, Unreadable) or session.calls is None:
-            raise NotRecordable(needs_pixels(name))
-        plain = type(image) in (RecordingTensor, RecordingStack)
-        if fn not in _IN_PLACE and not plain:
-            image = image.as_subclass(Tensor)
-        made = record_any(image, name, fn, args, kwargs)
-        return made.as_subclass(Tensor) if fn in _IN_PLACE and made is image and not plain else made
-
-    return compute
-
-
-_METHODS = {
-    "add": ("add", "__add__", "__radd__"),
-    "sub": ("sub", "subtract", "__sub__"),
-    "rsub": ("__rsub__",),
-    "mul": ("mul", "multiply", "__mul__", "__rmul__"),
-    "div": ("div", "divide", "true_divide", "__truediv__"),
-    "clamp": ("clamp", "clip"),
-}
-_WRITING = {
-    "add": ("add_", "__iadd__"),
-    "sub": ("sub_", "__isub__"),
-    "mul": ("mul_", "__imul__"),
-    "div": ("div_", "__itruediv__"),
-    "clamp": ("clamp_", "clip_"),
-}
-_IN_PLACE = frozenset(getattr(Tensor, method) for methods in _WRITING.values() for method in methods)
-for _table in (_METHODS, _WRITING):
-    for _of, _methods in _table.items():
-        for _method in _methods:
-            ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
-ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
-ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
-
-
-def _of_its_form(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what calls ``fn``, which reads no pixel, with tensors of the images' form."""
-    beside = fn in _AS_ANOTHER  # it reads the pixels of its first argument
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if session.calls is None or (beside and isinstance(args[0], Unreadable)):
-            raise NotRecordable(needs_pixels(_name(fn)))
-        return fn(*tree_map_only(Unreadable, form_of, args), **tree_map_only(Unreadable, form_of, kwargs))
-
-    return call
+ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
 
 def form_of(image: Any, device: str = "cpu") -> Tensor:
@@ -498,13 +408,17 @@ def form_of(image: Any, device: str = "cpu") -> Tensor:
     return torch.empty_strided(tuple(image.shape), strides, dtype=image.dtype, device=device)
 
 
-_LIKE = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
-_NEW = ("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor")
-_AS_ANOTHER = frozenset(getattr(Tensor, name) for name in ("expand_as", "view_as", "reshape_as", "type_as"))
-for _fn in (*(getattr(torch, name) for name in _LIKE), *(getattr(Tensor, name) for name in _NEW), *_AS_ANOTHER):
-    ANSWERS[_fn] = _of_its_form(_fn)
-
 TENSORS = (RecordingTensor, RecordingImage, RecordingMask)
+STANDING_FOR: dict[type, type[Unreadable]] = {
+    **{cls.stands_for: cls for cls in TENSORS},
+    UndecodedTensor: RecordingTensor,
+    UndecodedImage: RecordingImage,
+}
+
+
+def blank(cls: type) -> Any:
+    """Return a recording image without a tape, which can only be passed on."""
+    return _subclass(cls, _EMPTY)
 
 
 def itself(image: Any) -> Any:
@@ -514,25 +428,7 @@ def itself(image: Any) -> Any:
 
 def retyped(image: Any, cls: type) -> Any:
     """Return a recording image that stands for the same pixels in a tensor of type ``cls``."""
-    return _STANDING_FOR.get(cls, RecordingStack)._retyped(image)
-
-
-def stand_in_for_stack(value: Any) -> Any:
-    """Return a stack of recording images for the frames of a video or a batch ``(N, C, H, W)``; otherwise None."""
-    video = type(value) is tv_tensors.Video
-    if not (video or type(value) is Tensor) or value.ndim != 4 or value.requires_grad or not value.is_cpu:
-        return None
-    if 0 in value.shape or _is_arrays(value):
-        return None
-    stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)])
-    stack.laid(value.stride())
-    if not video:
-        return stack
-    return RecordingVideo._with(stack.parts, stack.tape.state.shape, stack.dtype, (), stack.memory_layout)
-
-
-def is_recording(value: Any) -> bool:
-    return isinstance(value, (Unreadable, RecordingPicture))
+    return STANDING_FOR.get(cls, RecordingStack)._retyped(image)
 
 
 def real(image: Any) -> Any:
@@ -541,177 +437,3 @@ def real(image: Any) -> Any:
         pixels = decoded(image.pixels() if isinstance(image, Unreadable) else image.tape.pixels())
     alike = not isinstance(image, Unreadable) or type(pixels) is image.stands_for
     return pixels if alike else pixels.as_subclass(image.stands_for)
-
-
-def stand_in(value: Any) -> Any:
-    """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` too, or a Pillow image; otherwise None."""
-    if isinstance(value, PIL.Image.Image):
-        if value.mode not in BANDS:
-            return None
-        state = State((BANDS[value.mode], value.height, value.width), torch.uint8)
-        source = _seen(value, value.copy)
-        session.stood += 1
-        return RecordingPicture.of(Tape(value, state, lasting(value) if source is value else source))
-    cls = next((cls for kind, cls in _STANDING_FOR.items() if kind is type(value)), None)
-    if cls is None or value.requires_grad or not value.is_cpu:
-        return None
-    shape = tuple(value.shape)
-    if len(shape) not in cls.dimensions or 0 in shape:
-        return None
-    state = state_of((shape, value.dtype, cls is RecordingMask, not value.is_contiguous(), True))
-    session.stood += 1
-    twin = value.clone if isinstance(value, UndecodedTensor) else partial(copied, value)
-    source = _seen(value, twin)
-    if source is value and _is_arrays(value):
-        source = twin()
-    return cls.of(Tape(value, state, source))
-
-
-def _is_arrays(image: Tensor) -> bool:
-    """Return whether the image's memory may be an array's, or other processes': writing there counts no version."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return not isinstance(image, UndecodedTensor) and not image.untyped_storage().resizable()
-
-
-_STANDING_FOR: dict[type, type[Unreadable]] = {
-    **{cls.stands_for: cls for cls in TENSORS},
-    UndecodedTensor: RecordingTensor,
-    UndecodedImage: RecordingImage,
-}
-
-
-def _seen(value: Any, copied: Callable[[], Any]) -> Any:
-    """Return the source for the tape: the value, or a copy if the dataset overwrites it."""
-    if session.seen is not None:
-        session.seen.append((value, copied()))
-    return copied() if session.copies else value
-
-
-def blank(cls: type) -> Any:
-    """Return a recording image without a tape, which can only be passed on."""
-    return _subclass(cls, _EMPTY)
-
-
-def record(
-    image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
-) -> Any:
-    """Return the image after a functional call, and write the call to its tape.
-
-    Where a sample is trained on, a call that cannot be recorded runs on the pixels.
-    """
-    try:
-        return _recorded(image, name, fn, args, kwargs, fixed)
-    except NotRecordable as error:
-        if not image.tape.is_current:
-            raise
-        session.settles(error)
-    return on_pixels(image, fn, args, kwargs)
-
-
-def record_each(
-    stack: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool = True
-) -> Any:
-    """The same for a stack of images: torchvision's functions give each what they give it alone."""
-    functional, call = FUNCTIONALS[name], Call(fn, args, kwargs)
-    try:
-        if functional.draws or functional.several or session.dictation is not None:
-            raise NotRecordable(f"{name} of several images at once is not recorded, only of one image at a time")
-        made = stack.each(lambda part: _record_part(part, name, call, fixed), call)
-        if not _is_in_place(functional, fn, args, kwargs):
-            return made
-        for part, after in zip(stack.singles(), made.singles(), strict=True):  # other stacks may hold the part too
-            part.tape.note_writing()
-            part.tape = after.tape
-        return stack
-    except NotRecordable as error:
-        session.settles(error)
-    return on_pixels(stack, fn, args, kwargs)
-
-
-def _record_part(part: Any, name: str, call: Call, fixed: bool) -> Any:
-    if isinstance(part, RecordingStack):
-        return part.each(lambda inner: _record_part(inner, name, call, fixed), call)
-    after = _tape_after(part, FUNCTIONALS[name], call.fn, call.args, call.kwargs, fixed)
-    return part if after is part.tape else part.of(after)
-
-
-def record_any(image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    image = image.images_or_pixels()
-    if not isinstance(image, Unreadable):
-        return fn(image, *args, **kwargs)
-    return (record_each if isinstance(image, RecordingStack) else record)(image, name, fn, args, kwargs)
-
-
-def _recorded(
-    image: Any, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fixed: bool
-) -> Any:
-    if session.dictation is not None:
-        session.dictation.append((name, Call(fn, args, kwargs)))
-        return image
-    tape, functional = image.tape, FUNCTIONALS[name]
-    if functional.several:
-        parts, _ = _ops_of(image, functional, fn, args, kwargs, fixed)
-        return tuple(image.of(tape.then(part, fn, args, kwargs, k)) for k, part in enumerate(parts))
-    after = _tape_after(image, functional, fn, args, kwargs, fixed)
-    if after is tape:
-        return image
-    if not _is_in_place(functional, fn, args, kwargs):
-        return image.of(after)
-    tape.note_writing()
-    image.tape = after
-    return image
-
-
-def _tape_after(
-    image: Any,
-    functional: Functional,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    fixed: bool,
-) -> Tape:
-    """Return the tape of an image after a call; the same one if the call returns the image itself.
-
-    Raises:
-        NotRecordable: the call is not recorded, or would write into the dataset's own image.
-    """
-    tape: Tape = image.tape
-    drawn_from = torch.get_rng_state() if functional.draws else None
-    ops, unchanged = _ops_of(image, functional, fn, args, kwargs, fixed)
-    if unchanged and not ops and session.calls is not None:
-        return tape
-    after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
-    is_own = isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops)
-    if is_own and _is_in_place(functional, fn, args, kwargs):
-        raise NotRecordable("the dataset's own image is written into")
-    return after
-
-
-def _ops_of(
-    image: Any,
-    functional: Functional,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    fixed: bool,
-) -> tuple[Any, bool]:
-    """Return the ops of a call, and whether it returns the image itself."""
-    state = image.tape.state
-    ops = encoded(functional.encode, state if fixed else state._replace(fixed=False), args, kwargs)
-
-    def tried() -> tuple[Tensor, Any]:
-        with session.idle(), session.beginning_at(None), torch.random.fork_rng(devices=()):
-            zeros = torch.zeros(state.shape, dtype=state.dtype).as_subclass(image.stands_for)
-            return zeros, fn(zeros, *args, **kwargs)
-
-    of = image.stands_for, state.dtype, state.channels
-    return ops, gives_itself(fn, of, args, kwargs, () if functional.several else ops, tried)
-
-
-def _is_in_place(functional: Functional, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return writes(functional, args, kwargs) or fn in _IN_PLACE
-
-
-def writes(functional: Functional, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call with these arguments writes into the image."""
-    return functional.in_place is not None and bool(kwargs.get("inplace", False) or any(args[functional.in_place :]))

@@ -139,7 +139,7 @@ def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callabl
     """Return the function that records ``fn``, a function of a picture or a method, by its encoder."""
 
     def tried(picture: RecordingPicture, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        with session.idle(), session.beginning_at(None):
+        with session.idle(), session.beginning_nowhere():
             blank = PIL.Image.new(picture.mode, picture.size)
             return blank, fn(blank, *args, **kwargs)
 
@@ -211,7 +211,7 @@ def _pad(image: Any, size: Any, method: int = 3, color: Any = None, centering: A
 def enhancers(begun: Callable[[Any, str], Any]) -> Iterator[tuple[type, str, Callable[..., Any]]]:
     """Yield owner, name and what makes the replacement of each method of the enhancers.
 
-    ``begun`` returns a recording picture for a real one if the recording begins there: see :func:`.calls.begun`.
+    ``begun`` returns a recording picture for a real one if the recording begins there: see :func:`.plain_code.begun`.
     """
     for enhancer, what in _ENHANCERS.items():
         yield enhancer, "__init__", functools.partial(_begun, begun, what)

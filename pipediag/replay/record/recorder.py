@@ -19,7 +19,7 @@ from torchvision import tv_tensors
 from ...usercode.links import Link, chains_in, links_of, run
 from ..ops.op import NotRecordable
 from .drawing import Draw, code_of, direct, functionals
-from .images import is_recording, stand_in
+from .substitutes import is_recording, stand_in
 from .tape import session
 
 
@@ -62,7 +62,7 @@ class Recorder:
         one = args[0] if len(args) == 1 and not kwargs else None
         if is_recording(one) or (not isinstance(one, (Tensor, PIL.Image.Image)) and holds_recording((args, kwargs))):
             return self.transform(*args, **kwargs)  # called inside another recorded transform
-        with session.beginning_at(None):
+        with session.beginning_nowhere():
             given = args if kwargs else run(self.links[: self.start], args)
         return self.from_start(given, kwargs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import PIL.Image
@@ -240,7 +240,7 @@ class _Session(threading.local):
         int, tuple[PIL.Image.Image, PIL.Image.Image]
     ]  # by id: the user's pictures, and others that share their pixels
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
-    calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.calls`), if any
+    calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.plain_code`), if any
     twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
     of_twin = False  # True while a call is recorded that runs on a real image too
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
@@ -268,42 +268,30 @@ class _Session(threading.local):
             self.__dict__.clear()
             self.__dict__.update(before | counted)
 
-    @contextmanager
-    def idle(self) -> Iterator[None]:
+    def idle(self) -> AbstractContextManager[None]:
         """Suspend recording inside the context."""
-        before, self.active = self.active, False
-        try:
-            yield
-        finally:
-            self.active = before
+        return self._with(active=False)
 
-    @contextmanager
-    def beginning_at(self, calls: Any) -> Iterator[None]:
-        """Begin to record at these calls of plain code inside the context; None for none."""
-        before, self.calls = self.calls, calls
-        try:
-            yield
-        finally:
-            self.calls = before
+    def beginning_nowhere(self) -> AbstractContextManager[None]:
+        """Begin to record at no call of plain code inside the context."""
+        return self._with(calls=None)
 
-    @contextmanager
-    def of_twins(self) -> Iterator[None]:
+    def of_twins(self) -> AbstractContextManager[None]:
         """Record a call on twins inside the context."""
-        before = self.active, self.twins, self.live, self.of_twin
-        self.active, self.twins, self.live, self.of_twin = True, None, False, True
-        try:
-            yield
-        finally:
-            self.active, self.twins, self.live, self.of_twin = before
+        return self._with(active=True, twins=None, live=False, of_twin=True)
+
+    def going_on(self, live: bool = True) -> AbstractContextManager[None]:
+        """Give code inside the context the pixels that it needs, so that the user's code runs once, or do not."""
+        return self._with(live=live)
 
     @contextmanager
-    def going_on(self, live: bool = True) -> Iterator[None]:
-        """Give code inside the context the pixels that it needs, so that the user's code runs once, or do not."""
-        before, self.live = self.live, live
+    def _with(self, **values: Any) -> Iterator[None]:
+        before = {name: getattr(self, name) for name in values}
+        self.__dict__.update(values)
         try:
             yield
         finally:
-            self.live = before
+            self.__dict__.update(before)
 
     def settles(self, error: NotRecordable) -> None:
         """Note that pixels are needed, for the reason in ``error``.
@@ -337,5 +325,5 @@ session = _Session()
 def on_pixels(image: Any, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call ``fn`` with the pixels of a recording image; no recording begins inside."""
     pixels = image.settled()
-    with session.beginning_at(None):
+    with session.beginning_nowhere():
         return fn(pixels, *args, **kwargs)

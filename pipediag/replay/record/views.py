@@ -17,35 +17,28 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision.transforms.v2 import functional as F
 
-from ..layout import Strides, contiguous, laid_out
+from ..layout import Strides, laid_out
 from ..ops.arrangement import arranged
+from ..ops.elementwise import ELEMENTWISE
 from ..ops.op import NotRecordable, State
 from .images import (
-    ANSWERS,
     RecordingStack,
-    RecordingTensor,
     Unreadable,
     blank,
-    box_of,
     form_of,
     needs_pixels,
     real,
-    record_any,
-    stacked,
 )
 from .strides import Layout
 from .tape import Tape, session
 
-#: Arithmetic on two tensors, which rounds once, on every device in the same way; and its methods.
-_ARITHMETIC = {
-    "add": ("add", "__add__", "__radd__"),
-    "sub": ("sub", "__sub__"),
-    "mul": ("mul", "__mul__", "__rmul__"),
-}
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(
-    {"cat", "stack", "pad", "flip", "roll", "repeat", "tile", "clone", "to", "pad_sequence", *_ARITHMETIC}
-)
+    {"cat", "stack", "pad", "flip", "rot90", "roll", "repeat", "tile", "clone", "to", "pad_sequence", "put", "written",
+     "amax", "amin", *ELEMENTWISE}
+)  # fmt: skip
+#: Calls whose result has other values than its images.
+_CHANGING = frozenset({"to", "put", "amax", "amin", *ELEMENTWISE})
 
 
 class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
@@ -56,6 +49,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         like: a tensor without memory of its shape, dtype and strides.
         images: the same pixels as images, once a function of images was called on it.
         made: the real tensor, once code needed its pixels.
+        is_alone: whether it shares its memory with nothing.
     """
 
     stands_for = Tensor
@@ -63,6 +57,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     like: Tensor
     images: Any
     made: Tensor | None
+    is_alone: bool
 
     @property
     def memory_layout(self) -> Layout:  # type: ignore[override]
@@ -75,14 +70,14 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         Raises:
             NotRecordable: one of its images has been mixed, or the shape of the result depends on pixels.
         """
-        if not _of_plain_code():
+        if not of_plain_code():
             raise NotRecordable(needs_pixels(name))
         if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args, *kwargs.values())):
             raise NotRecordable(needs_pixels(name))
         args, kwargs = tree_map_only(Tensor, apart if name in _COPYING else as_it_is, (args, kwargs))
         try:
             with torch._C.DisableTorchFunction():
-                like = arranged(name, *tree_map_only(Tensor, _without_memory, (args, kwargs)))
+                like = arranged(name, *tree_map_only(Tensor, without_memory, (args, kwargs)))
         except Exception as error:  # if it is the user's own, the call on the pixels raises it too
             raise NotRecordable(needs_pixels(name)) from error
         return RecordingView.of_result(like, name, args, kwargs)
@@ -92,6 +87,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         view = blank(RecordingView)
         view.tape = Tape(None, State(tuple(like.shape), like.dtype))
         view.call, view.like, view.images, view.made = (name, args, kwargs), like, None, None
+        view.is_alone = name in _COPYING
         return view  # type: ignore[no-any-return]
 
     @property
@@ -130,6 +126,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return self._again(apart)
 
     def as_it_is(self) -> Any:
+        self.is_alone = False
         return self._again(as_it_is)
 
     def _again(self, again: Callable[[Any], Any]) -> Any:
@@ -153,6 +150,8 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return self.images
 
     def as_subclass(self, cls: type) -> Any:
+        if not session.active:
+            return super().as_subclass(cls)
         return self if cls is Tensor else self.images_or_pixels().as_subclass(cls)
 
     def cpu(self, *_: Any, **__: Any) -> Any:
@@ -162,7 +161,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         """Convert it to a dtype as images, if it consists of such; otherwise the device makes the same call."""
         only = (*args, *kwargs.values())
         alone = len(only) == 1 and isinstance(only[0], torch.dtype) and self.made is None
-        if alone and _of_plain_code() and _boxes_of(self) is None:
+        if alone and of_plain_code() and boxes_of(self) is None:
             if only[0] == self.dtype:
                 return self
             return RecordingView.of_call("to", (self, *only), {})
@@ -174,7 +173,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return RecordingView.of_call("contiguous", (self, *args), kwargs)
 
 
-def _of_plain_code() -> bool:
+def of_plain_code() -> bool:
     """Return whether plain code is recorded. A transform's own link stays code of the user's, proven as a whole."""
     return session.calls is not None and session.dictation is None
 
@@ -193,7 +192,7 @@ def apart(image: Any) -> Any:
     return image.apart() if isinstance(image, Unreadable) else as_it_is(image)
 
 
-def _without_memory(image: Any) -> Tensor:
+def without_memory(image: Any) -> Tensor:
     return image.like if isinstance(image, RecordingView) else form_of(image, "meta")
 
 
@@ -203,23 +202,65 @@ def simplified(image: Any) -> Any:
     if isinstance(image, RecordingView):
         if image.made is not None:
             return image.made
-        return image.call if image.images is None else simplified(image.images)
-    if not _holds_view(image):
+        if image.images is not None:
+            return simplified(image.images)
+        name, args, kwargs = image.call
+        is_plain = name == "stack" and len(args) == 2 and args[1] == 0 and not kwargs
+        return (_at_once(args[0]) if is_plain else None) or image.call
+    if not holds_view(image):
         return image
     if image.mixes:
         raise NotRecordable("a batch of rearranged images is mixed")
-    return "stack", (image.parts,), {}
+    return _at_once(image.parts) or ("stack", (image.parts,), {})
 
 
-def _holds_view(image: Any) -> bool:
+def _at_once(parts: list[Any]) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+    """Return one call that makes the stack of what one computing call each makes of images; None if they differ."""
+    if not all(isinstance(part, RecordingView) and part.images is None and part.made is None for part in parts):
+        return None
+    name, first, _ = parts[0].call
+    alike = all(part.call[0] == name and len(part.call[1]) == len(first) and not part.call[2] for part in parts)
+    if not alike or name not in {"to", *ELEMENTWISE}:
+        return None
+    together = [_together([part.call[1][k] for part in parts]) for k in range(len(first))]
+    dimensions = {one.ndim for one in together if isinstance(one, Tensor)}
+    if len(dimensions) != 1 or any(one is _DIFFERS for one in together):
+        return None
+    return name, tuple(together), {}
+
+
+_DIFFERS = object()
+
+
+def _together(given: list[Any]) -> Any:
+    """Return the same argument of several calls for all of them at once, or that they differ."""
+    first = given[0]
+    if not isinstance(first, Tensor):
+        return first if all(type(one) is type(first) and one == first for one in given) else _DIFFERS
+    recorded = isinstance(first, Unreadable)
+    alike = (isinstance(one, Tensor) and isinstance(one, Unreadable) == recorded for one in given)
+    if not all(alike) or len({(tuple(one.shape), one.dtype) for one in given}) > 1:
+        return _DIFFERS
+    if any(getattr(one, "mixes", ()) for one in given):
+        return _DIFFERS
+    return RecordingStack.made_of(given) if recorded else torch.stack(given)
+
+
+def is_of_images(value: Any) -> bool:
+    """Return whether a recording image consists of images."""
+    return not (isinstance(value, RecordingView) and boxes_of(value) is None) and not holds_view(value)
+
+
+def holds_view(image: Any) -> bool:
     return isinstance(image, RecordingStack) and any(
-        isinstance(part, RecordingView) or _holds_view(part) for part in image.parts
+        isinstance(part, RecordingView) or holds_view(part) for part in image.parts
     )
 
 
 # ---- views as images
 
-Boxes = list[tuple[int, tuple[int, int, int, int]]]
+Box = tuple[int, int, int, int]  # top, left, height, width
+Boxes = list[tuple[int, Box]]  # with the number of an image
 _KNOWN: dict[str, Boxes | None] = {}
 #: Maximum number of known arrangements.
 _MOST = 512
@@ -231,16 +272,16 @@ def _crops(view: RecordingView) -> Any:
     Raises:
         NotRecordable: it is made of something else.
     """
-    boxes, bases = _boxes_of(view), list(view.singles())
+    boxes = boxes_of(view)
     if boxes is None:
         raise NotRecordable(needs_pixels(view.call[0]))
-    images = [record_any(_plain(bases[base]), "crop", F.crop, box, {}) for base, box in boxes]
+    images = [base.plain().recorded("crop", F.crop, box, {}) for base, box in boxes]
     for dim in reversed(view.shape[:-3]):
         images = [RecordingStack.made_of(images[k : k + dim]) for k in range(0, len(images), dim)]
-    return _laid(images[0], view.strides())
+    return laid(images[0], view.strides())
 
 
-def _boxes_of(view: RecordingView) -> Boxes | None:
+def boxes_of(view: RecordingView) -> list[tuple[Any, Box]] | None:
     """Return the image and the box of each crop that a view consists of; None if it is made of something else."""
     if not _of_images_only(view):
         return None
@@ -250,10 +291,11 @@ def _boxes_of(view: RecordingView) -> Boxes | None:
         if len(_KNOWN) >= _MOST:
             _KNOWN.clear()
         _KNOWN[key] = _boxes(view, bases)
-    return _KNOWN[key]
+    boxes = _KNOWN[key]
+    return None if boxes is None else [(bases[base], box) for base, box in boxes]
 
 
-def _laid(image: Any, strides: Strides) -> Any:
+def laid(image: Any, strides: Strides) -> Any:
     """Return an image, or a stack of images, that has these strides without the remedy."""
     if image.strides() == strides:
         return image
@@ -269,7 +311,7 @@ def _laid(image: Any, strides: Strides) -> Any:
 
 def _of_images_only(value: Any) -> bool:
     if isinstance(value, RecordingView):
-        changed = value.images is None and (value.call[0] in _ARITHMETIC or value.call[0] == "to")
+        changed = value.images is None and value.call[0] in _CHANGING
         return not changed and all(map(_of_images_only, tree_leaves(value.consists_of)))
     return isinstance(value, Unreadable) or not isinstance(value, Tensor)
 
@@ -286,7 +328,7 @@ def _spelled(value: Any) -> str:
 
 
 def _boxes(view: RecordingView, bases: list[Any]) -> Boxes | None:
-    """Return the image and the box (top, left, height, width) of each crop; None if the view is made of others."""
+    """Return the image's number and the box of each crop; None if the view is made of others."""
     if view.ndim < 3 or any(base.ndim != 3 for base in bases):
         return None
     begins = list(accumulate((base.numel() for base in bases), initial=0))
@@ -321,173 +363,3 @@ def _numbered(image: Any, numbered: dict[int, Tensor]) -> Tensor:
     name, args, kwargs = image.call
     within = lambda one: _numbered(one, numbered)  # noqa: E731
     return arranged(name, *tree_map_only(Unreadable, within, (args, kwargs)))
-
-
-# ---- answers
-
-
-def _viewed(name: str) -> Callable[..., Any]:
-    return lambda *args, **kwargs: RecordingView.of_call(name, args, kwargs)
-
-
-def _plain(image: Any) -> Any:
-    """Return the image as a plain tensor, as most methods of tensors do."""
-    return image if type(image) in (RecordingTensor, RecordingStack) else image.as_subclass(Tensor)
-
-
-def _indexed(image: Any, index: Any) -> Any:
-    """Record ``image[index]``: an image of a stack, a crop, or another part."""
-    if isinstance(image, RecordingView) and image.images is not None:
-        return _indexed(image.images, index)
-    if isinstance(image, RecordingStack) and not image.mixes and isinstance(index, (int, slice)):
-        return _picked(image, index)
-    if isinstance(image, RecordingStack) and not image.mixes and _is_order(index):
-        if image.strides() != contiguous(tuple(image.shape)):
-            raise NotRecordable(needs_pixels("__getitem__"))
-        return RecordingStack.made_of([image.parts[k].apart() for k in index.tolist()])
-    box = None if not _of_plain_code() or isinstance(image, RecordingView) else box_of(index, tuple(image.shape))
-    if box is not None:
-        return record_any(_plain(image), "crop", F.crop, box, {})
-    if index is None:
-        return _unsqueezed(image, 0)
-    return RecordingView.of_call("__getitem__", (image, index), {})
-
-
-def _is_order(index: Any) -> bool:
-    """Return whether an index selects images of a stack by their numbers, as a permutation does."""
-    return type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
-
-
-def _is_of_pixels(tensor: Tensor) -> bool:
-    """Return whether a tensor holds more than one value, and more than one for each channel ``(C, 1, 1)``."""
-    return bool(tensor.ndim and tensor.numel() > tensor.size(0))
-
-
-def _is_no_image(value: Any) -> bool:
-    """Return whether a recording image consists of something else than images."""
-    return (isinstance(value, RecordingView) and _boxes_of(value) is None) or _holds_view(value)
-
-
-def _calculated(name: str, recorded: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the answer to arithmetic: the device makes the same call if it is on two images, on an image and a tensor
-    of pixels, or on a number and what is no image."""
-
-    def calculate(*args: Any, **kwargs: Any) -> Any:
-        tensors = [one for one in args if isinstance(one, Tensor)]
-        numbers = [one for one in args if isinstance(one, (int, float)) and not isinstance(one, bool)]
-        of_pixels = all(map(_is_of_pixels, tensors)) if len(tensors) == 2 else any(map(_is_no_image, tensors))
-        plain = len(tensors) + len(numbers) == len(args) == 2 and not kwargs and _of_plain_code()
-        if plain and of_pixels and all(one.dtype == torch.float32 for one in tensors):
-            return RecordingView.of_call(name, args, {})
-        return recorded(*args, **kwargs)
-
-    return calculate
-
-
-def _picked(stack: Any, index: int | slice) -> Any:
-    """Return an image of a stack, or a stack of some of its images."""
-    strides = stack.strides()
-    if isinstance(index, slice):
-        parts, step = stack.parts[index], index.indices(len(stack))[2]
-        if not parts or step < 1:
-            raise NotRecordable(needs_pixels("__getitem__"))
-        return RecordingStack.made_of(parts).laid((strides[0] * step, *strides[1:]))
-    stack.parts[index] = _laid(stack.parts[index], strides[1:])
-    return _plain(stack.parts[index])
-
-
-def _unsqueezed(image: Any, dim: int) -> Any:
-    if not _of_plain_code() or isinstance(image, RecordingView) or dim not in (0, -1 - image.ndim):
-        return RecordingView.of_call("unsqueeze", (image, dim), {})
-    return RecordingStack.made_of([_plain(image)]).laid((len(image) * image.strides()[0], *image.strides()))
-
-
-def _squeezed(image: Any, *dim: int) -> Any:
-    if isinstance(image, RecordingStack) and not image.mixes and len(image) == 1 and dim in ((0,), (-image.ndim,)):
-        return _picked(image, 0)
-    return RecordingView.of_call("squeeze", (image, *dim), {})
-
-
-def _unbound(image: Any, dim: int = 0) -> tuple[Any, ...]:
-    if isinstance(image, RecordingStack) and dim == 0:
-        return tuple(_indexed(image, k) for k in range(len(image)))
-    return tuple(RecordingView.of_call("select", (image, dim, k), {}) for k in range(image.shape[dim]))
-
-
-def _joined(images: Any, dim: int = 0) -> Any:
-    images = list(images)
-    stacks = all(isinstance(image, RecordingStack) and not image.mixes for image in images)
-    if not stacks or dim != 0 or not _of_plain_code():
-        return RecordingView.of_call("cat", (images, dim), {})
-    stack = RecordingStack.made_of([part.apart() for image in images for part in image.parts])
-    return stack.laid(torch.cat([_without_memory(image) for image in images]).stride())
-
-
-def _padded(image: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
-    if mode != "constant":
-        raise NotRecordable(needs_pixels("pad"))
-    left, right, top, bottom = (*pad, 0, 0, 0, 0)[:4]
-    plain = len(pad) in (2, 4) and min(left, right, top, bottom) >= 0
-    if not plain or isinstance(image, RecordingView) or not _of_plain_code():
-        return RecordingView.of_call("pad", (image, pad, mode, value), {})
-    return record_any(_plain(image), "pad", F.pad, ([left, top, right, bottom],), {"fill": value or 0})
-
-
-def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
-    if out is not None:
-        raise NotRecordable("images are stacked into a tensor")
-    tensors = list(tensors)
-    if dim in (0, -1 - tensors[0].ndim) and all(isinstance(one, Unreadable) for one in tensors):
-        return stacked(tensors)
-    return RecordingView.of_call("stack", (tensors, dim), {})
-
-
-def _flipped(image: Any, *dims: Any) -> Any:
-    sides = {dim % image.ndim for dim in (dims[0] if isinstance(dims[0], (list, tuple)) else dims)}
-    if not _of_plain_code() or isinstance(image, RecordingView) or not sides <= {image.ndim - 1, image.ndim - 2}:
-        return RecordingView.of_call("flip", (image, *dims), {})
-    image = _plain(image)
-    for side, name in ((image.ndim - 1, "horizontal_flip"), (image.ndim - 2, "vertical_flip")):
-        image = record_any(image, name, getattr(F, name), (), {}) if side in sides else image
-    return image
-
-
-def _like(make: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Return the answer to a function whose result holds no pixels."""
-
-    def made(image: Any, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Tensor:
-        return make(image.shape, dtype=dtype or image.dtype, **kwargs)
-
-    return made
-
-
-_VIEWS = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "reshape", "view", "flatten", "expand",
-          "repeat", "tile", "unfold", "narrow", "select", "unflatten", "roll", "clone")  # fmt: skip
-#: Names of the commonest calls by which plain code rearranges or converts what a transform has made.
-ARRANGING = frozenset({"squeeze", "unsqueeze", "permute", "transpose", "long", "pad_sequence"})
-_OWN: dict[str, Callable[..., Any]] = {
-    "unsqueeze": _unsqueezed,
-    "squeeze": _squeezed,
-    "unbind": _unbound,
-    "flip": _flipped,
-    "cat": _joined,
-    "concat": _joined,
-    "zeros_like": _like(torch.zeros),
-    "ones_like": _like(torch.ones),
-    "empty_like": _like(torch.empty),
-    **{name: _viewed(name) for name in _VIEWS},
-}
-for _name, _answer in _OWN.items():
-    for _owner in (Tensor, torch):
-        if hasattr(_owner, _name):
-            ANSWERS[getattr(_owner, _name)] = _answer
-for _name, _methods in _ARITHMETIC.items():
-    for _function in (getattr(torch, _name), *(getattr(Tensor, method) for method in _methods)):
-        ANSWERS[_function] = _calculated(_name, ANSWERS[_function])
-ANSWERS[torch.stack] = _stacked
-ANSWERS[torch.nn.functional.pad] = _padded
-ANSWERS[torch._C._nn.pad_sequence] = lambda images, *how, **kwargs: RecordingView.of_call(
-    "pad_sequence", (list(images), *how), kwargs
-)
-ANSWERS[Tensor.__getitem__] = _indexed
-ANSWERS[Tensor.__iter__] = lambda image: iter(_unbound(image))

@@ -11,8 +11,9 @@ from ..ops.op import NotRecordable
 from ..ops.triton import available
 from ..pack.packing import pack_ops
 from ..record.hooks import recording
-from ..record.images import RecordingStack, is_recording, stand_in
+from ..record.images import RecordingStack
 from ..record.recorder import Recorder
+from ..record.substitutes import is_recording, stand_in
 from .replay import replay_on
 
 

@@ -14,7 +14,7 @@ from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, pl
 #: Maximum number of moments along the width; steps within one are drawn as one.
 _MOMENTS = 250
 #: The scale is logarithmic if the ratio of the fastest to the slowest rate is above this.
-_WIDE = 8.0
+_WIDE, _LOGARITHMIC = 8.0, "The scale of steps/s is logarithmic."
 _RATES, _LANE, _READY, _AXIS = 200.0, 16.0, 64.0, 20.0
 _MARGIN = 8.0
 #: Gaps that together are longer than the first share of the time in which steps ran are shortened, each to the second.
@@ -137,7 +137,7 @@ def both_over_time(before: Session, after: Session) -> Part | None:
     if len({span.rung for span in spans}) < 2:
         return None
     figure, log = _figure(spans, "seconds of the unmodified loop", {"before": "neutral", "after": "accent"})
-    lead = ["What was measured in between is left out.", *["The scale of steps/s is logarithmic."] * log]
+    lead = ["What was measured in between is left out.", *[_LOGARITHMIC] * log]
     legend = [("neutral", "before"), ("accent", "after")]
     return Part("run", "Both runs over time", [replace(figure, legend=legend)], " ".join(lead))
 
@@ -145,7 +145,7 @@ def both_over_time(before: Session, after: Session) -> Part | None:
 def draw(spans: Sequence[Span], axis: str, notes: list[str]) -> Part:
     """Return the figure: rates, a lane for each rung, batches ready if they are known, and the axis of time."""
     figure, log = _figure(spans, axis, {span.rung: colour(span.rung) for span in spans})
-    lead = ["The scale of steps/s is logarithmic."] * log + notes
+    lead = [_LOGARITHMIC] * log + notes
     return Part("run", "The run over time", [figure], " ".join(lead))
 
 

@@ -87,9 +87,9 @@ def _audit(subject: Audit) -> Page:
 def _comparison(subject: Comparison) -> Page:
     blocks = filled(several_runs.comparison_blocks(subject))
     changes: dict[str, tuple[str, list[RungChange] | list[StageChange]]] = {
-        "steps a second": ("Steps per second by rung", subject.rungs),
-        "a worker's own ms for a sample": ("A worker's own milliseconds for a sample", subject.of_the_workers),
-        "the training process's own ms of a step": ("The training process's own milliseconds", subject.of_the_loop),
+        several_runs.RATES: ("Steps per second by rung", subject.rungs),
+        several_runs.OF_THE_WORKERS: ("A worker's own milliseconds for a sample", subject.of_the_workers),
+        several_runs.OF_THE_LOOP: ("The training process's own milliseconds", subject.of_the_loop),
     }
     parts = [
         Part("verdicts", "The two verdicts", [block for block in blocks if isinstance(block, Listing)]),

@@ -26,7 +26,7 @@ from pipediag.replay.decode.jpeg_header import decodable
 from pipediag.replay.pack.packing import pack
 from pipediag.replay.plan import Plan
 from pipediag.replay.run.replay import replay
-from pipediag.session.words import DECODING
+from pipediag.session.remedies import DECODING
 
 from ...devices import GPU
 from ...remedy.sameness import jpeg

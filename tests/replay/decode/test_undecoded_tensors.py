@@ -24,7 +24,7 @@ from pipediag.remedy import loader, offload
 from pipediag.replay.decode.undecoded import is_undecoded, undecoded_tensors
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack
-from pipediag.session.words import DECODING
+from pipediag.session.remedies import DECODING
 
 from ...remedy.sameness import jpeg
 

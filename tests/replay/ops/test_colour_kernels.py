@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from pipediag.replay.ops.families import colour, pointwise
 
+from .. import batches
 from ..batches import FLOATS, fuses_multiply_add, parameters, property_settings, with_numbers
-from ..waiting import synchronising_forbidden
 
 property_test = property_settings(30)
 
@@ -24,30 +25,7 @@ property_test = property_settings(30)
 ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-14, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
-@st.composite
-def images(
-    draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = (torch.uint8, *FLOATS), channels: tuple[int, ...] = (1, 3)
-) -> Tensor:
-    """Batches of noise, of grey, flat, and black and white images; floats may also exceed the range."""
-    shape = (draw(st.integers(1, 4)), draw(st.sampled_from(channels)), *draw(st.tuples(*[st.integers(1, 20)] * 2)))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
-    x = torch.rand(shape, generator=generator)
-    kind = draw(st.sampled_from(["noise", "grey", "flat", "black and white", "beyond", "few values"]))
-    if kind == "grey":
-        x = x[:, :1].expand(shape)
-    elif kind == "flat":
-        x = x[:, :, :1, :1].expand(shape)
-    elif kind == "black and white":
-        x = x.round()
-    elif kind == "few values":
-        x = (x * 3).round() / 3
-    dtype = draw(st.sampled_from(dtypes))
-    if dtype == torch.uint8:
-        x = (x * 255).round()
-    elif kind == "beyond":
-        x = x * 1.4 - 0.2
-    layout = draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
-    return x.to(dtype).contiguous(memory_format=layout)
+images = partial(batches.images, kinds=("noise", "grey", "flat", "black and white", "beyond", "few values"))
 
 
 def on_device(
@@ -277,43 +255,3 @@ def test_normalize_refuses_what_torchvision_refuses() -> None:
         pointwise.normalized(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0.5], [0.5])
     with pytest.raises(ValueError, match="zero"):
         pointwise.normalized(torch.zeros(1, 1, 2, 2), [0.5], [0.0])
-
-
-# ---- no wait for the device
-
-KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "brightness": colour.adjust_brightness,
-    "contrast": colour.adjust_contrast,
-    "saturation": colour.adjust_saturation,
-    "hue": colour.adjust_hue,
-    "gamma": lambda x, factor: colour.adjust_gamma(x, factor, gain=1.1),
-    "solarize": colour.solarize,
-    "posterize": colour.posterize,
-    "invert": lambda x, _: colour.invert(x),
-    "autocontrast": lambda x, _: colour.autocontrast(x),
-    "equalize": lambda x, _: colour.equalize(x),
-    "grayscale": lambda x, _: colour.grayscale(x, channels=3),
-    "permute_channels": lambda x, factor: colour.permuted(x, factor[:, None].expand(-1, 3)),
-    "to_dtype": lambda x, _: pointwise.converted(x, torch.float16, scale=True),
-    "to_uint8": lambda x, _: pointwise.converted(x, torch.uint8, scale=True),
-    "normalize": lambda x, _: pointwise.normalized(x.float(), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("name", KERNELS)
-def test_no_value_is_read(name: str, dtype: torch.dtype) -> None:
-    """On the meta device tensors have no values, so a kernel that reads one fails."""
-    x = torch.empty((4, 3, 8, 9), dtype=dtype, device="meta")
-    KERNELS[name](x, torch.empty(4, dtype=torch.float64, device="meta"))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("name", KERNELS)
-def test_nothing_synchronises(name: str, dtype: torch.dtype) -> None:
-    x = torch.ones((4, 3, 8, 9), dtype=dtype, device="cuda")
-    factor = torch.zeros(4, dtype=torch.float64, device="cuda")
-    with synchronising_forbidden():
-        KERNELS[name](x, factor)

@@ -22,7 +22,7 @@ from pipediag.replay.ops.table import FUNCTIONALS, OPERATIONS
 from pipediag.replay.ops.triton import available
 from pipediag.replay.pack.packing import pack_ops
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import stand_in
+from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.run.replay import replay_on
 
 FEW, MANY = 60, 4000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from unittest import mock
 
 import pytest
@@ -10,35 +9,16 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.transforms.v2 import functional as tv
 
 from pipediag.replay.ops.families import filters
 
-from ..batches import FLOATS, fuses_multiply_add, parameters, property_settings, with_numbers
-from ..waiting import synchronising_forbidden
+from ..batches import fuses_multiply_add, images, parameters, property_settings, with_numbers
 
 property_test = property_settings(30)
 
 #: Largest difference that other roundings of a weighted mean make in an image of the range [0, 1].
 ROUNDING = {torch.float32: 2e-6, torch.float64: 1e-14, torch.float16: 4e-3, torch.bfloat16: 3.2e-2}
-
-
-@st.composite
-def images(
-    draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = (torch.uint8, *FLOATS), channels: tuple[int, ...] = (1, 3)
-) -> Tensor:
-    shape = (draw(st.integers(1, 4)), draw(st.sampled_from(channels)), *draw(st.tuples(*[st.integers(1, 20)] * 2)))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
-    x = torch.rand(shape, generator=generator)
-    kind = draw(st.sampled_from(["noise", "flat", "black and white"]))
-    if kind == "flat":
-        x = x[:, :, :1, :1].expand(shape)
-    elif kind == "black and white":
-        x = x.round()
-    dtype = draw(st.sampled_from(dtypes))
-    layout = draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
-    return (x * 255 if dtype == torch.uint8 else x).to(dtype).contiguous(memory_format=layout)
 
 
 def assert_rounded(result: Tensor, expected: Tensor) -> None:
@@ -154,31 +134,3 @@ def test_gaussian_noise(device: torch.device, x: Tensor, sigma: float, mean: flo
     else:
         assert result.dtype == expected.dtype
         assert torch.equal(result, expected)
-
-
-# ---- no wait for the device
-
-KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "blur": lambda x, factor: filters.gaussian_blur(x, factor[:, None].expand(-1, 2), kernel_size=(5, 3)),
-    "sharpness": filters.adjust_sharpness,
-    "noise": lambda x, _: filters.gaussian_noise(x, x.float(), sigma=0.1, mean=0.2, clip=False),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("name", KERNELS)
-def test_no_value_is_read(name: str, dtype: torch.dtype) -> None:
-    """Fake tensors have no values, so a kernel that reads one fails."""
-    with FakeTensorMode():
-        KERNELS[name](torch.empty((4, 3, 8, 9), dtype=dtype), torch.empty(4, dtype=torch.float64))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("name", KERNELS)
-def test_nothing_synchronises(name: str, dtype: torch.dtype) -> None:
-    x = torch.ones((4, 3, 8, 9), dtype=dtype, device="cuda")
-    factor = torch.ones(4, dtype=torch.float64, device="cuda")
-    with synchronising_forbidden():
-        KERNELS[name](x, factor)

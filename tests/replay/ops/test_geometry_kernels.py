@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +16,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from pipediag.replay.ops.families import cropping, resizing
 
-from ..batches import FLOATS, one_by_one, property_settings
+from .. import batches
+from ..batches import one_by_one, property_settings
 from ..waiting import synchronising_forbidden
 
 property_test = property_settings(80)
@@ -49,16 +51,7 @@ WAYS = SMOOTH | st.builds(Way, st.sampled_from(["nearest", "nearest-exact"]), st
 SIZES = st.tuples(st.integers(1, 70), st.integers(2, 70)) | st.integers(2, 70).map(lambda side: (side, side))
 
 
-@st.composite
-def images(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = (torch.uint8, *FLOATS)) -> Tensor:
-    """Batches of noise, of black and white, and of few greys, whose sums often end halfway between two levels."""
-    shape = (draw(st.integers(1, 3)), draw(st.sampled_from([1, 3])), draw(PIXELS), draw(PIXELS))
-    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
-    greys = draw(st.sampled_from([255, 1, 5]))
-    x = (x * greys).round() / greys
-    dtype = draw(st.sampled_from(dtypes))
-    x = (x * 255).round().to(dtype) if dtype == torch.uint8 else x.to(dtype)
-    return x.contiguous(memory_format=draw(st.sampled_from([torch.contiguous_format, torch.channels_last])))
+images = partial(batches.images, sides=PIXELS, kinds=batches.GREYS)
 
 
 def inside(data: st.DataObject, x: Tensor) -> list[tuple[int, int, int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,19 +15,9 @@ from torchvision.transforms.v2 import functional as tv
 from pipediag.replay.ops import mixing
 from pipediag.replay.ops.families import erase
 
-from ..batches import FLOATS, property_settings
-from ..waiting import synchronising_forbidden
+from ..batches import FLOATS, images, property_settings
 
 property_test = property_settings(30)
-
-
-@st.composite
-def images(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = FLOATS) -> Tensor:
-    shape = (draw(st.integers(1, 4)), draw(st.sampled_from([1, 3])), *draw(st.tuples(*[st.integers(1, 20)] * 2)))
-    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
-    dtype = draw(st.sampled_from(dtypes))
-    layout = draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
-    return (x * 255 if dtype == torch.uint8 else x).to(dtype).contiguous(memory_format=layout)
 
 
 @st.composite
@@ -48,7 +37,7 @@ def mixed_by(transform: Any, x: Tensor, **drawn: Any) -> Tensor:
 # ---- MixUp and CutMix
 
 
-@given(x=images(), lam=st.floats(0, 1))
+@given(x=images(FLOATS), lam=st.floats(0, 1))
 @property_test
 def test_mixup(device: torch.device, x: Tensor, lam: float) -> None:
     expected = mixed_by(v2.MixUp(num_classes=2), x, lam=lam)
@@ -57,7 +46,7 @@ def test_mixup(device: torch.device, x: Tensor, lam: float) -> None:
     assert torch.equal(result, expected)
 
 
-@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)))
+@given(data=st.data(), x=images())
 @property_test
 def test_cutmix(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     left, width = data.draw(intervals(x.shape[-1]))
@@ -94,7 +83,7 @@ def erased(x: Tensor, boxes: Tensor, values: list[Tensor]) -> Tensor:
     )
 
 
-@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)), floating=st.booleans())
+@given(data=st.data(), x=images(), floating=st.booleans())
 @property_test
 def test_erase(device: torch.device, data: st.DataObject, x: Tensor, floating: bool) -> None:
     boxes = boxes_in(data, x)
@@ -108,7 +97,7 @@ def test_erase(device: torch.device, data: st.DataObject, x: Tensor, floating: b
     assert torch.equal(result.cpu(), expected)
 
 
-@given(data=st.data(), x=images(dtypes=(torch.uint8, *FLOATS)), floating=st.booleans())
+@given(data=st.data(), x=images(), floating=st.booleans())
 @property_test
 def test_erase_packed(device: torch.device, data: st.DataObject, x: Tensor, floating: bool) -> None:
     boxes = boxes_in(data, x)
@@ -124,40 +113,3 @@ def test_erase_packed(device: torch.device, data: st.DataObject, x: Tensor, floa
     assert torch.equal(result.cpu(), expected)
     assert torch.equal(given_images.cpu(), x)
     assert result.data_ptr() != given_images.data_ptr()
-
-
-# ---- no wait for the device
-
-
-def _erase_packed(x: Tensor, numbers: Tensor) -> Tensor:
-    """Erase boxes with sides of 1, 2, 3 and 4 pixels, as far from the top and the left edge as they are large."""
-    sizes = 3 * numbers * numbers
-    values = torch.zeros(3 * (1 + 4 + 9 + 16), device=x.device)
-    return erase.erased_packed(x, numbers, numbers, numbers, numbers, values, sizes.cumsum(0) - sizes)
-
-
-KERNELS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mixup": lambda x, _: mixing.mixup(x.float(), 0.3),
-    "cutmix": lambda x, _: mixing.cutmix(x, (1, 2, 3, 4)),
-    "erase": lambda x, numbers: erase.erased(x, numbers, numbers, numbers, numbers, numbers[:, None]),
-    "erase_packed": _erase_packed,
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("name", KERNELS)
-def test_no_value_is_read(name: str, dtype: torch.dtype) -> None:
-    """On the meta device tensors have no values, so a kernel that reads one fails."""
-    x = torch.empty((4, 3, 8, 9), dtype=dtype, device="meta")
-    KERNELS[name](x, torch.empty(4, dtype=torch.float64, device="meta"))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("name", KERNELS)
-def test_nothing_synchronises(name: str, dtype: torch.dtype) -> None:
-    x = torch.ones((4, 3, 8, 9), dtype=dtype, device="cuda")
-    numbers = torch.arange(1, 5, dtype=torch.float64, device="cuda")
-    with synchronising_forbidden():
-        KERNELS[name](x, numbers)

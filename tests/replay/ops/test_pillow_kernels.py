@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor, to_pil_image
 
 from pipediag.replay.ops.families import colour, pillow_colour, pillow_filters, resizing
 
+from .. import batches
 from ..batches import property_settings
 
 property_test = property_settings(150)
@@ -24,14 +26,7 @@ SIZES = st.tuples(PIXELS, PIXELS) | PIXELS.map(lambda side: (side, side))
 FILTERS = st.sampled_from(["nearest", *pillow_filters.FILTERS])
 
 
-@st.composite
-def images(draw: st.DrawFn) -> Tensor:
-    """Batches of noise, of black and white, and of few greys, in modes L and RGB."""
-    shape = (draw(st.integers(1, 3)), draw(st.sampled_from([1, 3])), draw(PIXELS), draw(PIXELS))
-    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
-    greys = draw(st.sampled_from([255, 1, 5]))
-    x = ((x * greys).round() / greys * 255).round().to(torch.uint8)
-    return x.contiguous(memory_format=draw(st.sampled_from([torch.contiguous_format, torch.channels_last])))
+images = partial(batches.images, (torch.uint8,), sides=PIXELS, kinds=batches.GREYS)
 
 
 @st.composite

@@ -10,8 +10,17 @@ pytest.importorskip("triton")
 
 import triton.language
 
-from pipediag.replay.ops.triton import _pixel_kernels, _resample_kernels, blur, jpeg_colours, levels, pillow_warp, warp
-from pipediag.replay.ops.triton._host import OPTIONS
+from pipediag.replay.ops.triton import (
+    _pixel_kernels,
+    _resample_kernels,
+    blur,
+    jpeg_colours,
+    levels,
+    pillow_blur,
+    pillow_warp,
+    warp,
+)
+from pipediag.replay.ops.triton._launch import OPTIONS
 
 BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
 
@@ -22,6 +31,7 @@ BOXES = {"tops", "lefts", "heights", "widths", "image_heights", "image_widths"}
         (_pixel_kernels.sum_kernel, {"codes", "operands", "tables", "sums"}),
         (_pixel_kernels.pixel_kernel, {"codes", "operands", "tables", "sums", "flips"}),
         (blur._blur_kernel, {"sigma"}),
+        (pillow_blur._box_kernel, {"numbers"}),
         (_resample_kernels.plan_kernel, BOXES),
         (_resample_kernels.apply_kernel, {"offsets", "image_heights", "image_widths"}),
         (warp._warp_kernel, {"transform"}),
@@ -96,6 +106,11 @@ class TestCompiling:
         types = {"x": "*u8", "out": "*u8", **tables, **floats}
         assert "cubin" in compiled(_pixel_kernels.pixel_kernel, types, constants)
 
+    @pytest.mark.parametrize("down", [False, True])
+    def test_boxes_of_pillow(self, down: bool) -> None:
+        types = {"x": "*u8", "out": "*u8", "numbers": "*fp64"}
+        assert "cubin" in compiled(pillow_blur._box_kernel, types, {"DOWN": down, "ROWS": 8, "COLUMNS": 128})
+
     @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
     @pytest.mark.parametrize("perspective", [True, False])
     def test_warps_of_pillow(self, perspective: bool, interpolation: str) -> None:
@@ -123,5 +138,5 @@ def compiled(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> d
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = compiler.ASTSource(kernel, signature, places)
     target = backend.GPUTarget("cuda", 90, 32)
-    assembly: dict[str, Any] = compiler.compile(source, target=target, options={"num_warps": 4, **OPTIONS}).asm
+    assembly: dict[str, Any] = compiler.compile(source, target=target, options=OPTIONS).asm
     return assembly

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import PIL.ImageFilter
 import PIL.ImageOps
 import pytest
 import torch
@@ -27,11 +28,23 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _geometry
 
+from pipediag.replay.ops.families import pillow_blur as eager_blur
 from pipediag.replay.ops.families import pillow_filters as pillow
 from pipediag.replay.ops.families import pillow_warp as eager
 from pipediag.replay.ops.families.resizing import uint8_in_fixed_point
 from pipediag.replay.ops.table import OPERATIONS
-from pipediag.replay.ops.triton import _host, available, blur, jpeg_colours, levels, pillow_warp, pixels, resample, warp
+from pipediag.replay.ops.triton import (
+    _host,
+    available,
+    blur,
+    jpeg_colours,
+    levels,
+    pillow_blur,
+    pillow_warp,
+    pixels,
+    resample,
+    warp,
+)
 from pipediag.replay.ops.triton.pixels import FLIP_HORIZONTALLY, FLIP_VERTICALLY, PixelOp, encode
 
 from ..batches import one_by_one
@@ -51,7 +64,7 @@ seeds = st.integers(0, 2**31)
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "cpu":  # small images, yet with more than one tile
-            for module in (resample, _host, blur, pixels):
+            for module in (resample, _host, blur, pillow_blur, pixels):
                 patch.setattr(module, "_TILE", (8, 8))
             for module, name, number in (
                 (resample, "_PLAN_BLOCK", 8),
@@ -374,6 +387,33 @@ def test_warps_of_pillow(device: torch.device, interpolation: str) -> None:
 
 
 # --- blur
+
+
+def test_blur_of_pillow(device: torch.device) -> None:
+    """It equals Pillow, where boxes are narrower and wider than the image, and each sample has its own."""
+    extents = st.floats(0, 12) | st.sampled_from((0.0, 1.0, 30.0))
+
+    @examples
+    @given(
+        edges=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+        radii=st.lists(st.tuples(extents, extents), min_size=2, max_size=2),
+        gaussian=st.booleans(),
+        channels=st.sampled_from((1, 3)),
+        seed=seeds,
+        last=st.booleans(),
+    )
+    def check(edges, radii, gaussian, channels, seed, last) -> None:
+        x = images(seed, (2, channels, *edges), torch.uint8, last)
+        kind = PIL.ImageFilter.GaussianBlur if gaussian else PIL.ImageFilter.BoxBlur
+        expected = [
+            F.pil_to_tensor(F.to_pil_image(image).filter(kind(radius))) for image, radius in zip(x, radii, strict=True)
+        ]
+        boxes = [[eager_blur.gaussian_radius(r) if gaussian else r for r in pair] for pair in radii]
+        table = numbers([[n for r in pair for n in eager_blur.box_numbers(r)] for pair in boxes], device)
+        passes = eager_blur.PASSES if gaussian else 1
+        assert_equal(pillow_blur.box_blur(x.to(device), table, passes=passes), torch.stack(expected))
+
+    check()
 
 
 @pytest.mark.parametrize("kernel_size", [(7, 7), (3, 5), (1, 1), (5, 1), (11, 13)])

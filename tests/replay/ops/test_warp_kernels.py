@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from torchvision.transforms.v2.functional import _geometry as torchvision_geomet
 from pipediag.replay.ops.families import warp
 from pipediag.replay.ops.families.warp import affine_numbers, perspective_numbers, rotate_numbers
 
+from .. import batches
 from ..batches import one_by_one, property_settings
 from ..waiting import synchronising_forbidden
 
@@ -28,13 +30,7 @@ PIXELS = st.integers(1, 24)
 ANGLES = st.sampled_from([0, 45, 30.0, 90.0, -180]) | st.integers(-400, 400) | st.floats(-400, 400)
 
 
-@st.composite
-def images(draw: st.DrawFn) -> Tensor:
-    shape = (draw(st.integers(1, 3)), draw(st.sampled_from([1, 3])), draw(PIXELS), draw(PIXELS))
-    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
-    dtype = draw(st.sampled_from(DTYPES))
-    x = (x * 255).round().to(dtype) if dtype == torch.uint8 else x.to(dtype)
-    return x.contiguous(memory_format=draw(st.sampled_from([torch.contiguous_format, torch.channels_last])))
+images = partial(batches.images, DTYPES, sides=PIXELS)
 
 
 @st.composite

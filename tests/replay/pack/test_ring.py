@@ -41,6 +41,7 @@ from pipediag.usercode import tree
 
 from ...devices import GPU
 from ...remedy.sameness import Images
+from ...things import same
 from ..waiting import synchronising_forbidden
 
 CPU = torch.device("cpu")
@@ -92,42 +93,10 @@ def place_of(packed: Packed) -> int:
     return packed.memory.data_ptr()
 
 
-def check_same(ours: Any, theirs: Any) -> None:
-    """Check that values and types are equal."""
-    assert type(ours) is type(theirs)
-    if isinstance(theirs, Tensor):
-        assert (ours.shape, ours.dtype, ours.layout) == (theirs.shape, theirs.dtype, theirs.layout)
-        assert ours.requires_grad == theirs.requires_grad
-        if theirs.layout == torch.strided:
-            assert strides(ours) == strides(theirs), "its strides are not the plain loader's"
-        else:
-            ours, theirs = ours.to_dense(), theirs.to_dense()
-        assert torch.equal(ours.as_subclass(Tensor), theirs.as_subclass(Tensor))
-        assert vars(ours) == vars(theirs) if type(theirs) is not Tensor else True
-    elif isinstance(theirs, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for mine, want in zip(ours, theirs, strict=True):
-            check_same(mine, want)
-    elif isinstance(theirs, (dict, UserDict)):
-        assert list(ours) == list(theirs)
-        for key in theirs:
-            check_same(ours[key], theirs[key])
-    elif dataclasses.is_dataclass(theirs) or isinstance(theirs, Mover):
-        check_same(vars(ours), vars(theirs))
-    elif isinstance(theirs, np.ndarray):
-        assert ours.dtype == theirs.dtype and (ours == theirs).all()
-    else:
-        assert ours == theirs
-
-
-def strides(tensor: Tensor) -> list[int]:
-    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1 and tensor.numel()]
-
-
 def check_same_batches(ours: Iterable[Packed], theirs: Iterable[Any]) -> int:
     count = 0
     for mine, want in zip(ours, theirs, strict=True):
-        check_same(replay(mine, CPU), want)
+        assert same(replay(mine, CPU), want, layout=True)
         count += 1
     return count
 
@@ -269,7 +238,7 @@ def test_start_methods(method: str) -> None:
     for _ in range(2):
         for mine, want in zip(twin, other, strict=True):
             places.add(place_of(mine))
-            check_same(replay(mine, CPU), want)
+            assert same(replay(mine, CPU), want, layout=True)
     assert len(places) <= 4
 
 
@@ -320,7 +289,7 @@ def test_samples_that_cannot_be_stacked_raise_the_plain_loaders_error(samples: t
     ours, theirs = outcome(sent(plain)), outcome(iter(plain))
     assert ours[0] == theirs[0]
     if theirs[0] is None:
-        check_same(replay(ours[1], CPU), theirs[1])
+        assert same(replay(ours[1], CPU), theirs[1], layout=True)
 
 
 def outcome(batches: Iterator[Any]) -> tuple[Any, Any]:
@@ -834,7 +803,7 @@ def test_workers_send_recorded_batches_and_others(moved: bool, with_ring: bool) 
         assert isinstance(packed, Packed)
         assert isinstance(packed.slot, Lease) == with_ring
         assert len(packed.results) == moved
-        check_same(replay(packed, CPU), want)
+        assert same(replay(packed, CPU), want, layout=True)
 
 
 class Sometimes(Images):
@@ -857,7 +826,7 @@ def test_batches_made_with_pixels_are_packed_if_there_is_a_ring(with_ring: bool)
     for one, want in zip(batches[4:], theirs[4:], strict=True):
         assert isinstance(one, Unrecorded) and "NotRecordable" in one.reason
         assert isinstance(one.batch, Packed) == with_ring
-        check_same(replay(one.batch, CPU) if with_ring else one.batch, want)
+        assert same(replay(one.batch, CPU) if with_ring else one.batch, want, layout=True)
 
 
 # ---- on a GPU
@@ -877,12 +846,12 @@ class TestOnGpu:
             with synchronising_forbidden():
                 made = replay(packed, CUDA)
             assert all(tensor.is_cuda for tensor in tree.tensors(made))
-            check_same(tree.move(made, CPU), want)
+            assert same(tree.move(made, CPU), want, layout=True)
 
     def test_other_values_arrive_too(self) -> None:
         plain, other = LOADERS["own collate"](), LOADERS["own collate"]()
         for packed, want in zip(packing(plain, ring_for(plain, device=CUDA)), other, strict=True):
-            check_same(tree.move(replay(packed, CUDA), CPU), tree.move(tree.move(want, CUDA), CPU))
+            assert same(tree.move(replay(packed, CUDA), CPU), tree.move(tree.move(want, CUDA), CPU), layout=True)
 
     def test_a_page_locked_slot_is_not_pinned_again(self) -> None:
         plain = loader(Nested(), collate_fn=with_boxes)
@@ -892,7 +861,7 @@ class TestOnGpu:
             assert pinned.batch[1].is_pinned()
             with synchronising_forbidden():
                 made = replay(pinned, CUDA)
-            check_same(tree.move(made, CPU), tree.move(tree.move(pin_memory(want), CUDA), CPU))
+            assert same(tree.move(made, CPU), tree.move(tree.move(pin_memory(want), CUDA), CPU), layout=True)
 
     def test_pinning_moves_a_batch_out_of_a_slot_that_is_not_page_locked(self) -> None:
         packed = next(sent(loader(Numbers(4))))

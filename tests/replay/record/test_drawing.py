@@ -26,8 +26,8 @@ from pipediag.replay.ops.table import FUNCTIONALS
 from pipediag.replay.record import drawing
 from pipediag.replay.record.drawing import LookedAt, Template, Token, direct, fact, templates_of
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import stand_in
 from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.record.tape import Tape, session
 from pipediag.usercode import randomness
 

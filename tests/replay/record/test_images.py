@@ -26,7 +26,8 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import is_recording, real, stand_in
+from pipediag.replay.record.images import real
+from pipediag.replay.record.substitutes import is_recording, stand_in
 from pipediag.replay.record.tape import session
 
 from ...remedy.sameness import HEIGHT, WIDTH, floats, image, mask, picture, pixels

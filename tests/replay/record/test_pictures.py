@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from pipediag.replay.ops.families import pillow_warp
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack_ops
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import stand_in
 from pipediag.replay.record.pictures import RecordingPicture
+from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.run.replay import replay_on
 
 from ...remedy.sameness import picture
+from .. import batches
 
 Call = Callable[[Any], Any]
 
@@ -42,14 +44,7 @@ ANGLES = st.floats(-400, 400) | st.integers(-4, 4).map(lambda turns: 90.0 * turn
 LEVELS = st.integers(0, 255)
 
 
-@st.composite
-def images(draw: st.DrawFn) -> Tensor:
-    """Batches of noise, of black and white, and of few greys, in modes L and RGB."""
-    shape = (draw(st.integers(1, 3)), draw(st.sampled_from([1, 3])), draw(SIDES), draw(SIDES))
-    x = torch.rand(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
-    greys = draw(st.sampled_from([255, 1, 5]))
-    x = ((x * greys).round() / greys * 255).round().to(torch.uint8)
-    return x.contiguous(memory_format=draw(st.sampled_from([torch.contiguous_format, torch.channels_last])))
+images = partial(batches.images, (torch.uint8,), sides=SIDES, kinds=batches.GREYS)
 
 
 def colours(channels: int) -> st.SearchStrategy[Any]:

@@ -16,10 +16,10 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.replay.layout import copied, is_dense, laid_out, same_strides
 from pipediag.replay.pack.packing import pack, pack_plain
-from pipediag.replay.record.calls import Tried
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import stand_in_for_stack
+from pipediag.replay.record.plain_code import Tried
 from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.substitutes import stand_in_for_stack
 from pipediag.replay.run.replay import replay
 
 from ...remedy.sameness import picture

@@ -6,6 +6,7 @@ pixel at both ends; its sums are whole numbers, so they are exact on any device.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import PIL.ImageFilter
@@ -17,7 +18,7 @@ from torch.nn.functional import pad
 from ..arguments import pair
 from ..exactness import exact
 from ..op import NotRecordable, Op, State
-from ..operation import Operation
+from ..operation import Fused, Kernel, Operation, from_triton
 
 #: Box blurs that stand for one Gaussian.
 PASSES = 3
@@ -97,7 +98,11 @@ def filtered(state: State, filter: Any) -> list[Op]:
     return [state.op("pillow_box_blur", *numbers, static=(passes,))]
 
 
-OPERATIONS = (
-    Operation("pillow_box_blur", lambda x, numbers, static, bulk: box_blur(x, numbers, passes=static[0]), exact),
-)
+def _kernel(blur: Callable[..., Tensor]) -> Kernel:
+    return lambda x, numbers, static, bulk: blur(x, numbers, passes=static[0])
+
+
+_FAST = Operation("fast_pillow_box_blur", _kernel(from_triton("pillow_blur", "box_blur")))
+
+OPERATIONS = (Operation("pillow_box_blur", _kernel(box_blur), exact, fused=Fused(_FAST, on_bytes=True)),)
 METHODS = {"filter": filtered}

@@ -8,14 +8,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from ._launch import launch
+
 #: Maximum number of channels with separate arguments. These are scalars, which need no copy to the device.
 _MOST_CHANNELS = 4
 
 #: A kernel argument for each channel.
 Channels: TypeAlias = tuple[float, float, float, float]
-
-#: Compiler options of every kernel: product and sum are rounded separately, unless the source fuses them.
-OPTIONS = {"enable_fp_fusion": False}
 
 #: Rows and columns of the result that one program of a warp computes.
 _TILE = (8, 32)
@@ -86,24 +85,23 @@ def launch_warp(
     if out.numel() == 0:
         return out
     tiles = blocks(size[0], _TILE[0]) * blocks(size[1], _TILE[1])
-    with torch.cuda.device_of(x):
-        kernel[(tiles, samples)](
-            x,
-            out,
-            transform,
-            *transform.stride(),
-            *fills,
-            height,
-            width,
-            *size,
-            *x.stride(),
-            *out.stride(),
-            CHANNELS=channels,
-            PERSPECTIVE=numbers == 8,
-            ROWS=_TILE[0],
-            COLUMNS=_TILE[1],
-            num_warps=4,
-            **constants,
-            **OPTIONS,
-        )
+    launch(
+        kernel,
+        (tiles, samples),
+        x,
+        out,
+        transform,
+        *transform.stride(),
+        *fills,
+        height,
+        width,
+        *size,
+        *x.stride(),
+        *out.stride(),
+        CHANNELS=channels,
+        PERSPECTIVE=numbers == 8,
+        ROWS=_TILE[0],
+        COLUMNS=_TILE[1],
+        **constants,
+    )
     return out

@@ -18,7 +18,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ._device import pick, round_half_even
-from ._host import OPTIONS, blocks, check_images, empty_like, normalization
+from ._host import blocks, check_images, empty_like, normalization
+from ._launch import launch
 
 _TILE = (8, 128)
 _MOST_UNROLLED = 9  # taps; more would take long to compile
@@ -51,29 +52,28 @@ def gaussian_blur(
     out = empty_like(x, (height, width), x.dtype)
     if out.numel() == 0:
         return out
-    with torch.cuda.device_of(x):
-        _blur_kernel[(blocks(height, _TILE[0]) * blocks(width, _TILE[1]) * channels, samples)](
-            x,
-            out,
-            sigma,
-            *sigma.stride(),
-            *means,
-            *stds,
-            channels,
-            height,
-            width,
-            *x.stride(),
-            *out.stride(),
-            ACROSS=across,
-            DOWN=down,
-            UNROLLED=max(across, down) <= _MOST_UNROLLED,
-            NORMALIZE=mean is not None,
-            WHOLE=x.dtype == torch.uint8,
-            ROWS=_TILE[0],
-            COLUMNS=_TILE[1],
-            num_warps=4,
-            **OPTIONS,
-        )
+    launch(
+        _blur_kernel,
+        (blocks(height, _TILE[0]) * blocks(width, _TILE[1]) * channels, samples),
+        x,
+        out,
+        sigma,
+        *sigma.stride(),
+        *means,
+        *stds,
+        channels,
+        height,
+        width,
+        *x.stride(),
+        *out.stride(),
+        ACROSS=across,
+        DOWN=down,
+        UNROLLED=max(across, down) <= _MOST_UNROLLED,
+        NORMALIZE=mean is not None,
+        WHOLE=x.dtype == torch.uint8,
+        ROWS=_TILE[0],
+        COLUMNS=_TILE[1],
+    )
     return out
 
 

@@ -9,12 +9,12 @@ RGB with 16-bit fractions (``jdcolor.c``). Both are integer arithmetic, so the p
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ._host import blocks
+from ._launch import launch
 
 _BLOCK = 1024
 
@@ -30,8 +30,7 @@ def to_rgb(planes: Tensor, table: Tensor, out: Tensor, most_pixels: int) -> None
         out: uint8, 1-d.
         most_pixels: number of pixels of the largest image.
     """
-    with torch.cuda.device_of(out):
-        _rgb_kernel[(len(table), blocks(most_pixels, _BLOCK))](planes, table, out, BLOCK=_BLOCK, num_warps=4)
+    launch(_rgb_kernel, (len(table), blocks(most_pixels, _BLOCK)), planes, table, out, BLOCK=_BLOCK)
 
 
 @triton.jit(do_not_specialize_on_alignment=["planes", "table", "out"])

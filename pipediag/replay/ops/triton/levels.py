@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ._host import blocks, empty_like
+from ._launch import launch
 
 _LEVELS = 256
 _BLOCK = 1024
@@ -21,10 +22,19 @@ def counts(x: Tensor) -> Tensor:
     samples, channels, height, width = x.shape
     found = torch.zeros((samples, channels, _LEVELS), dtype=torch.int32, device=x.device)
     if x.numel():
-        with torch.cuda.device_of(x):
-            _count_kernel[(_SLICES, samples * channels)](
-                x, found, channels, height * width, width, *x.stride(), BLOCK=_BLOCK, BINS=_LEVELS, SLICES=_SLICES
-            )
+        launch(
+            _count_kernel,
+            (_SLICES, samples * channels),
+            x,
+            found,
+            channels,
+            height * width,
+            width,
+            *x.stride(),
+            BLOCK=_BLOCK,
+            BINS=_LEVELS,
+            SLICES=_SLICES,
+        )
     return found
 
 
@@ -34,19 +44,20 @@ def mapped(x: Tensor, tables: Tensor) -> Tensor:
     samples, channels, height, width = x.shape
     out = empty_like(x, (height, width), torch.uint8)
     if x.numel():
-        with torch.cuda.device_of(x):
-            _map_kernel[(blocks(height * width, _BLOCK), samples * channels)](
-                x,
-                out,
-                tables.contiguous(),
-                channels,
-                height * width,
-                width,
-                *x.stride(),
-                *out.stride(),
-                BLOCK=_BLOCK,
-                BINS=_LEVELS,
-            )
+        launch(
+            _map_kernel,
+            (blocks(height * width, _BLOCK), samples * channels),
+            x,
+            out,
+            tables.contiguous(),
+            channels,
+            height * width,
+            width,
+            *x.stride(),
+            *out.stride(),
+            BLOCK=_BLOCK,
+            BINS=_LEVELS,
+        )
     return out
 
 

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ._host import OPTIONS, blocks, check_images, normalization
+from ._host import blocks, check_images, normalization
+from ._launch import launch
 
 _TILE = (4, 128)
 _SUM_BLOCK = 256
@@ -160,33 +161,42 @@ def run(
         "FLOATING": x.dtype != torch.uint8,
         "PILLOW": pillow,
         "SLICES": _SLICES,
-        "num_warps": 4,
-        **OPTIONS,
     }
     programs = (codes, operands, tables.contiguous(), sums, codes.shape[1])
-    with torch.cuda.device_of(x):
-        for done in range(contrast):
-            sum_kernel[(_SLICES, samples)](
-                x, *programs, done, contrast, height, width, *x.stride(), BLOCK=_SUM_BLOCK, **constants
-            )
-        pixel_kernel[(blocks(height, _TILE[0]) * blocks(width, _TILE[1]), samples)](
+    for done in range(contrast):
+        launch(
+            sum_kernel,
+            (_SLICES, samples),
             x,
-            out,
             *programs,
+            done,
             contrast,
-            flipping,
-            flipping.stride(0),
-            *means[:3],
-            *stds[:3],
             height,
             width,
             *x.stride(),
-            *out.stride(),
-            CONTRAST=contrast > 0,
-            FLIP=flips is not None,
-            NORMALIZE=mean is not None,
-            ROWS=_TILE[0],
-            COLUMNS=_TILE[1],
+            BLOCK=_SUM_BLOCK,
             **constants,
         )
+    launch(
+        pixel_kernel,
+        (blocks(height, _TILE[0]) * blocks(width, _TILE[1]), samples),
+        x,
+        out,
+        *programs,
+        contrast,
+        flipping,
+        flipping.stride(0),
+        *means[:3],
+        *stds[:3],
+        height,
+        width,
+        *x.stride(),
+        *out.stride(),
+        CONTRAST=contrast > 0,
+        FLIP=flips is not None,
+        NORMALIZE=mean is not None,
+        ROWS=_TILE[0],
+        COLUMNS=_TILE[1],
+        **constants,
+    )
     return out

@@ -13,8 +13,8 @@ import pytest
 from pipediag.analysis.trials.remedy import FIRST_LOOK
 from pipediag.errors import EXIT_USAGE, PlanRefused, SessionFileError
 from pipediag.host.passes import Request
-from pipediag.remedy import saved
-from pipediag.remedy.saved import SavedPlan
+from pipediag.remedy import saved_plan
+from pipediag.remedy.saved_plan import SavedPlan
 from pipediag.session import HANDED_OVER, REMEDIED, Place, Remedy, Rung, Session, Window
 
 from ..conftest import Main
@@ -27,7 +27,7 @@ PLAN = SavedPlan(
     moved=(("Blur", "0123456789abcdef"), ("Normalize", "fedcba9876543210")),
     script="train.py",
     where="train.py:10",
-    versions=saved.versions(),
+    versions=saved_plan.versions(),
     speedup={"value": 2.0, "low": 1.8, "high": 2.2},
 )
 
@@ -44,7 +44,7 @@ def session(ratio: float = 2.0) -> Session:
 
 def save(made: Session, speedup: dict[str, float | None], path: Path) -> None:
     assert made.remedy is not None
-    saved.write(made, made.remedy, speedup, str(path))
+    saved_plan.write(made, made.remedy, speedup, str(path))
 
 
 @pytest.fixture
@@ -60,18 +60,18 @@ def changed(file: Path, **values: Any) -> str:
 
 
 def test_there_and_back(file: Path) -> None:
-    assert saved.read(str(file)) == PLAN
+    assert saved_plan.read(str(file)) == PLAN
 
 
 def test_unknown_keys_are_left_out(file: Path) -> None:
-    assert saved.read(changed(file, later=1)) == PLAN
+    assert saved_plan.read(changed(file, later=1)) == PLAN
 
 
 def test_of_a_module(tmp_path: Path) -> None:
     made = session()
     made.script.argv = ["-m", "pkg.train", "--epochs", "3"]
     save(made, {}, tmp_path / "plan.json")
-    plan = saved.read(str(tmp_path / "plan.json"))
+    plan = saved_plan.read(str(tmp_path / "plan.json"))
     assert plan.script == "pkg.train"
     plan.check("pkg.train")
 
@@ -82,7 +82,7 @@ def test_a_loop_of_a_library_is_known_by_its_call(tmp_path: Path) -> None:
     assert made.loader is not None
     made.loader.where, made.loader.iterated, made.loader.order = "train.py:4", "train.py:10", 1
     save(made, {}, tmp_path / "plan.json")
-    plan = saved.read(str(tmp_path / "plan.json"))
+    plan = saved_plan.read(str(tmp_path / "plan.json"))
     assert (plan.where, plan.order) == ("train.py:10", 1)
 
 
@@ -98,24 +98,24 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(PlanRefused, match=r"x\.json: .*pipediag analyze --apply --plan"):
-        saved.read(str(path))
+        saved_plan.read(str(path))
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanRefused, match="cannot be read"):
-        saved.read(str(tmp_path / "none.json"))
+        saved_plan.read(str(tmp_path / "none.json"))
 
 
 def test_a_newer_one_is_refused(file: Path) -> None:
     with pytest.raises(PlanRefused, match="newer pipediag"):
-        saved.read(changed(file, pipediag_plan=saved.VERSION + 1))
+        saved_plan.read(changed(file, pipediag_plan=saved_plan.VERSION + 1))
 
 
 def test_an_older_one_is_refused(file: Path) -> None:
     with pytest.raises(
         PlanRefused, match=r"written by an older pipediag; make it again with: pipediag analyze --apply"
     ):
-        saved.read(changed(file, pipediag_plan=saved.VERSION - 1))
+        saved_plan.read(changed(file, pipediag_plan=saved_plan.VERSION - 1))
 
 
 class TestCheck:
@@ -195,7 +195,7 @@ class TestCommands:
         code, out, err = main("analyze", "--apply", "--apply-budget", "7", "--plan", path, "train.py")
         assert (code, err) == (0, "") and requests[0].apply == 7.0
         assert f"pipediag run --plan {path} train.py" in " ".join(out.replace("\\\n", " ").split())
-        assert saved.read(str(path)).speedup["value"] == 2.0
+        assert saved_plan.read(str(path)).speedup["value"] == 2.0
 
     def test_the_plan_of_the_hand_off_is_written_where_only_that_pays(
         self, main: Main, tmp_path: Path, analyzed: Callable[[Session], list[Request]]
@@ -207,7 +207,7 @@ class TestCommands:
         analyzed(made)
         path = tmp_path / "plan.json"
         code, out, err = main("analyze", "--apply", "--plan", path, "train.py")
-        assert (code, err) == (0, "") and saved.read(str(path)).moved == ()
+        assert (code, err) == (0, "") and saved_plan.read(str(path)).moved == ()
         assert f"pipediag run --plan {path} train.py" in " ".join(out.replace("\\\n", " ").split())
 
     def test_of_what_does_not_pay_none_is_written(
@@ -250,11 +250,11 @@ class TestCommands:
         script.touch()
         assert main("run", "--plan", file, script, "--epochs", "3", "--plan", "x")[0] == 0
         assert main("run", script)[0] == 0
-        assert main("run", "-m", "pkg.train", "-m")[0] == 0
+        assert main("run", "-m", "json.tool", "-m")[0] == 0
         assert became == [
             [str(file), "-", str(script), "--epochs", "3", "--plan", "x"],
             ["-", "-", str(script)],
-            ["-", "-", "-m", "pkg.train", "-m"],
+            ["-", "-", "-m", "json.tool", "-m"],
         ]
 
     def test_run_with_a_plan_that_does_not_fit(

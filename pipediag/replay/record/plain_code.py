@@ -21,7 +21,8 @@ import PIL.Image
 from ...frames import in_package, is_installed, is_ours, is_users
 from ...usercode.places import label, short
 from ..ops.op import NotRecordable
-from .images import Unreadable, is_recording, stand_in, stand_in_for_stack
+from .images import Unreadable
+from .substitutes import is_recording, stand_in, stand_in_for_stack
 from .tape import Tape, session
 
 _RECORD = os.path.dirname(os.path.abspath(__file__)) + os.sep

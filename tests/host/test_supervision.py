@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipediag.host.watch import stuck_at
+from pipediag.host.supervision import stuck_at
 
 REPO = Path(__file__).resolve().parents[2]
 DATALOADER = "/x/site-packages/torch/utils/data/dataloader.py"
@@ -41,7 +41,7 @@ def test_what_the_stacks_say(tmp_path: Path, text: str, told: str) -> None:
 def test_a_process_that_is_ended_writes_them(tmp_path: Path) -> None:
     script, file = tmp_path / "train.py", tmp_path / "stacks.txt"
     script.write_text(
-        "import sys, time\nfrom pipediag.host.watch import write_stacks_on_end\n"
+        "import sys, time\nfrom pipediag.host.supervision import write_stacks_on_end\n"
         "write_stacks_on_end(sys.argv[1])\nprint('ready', flush=True); time.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
@@ -56,7 +56,7 @@ def test_a_process_that_is_ended_writes_them(tmp_path: Path) -> None:
 def test_a_handler_of_the_scripts_own_stays_in_what_it_forks(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import os, signal, sys\nfrom pipediag.host.watch import write_stacks_on_end\n"
+        "import os, signal, sys\nfrom pipediag.host.supervision import write_stacks_on_end\n"
         "write_stacks_on_end(sys.argv[1])\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n"
         "child = os.fork()\nif not child:\n    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(8)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipediag.analysis.numbers.estimate import (
+from pipediag.analysis.numbers.intervals import Interval, apart, largest, least, total
+from pipediag.analysis.numbers.paired_windows import (
     PACE,
     UNKNOWN,
     Noise,
@@ -20,7 +21,6 @@ from pipediag.analysis.numbers.estimate import (
     student_t,
     sure_gain,
 )
-from pipediag.analysis.numbers.intervals import Interval, apart, largest, least, total
 
 TIMES = st.floats(0.01, 1000)
 PAIRS = st.lists(st.tuples(TIMES, TIMES), min_size=2, max_size=12)
@@ -54,7 +54,7 @@ def test_plain_t_by_hand() -> None:
 
 
 def test_moderated_t_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipediag.analysis.numbers.estimate.SPLIT", 1e-12)
+    monkeypatch.setattr("pipediag.analysis.numbers.paired_windows.SPLIT", 1e-12)
     found = paired_ratio([math.e, math.e**3], [1.0, 1.0], Noise(0.5, 4))
     arm = student_t(5) * math.sqrt((4 * 0.25 + 2.0) / 5 / 2)
     assert [math.log(x) for x in (found.value, found.low, found.high)] == pytest.approx([2, 2 - arm, 2 + arm], rel=1e-3)

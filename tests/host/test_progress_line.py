@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipediag.host.passes import Request
-from pipediag.host.progress import ProgressLine, opening
+from pipediag.host.progress_line import ProgressLine, opening
 from pipediag.host.script import Target
 from pipediag.report.progress import Activity
 from pipediag.session import REMEDIED, Knobs, Loader, LoaderSettings, Rung, Session, settings_rung
@@ -97,7 +97,7 @@ def test_the_best_answer_so_far(clock: list[float]) -> None:
 @pytest.mark.parametrize("tty", [False, True])
 def test_no_line_is_too_long(clock: list[float], monkeypatch: pytest.MonkeyPatch, tty: bool) -> None:
     """A pipe gets at most 100 characters, a terminal as many as it has columns."""
-    monkeypatch.setattr("pipediag.host.progress.columns", lambda stream: 60)
+    monkeypatch.setattr("pipediag.host.progress_line.columns", lambda stream: 60)
     where = f"/x/site-packages/{'a_folder/' * 20}loop.py:1"
     session = make(climbing(raw=30.0), evidence=waits(31.0), inside=inside(3.0))
     session.links[0].name = "A" * 150
