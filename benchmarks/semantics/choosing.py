@@ -87,6 +87,6 @@ def traits(parts: Parts) -> set[str]:
     ``library`` if a transform of torchvision or Pillow works on samples that can be recorded, ``plain-code`` if calls
     of the script's own code may be recorded, ``meant`` if it is to end with an error.
     """
-    found = {"library"} if parts["source"] not in STREAMS and any(map(_LIBRARY.match, stages_of(parts))) else set()
+    found = {"library"} if any(map(_LIBRARY.match, stages_of(parts))) else set()
     found |= {"plain-code"} if parts["call"] in (*CODE, "item") or parts["habit"] == "calls" else set()
     return found | ({"meant"} if parts["loop"] in ENDS_WITH_ERROR else set())

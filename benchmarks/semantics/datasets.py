@@ -123,10 +123,13 @@ def dataset_of(p: Parts) -> str:
         share = "range(info.id if info else 0, self.n, info.num_workers if info else 1)"
         samples = {
             "shuffled": "shuffled(map(self.sample, share))",
+            "pulled": "Pulled(map(self.sample, share))",
+            "endless": "map(self.sample, cycle(share))",
             "checked": "checked(map(self.sample, share))",
             "batched": "batched(map(self.sample, share), default_collate)",
         }.get(str(p["flow"]), "map(self.sample, share)")
-        lines = ["info = get_worker_info()", f"share = {share}", f"yield from {samples}"]
+        given = "return" if p["flow"] == "pulled" else "yield from"
+        lines = ["info = get_worker_info()", f"share = {share}", f"{given} {samples}"]
         methods += [f"def __iter__(self):\n{block(*lines)}"]
         methods += [f"def sample(self, i):\n{block(*_item(p))}"]
     else:

@@ -56,6 +56,7 @@ _MADE_SAMPLERS = {
 _GATHERED = {
     "subset": "gathered = Subset(dataset, [*range(9, N), *range(9)])",
     "concat": "gathered = ConcatDataset([dataset, dataset])",
+    "chain": "gathered = ChainDataset([dataset, copy.copy(dataset)])",
 }
 _SPLIT = "train, val = random_split(dataset, [12, 4])"
 

@@ -138,6 +138,39 @@ def checked(samples):
             yield sample
 
 
+class Pulled:
+    def __init__(self, samples):
+        self.samples = iter(samples)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.samples)
+
+
+def averaged(array):
+    found = array.astype(np.float32)
+    found[1:-1] = (found[:-2] + found[1:-1] + found[2:]) / 3
+    return found.astype(array.dtype)
+
+
+def looked_up(array, gamma):
+    table = (255 * (np.arange(256) / 255) ** gamma).astype(np.uint8)
+    return table[np.clip(array * (1 if array.dtype == np.uint8 else 255), 0, 255).astype(np.uint8)]
+
+
+def turned(array, angle):
+    y, x = np.mgrid[: array.shape[0], : array.shape[1]]
+    rows = np.clip(np.rint(y * np.cos(angle) - x * np.sin(angle)), 0, len(array) - 1).astype(int)
+    return np.ascontiguousarray(array[rows, x])
+
+
+def boxed(array):
+    array[..., 1:4, 2:5] = 0
+    return array
+
+
 def batched(samples, collate, size=4):
     held = []
     for sample in samples:

@@ -18,13 +18,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "convert": ("tensor", "pil", "numpy", "strided", "bytes", "image"),
     "where": ("before", "after"),
     "shift": ("moved", "brightened", "multiplied"),
-    "flow": ("", "", "shuffled", "checked", "batched"),
+    "flow": ("", "", "shuffled", "checked", "batched", "pulled", "endless"),
     "offloads": ("", "", "", "offload"),
     "habit": ("", "", "", "", "seeded", "restored", "logged", "asserted", "summed", "cloned", "doubled", "halved",
               "sliced", "timed", "adjusted", "adjusted", "calls", "calls"),
     "sample": ("pair", "pair", "dict", "named", "indexed", "string", "numpy", "nested", "alone"),
     "fetch": ("item", "items"),
-    "gathered": ("", "", "", "subset", "concat"),
+    "gathered": ("", "", "", "subset", "concat", "chain"),
     "sampler": ("none", "shuffle", "shuffle", "subset", "weighted", "own", "batches", "unbatched", "replacement",
                 "stateful", "drawn", "ranks", "seeded"),
     "generator": ("none", "own", "both"),
@@ -180,6 +180,8 @@ OF_BYTES = ("flip", "vertical", "crop", "sized", "resize", "rotate", "affine", "
             "turn", "crops", "sliced", "transposed", "scale")  # fmt: skip
 #: Calls of plain code on tensors after which the code needs the pixels, so that all before them stays in the worker.
 STAYING_CALLS = (
+    "table",
+    "boxed",
     "slices",
     "reversed",
     "noise",

@@ -48,10 +48,13 @@ def _load(p: Parts) -> None:
 def _call(p: Parts) -> None:
     """How the transform is called, and the form of samples and batches."""
     if p["source"] in STREAMS:
-        p.update(fetch="item", sampler="unbatched" if p["flow"] == "batched" else "none", gathered="")
+        p.update(fetch="item", sampler="unbatched" if p["flow"] == "batched" else "none")
+        p["gathered"] = "chain" if p["gathered"] and p["flow"] != "endless" else ""
+        if p["flow"] == "endless":
+            p.update(loop="islice", beside="one")
         p["call"] = "compose" if p["call"] in ("joint", "wrapped") else p["call"]
     else:
-        p["flow"] = ""
+        p["flow"], p["gathered"] = "", p["gathered"] if p["gathered"] != "chain" else "concat"
     if p["call"] == "raw" and p["sampler"] == "unbatched":
         p["call"] = "code"
     if p["call"] == "raw" and p["collate"] not in OF_PICTURES:

@@ -27,7 +27,9 @@ def busy(count: int) -> Iterator[None]:
     spinning: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(count):
-            spinning.append(subprocess.Popen([sys.executable, "-c", _SPIN, str(os.getpid())], env=ENVIRONMENT))
+            # Others' processes have a session of their own, and Linux may share the cores among sessions.
+            command = [sys.executable, "-c", _SPIN, str(os.getpid())]
+            spinning.append(subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True))
         yield
         if any(process.poll() is not None for process in spinning):
             raise RuntimeError("a busy process ended before its time")
