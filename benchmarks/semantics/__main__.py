@@ -11,6 +11,7 @@ python -m benchmarks.semantics --kept tests/semantics/kept    # scripts from fil
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .choosing import invent, shrunk, size, traits
+from .choosing import has, invent, shrunk, size, traits
 from .compose import compose
 from .parts import FILES, HEAVY
 from .record import files
@@ -89,7 +90,9 @@ def main() -> int:
         return 0
     out = Path(args.output or tempfile.mkdtemp(prefix="semantics-"))
     out.mkdir(parents=True, exist_ok=True)
-    parts = {f"{n:04d}": invent(args.seed, n, args.without) for n in args.only or range(args.scripts)}
+    invented = ((n, invent(args.seed, n, args.without)) for n in args.only or itertools.count())
+    chosen = ((n, one) for n, one in invented if args.only or not args.having or has(one, args.having))
+    parts = {f"{n:04d}": one for n, one in itertools.islice(chosen, len(args.only or ()) or args.scripts)}
     print(f"seed {args.seed}, {', '.join(args.ways)}; results and differing scripts go to {out}", flush=True)
     rows: list[Row] = []
     signal.signal(signal.SIGTERM, _interrupt)
@@ -180,6 +183,8 @@ def _arguments() -> argparse.Namespace:
         "--again", type=float, default=0.0, help="share that runs plainly twice, which checks the suite"
     )
     parser.add_argument("--without", action="append", default=[], help="leave out an option of the parts; repeatable")
+    parser.add_argument("--having", action="append", default=[],
+                        help="only scripts with one of these options of the parts; repeatable")  # fmt: skip
     parser.add_argument("--time", type=float, default=float("inf"), help="begin no script after these seconds")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds after which a run hangs")
     parser.add_argument("--ignore", action="append", default=[], choices=["calls", "alive", "generators", "weights"],

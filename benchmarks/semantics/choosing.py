@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from .loops import ENDS_WITH_ERROR
 from .parts import CHOICES, CODE, MOVING, RARE, SEVERAL, STAYING, STAYING_CALLS, STREAMS
@@ -74,6 +74,11 @@ def size(parts: Parts) -> int:
     return sum(len(parts[name]) for name in SEVERAL) + sum(
         parts[name] != options[0] for name, options in CHOICES.items()
     )
+
+
+def has(parts: Parts, options: Collection[str]) -> bool:
+    """Return whether one of these options was chosen."""
+    return any(one in options for chosen in parts.values() for one in ([chosen] if isinstance(chosen, str) else chosen))
 
 
 def traits(parts: Parts) -> set[str]:

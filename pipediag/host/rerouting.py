@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from ..analysis.trials.remedy import HAND_OFF
 from ..errors import PipediagError, PlanRefused, RunOver, UsageError
@@ -61,7 +61,7 @@ class _Site:
         self.refused = ""
         self.with_gradients = True
         self.credits = 0
-        self.dataset, self.batch_size, self.is_a_stream = "", 0, False  # of the latest loader
+        self.dataset, self.batch_size = "", 0  # of the latest loader
         self._said: set[str] = set()
         self._iterator: weakref.ref[Any] | None = None
         self._yielded = 0
@@ -72,7 +72,6 @@ class _Site:
 
     def now_has(self, loader: DataLoader[Any]) -> None:
         self.dataset, self.batch_size = class_name(loader.dataset), loader.batch_size
-        self.is_a_stream = isinstance(loader.dataset, IterableDataset)
 
     @property
     def was_told(self) -> bool:
@@ -149,9 +148,6 @@ class Rerouting:
             return next((site.refused for site in sites if site.refused), "the plan's loader was not iterated")
         if self._not_moved:
             return self._not_moved
-        streams = [site for site in sites if site.credits and site.is_a_stream]
-        if streams:
-            return f"{streams[0].dataset} is an iterable dataset, whose samples cannot be made apart from it"
         return "no loader trains from its first batch on, or for a second epoch"
 
     def _warn_unmeasured(self) -> None:
@@ -224,7 +220,7 @@ class Rerouting:
                 return None  # it evaluates
             named = self._plan.names(site.dataset, site.batch_size, *site.place)
             return (training_device() or torch.device(self._plan.device)) if named else None
-        if site.is_a_stream or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return None
         device = training_device() if site.tried or site.credits >= EVIDENCE or is_training() else None
         self._not_moved = why_not_moved(device.type) if device is not None else self._not_moved
@@ -296,7 +292,7 @@ class Rerouting:
             elif self._not_moved:
                 say(f"nothing else was moved: {self._not_moved}")
             return
-        moved = ", ".join([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)])
+        moved = ", ".join(dict.fromkeys([*([DECODING] if plan.decodes else []), *(name for name, _ in made.links)]))
         if proof is None:
             say(f"{moved} of the loader at {site.where} will move once its first batches are compared")
             return

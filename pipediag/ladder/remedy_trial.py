@@ -225,11 +225,6 @@ def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, deco
 
     if decodes and (why := why_not(device)):
         raise _NotTried(why)
-    if isinstance(loader.dataset, IterableDataset):
-        raise _NotTried(
-            "a batch of an iterable dataset cannot be made again without the remedy, so its transforms move only where "
-            "the script asks for it: loader = pipediag.offload(loader)"
-        )
     offloaded = offload(loader, device, samples=samples, approximate=decodes)
     if decodes and offloaded.plan.undecoded:
         raise _NotTried(offloaded.plan.undecoded)

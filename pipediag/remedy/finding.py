@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from ..replay.certify.certifying import Certificate
 from ..replay.certify.samples import Real, Recorded
@@ -26,7 +26,7 @@ from ..replay.plan import Plan
 from ..replay.record.answers import ARRANGING
 from ..replay.record.scouting import has_only_librarys
 from ..usercode.attributes import ByObject
-from ..usercode.contents import compares_identity, is_library, is_library_module, names_in, package, reached
+from ..usercode.contents import compares_identity, is_library, is_library_module, loaded_in, names_in, package, reached
 from ..usercode.links import links_of
 from ..usercode.places import label
 from ..usercode.transform_slots import find_slots
@@ -49,7 +49,7 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
     All code of the user's that the dataset and the collate function can reach is read: it must not ask for types, call
     no library that may, and make no calls that could move.
     """
-    if isinstance(loader.dataset, IterableDataset) or not has_only_librarys(loader.dataset):
+    if not has_only_librarys(loader.dataset):
         return False
     functions = 0
     for value in reached(loader.dataset, loader.collate_fn):
@@ -57,7 +57,8 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
             functions += 1
             code = value.__code__
             telling = _TELLING if is_library(value) else _TELLING | _CHANGING
-            if functions > _MOST or not telling.isdisjoint(names_in(code)) or compares_identity(code):
+            names = set(names_in(code)) - ({"id"} - loaded_in(code))  # a worker's own number is ``info.id``
+            if functions > _MOST or not telling.isdisjoint(names) or compares_identity(code):
                 return False
         elif _is_of_another_library(value):
             return False

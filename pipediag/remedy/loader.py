@@ -143,7 +143,9 @@ def offload(
             offloaded.certificate = proof
             return offloaded
         if proof.failed <= refused:  # no single function is the cause
-            reasons = (*offloaded.plan.reasons, "its batches differ from those of the workers")
+            none = f"none of {proof.samples} samples could be recorded: {proof.why}"
+            differs = none if proof.unrecorded == proof.samples else "its batches differ from those of the workers"
+            reasons = (*offloaded.plan.reasons, differs)
             nothing = OffloadedLoader(loader, Plan(reasons=reasons), device)
             nothing.certificate = proof
             return nothing

@@ -21,6 +21,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..frames import in_one_line, users_text
 from ..loop.copies import plain_twin, require_no_state
 from ..measure.clock import Clock, SystemClock
+from ..replay.certify.samples import Real, Recorded
 from ..replay.plan import Plan, moved_links
 from ..streams.feed import fetches_ahead
 from .finding import Found, Known, shown_by_batches
@@ -45,11 +46,15 @@ class Course:
         handed: number of batches handed out so far under the remedy.
         raised: ``id()`` of the last error that a loop got from its batches; 0 if there was none.
         given_up: why the remedy was given up; empty while it is active.
+        tries: why the next epoch is to begin with a trial on samples: the first batches showed nothing that moves.
+        tried: whether there was such a trial.
     """
 
     handed: int = 0
     raised: int = 0
     given_up: str = ""
+    tries: str = ""
+    tried: bool = False
 
 
 class RemediedRun:
@@ -113,6 +118,9 @@ class RemediedRun:
             twin = twin if cached is None else cached(twin)
             key = known.key(twin.dataset, device, transforms, approximate) if known is not None else None
             found = known.found(key, twin.dataset) if known is not None and key is not None else None
+            if self.course.tries:
+                found, finds = None, False
+                self.course.tries, self.course.tried = "", True
             if found is not None:
                 self.offloaded = OffloadedLoader(twin, found.plan, device)
                 self.offloaded.certificate = found.certificate
@@ -125,14 +133,18 @@ class RemediedRun:
         self._known, self._key, self._told = known, key, told
         self._finds, self._keeps_samples = finds, cached is not None
         self._left_alone = False  # True once it has turned out that nothing moves
+        self._approximate = approximate
+        self._clock, self._every, self._after = clock or SystemClock(), every, after
+        self._follow(loader, found.first if found is not None else None, finds)
+        self._began = False
+
+    def _follow(self, loader: DataLoader[Any], first: list[tuple[Real, Recorded]] | None, finds: bool) -> None:
         self._feed = self.offloaded.feed
         self._feed.at_home = True
         self._feed.ahead = fetches_ahead(loader)
-        self.links = self._moved()
-        first = found.first if found is not None else None
-        self._check = SpotCheck(self.offloaded, clock or SystemClock(), every, after, first, finds)
+        self.links, self._code = self._moved(), self._moved(code_only=True)
+        self._check = SpotCheck(self.offloaded, self._clock, self._every, self._after, first, finds)
         self._note()
-        self._began = False
 
     def iterator(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return the result of ``iter(loader)``. It draws the loader's random numbers now."""
@@ -142,9 +154,15 @@ class RemediedRun:
 
     def epoch(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return the batches of a new epoch."""
+        if self._is_in_vain(1):
+            self.course.tries = self.offloaded.why
         if self._keeps_workers:  # they keep the loader's settings, the dataset and the transforms that they began with
             gradients = torch.is_grad_enabled() == self._with_gradients
+            if self.course.tries and gradients:
+                self._try_beforehand(loader)
             self._feed.orders.plainly = bool(self.course.given_up) or self._left_alone or not gradients
+        elif self.course.tries:
+            self._try_beforehand(loader)
         self._check.begin()
         kept = torch.get_rng_state(), loader.generator.get_state() if loader.generator is not None else None
         try:
@@ -180,6 +198,27 @@ class RemediedRun:
             self._check_spot(batch)
         return batch
 
+    def _try_beforehand(self, loader: DataLoader[Any]) -> None:
+        """Try on samples what moves: code after the transforms may need pixels, which the first batches do not show."""
+        why, self.course.tries, self.course.tried, self._finds = self.course.tries, "", True, False
+        try:
+            with self._aside():
+                found = offload(self.offloaded.loader, self.offloaded.device, approximate=self._approximate)
+        except Exception as error:
+            self.give_up(in_one_line(error))
+            return
+        plan = found.plan
+        if not plan.moves or (self._keeps_workers and plan.own):
+            self.give_up("; ".join(plan.reasons) or why)
+            return
+        if self._keeps_workers:  # they are told of the plan
+            self.offloaded.follow(plan)
+            self.offloaded.certificate = found.certificate
+        else:
+            self.offloaded = found
+        self._follow(loader, None, False)
+        self._told(self)
+
     def give_up(self, why: str) -> None:
         """Ask the workers for plain batches from now on."""
         self.course.given_up = why
@@ -190,11 +229,11 @@ class RemediedRun:
         offloaded = self.offloaded
         if not self.links and not offloaded.finds:
             return
-        certificate, plan = offloaded.certificate, offloaded.plan
+        certificate, plan, in_vain = offloaded.certificate, offloaded.plan, False
         try:
             why = self._check.saw(batch)
             if offloaded.plan is not plan:
-                self.links = self._moved()
+                self.links, self._code = self._moved(), self._moved(code_only=True)
                 self._note()
             new = certificate is None and offloaded.certificate is not None
             nothing = offloaded.plan is not plan and not self.links and not offloaded.finds
@@ -204,13 +243,23 @@ class RemediedRun:
             if nothing and not self._keeps_samples:
                 self._left_alone = self._feed.orders.plainly = True
                 self.course.handed = 0
-            in_vain = self._finds and not offloaded.recorded and offloaded.unrecorded >= _ALL_WITH_PIXELS
-            if in_vain and offloaded.certificate is not None:
+            in_vain = self._is_in_vain(_ALL_WITH_PIXELS)
+            if in_vain:
                 why = f"none of the first batches could be recorded: {offloaded.why}"
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
-        if why:
+        if why and self._finds and not self.course.tried and (in_vain or self._check.none_recorded):
+            self.course.tries = why
+            self._feed.orders.plainly = True
+            self.course.handed = 0
+        elif why:
             self.give_up(why)
+
+    def _is_in_vain(self, batches: int) -> bool:
+        """Return whether a plan that was found has moved nothing: at least so many batches were made with pixels."""
+        offloaded = self.offloaded
+        none = self._finds and not offloaded.recorded and offloaded.unrecorded >= batches
+        return none and offloaded.certificate is not None and not self.course.given_up
 
     def _note(self) -> None:
         """Remember what was found out."""
@@ -230,16 +279,17 @@ class RemediedRun:
             self.give_up(f"the loader has {changed} than before")
             return False
         try:
-            links = self._moved()
+            # The recorded transforms run for every sample: settings that the loop edits are followed.
+            code = self._moved(code_only=True)
         except IndexError:
-            links = []
-        if links != self.links:
-            changed = next((name for name, _ in set(self.links) - set(links)), "a transform")
+            code = []
+        if code != self._code:
+            changed = next((name for name, _ in set(self._code) - set(code)), "a transform")
             self.give_up(f"{changed} has changed since it was proven")
         return not self.course.given_up
 
-    def _moved(self) -> list[tuple[str, str]]:
-        return moved_links(self.offloaded.plan, self.offloaded.loader.dataset)
+    def _moved(self, code_only: bool = False) -> list[tuple[str, str]]:
+        return moved_links(self.offloaded.plan, self.offloaded.loader.dataset, code_only)
 
 
 def _has_lost_workers(error: Exception) -> bool:

@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from ..measure.clock import Clock
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded
 from ..replay.layout import copied
 from ..replay.plan import Plan
-from ..usercode import tree
+from ..usercode.objects import leaves
 from .loader import OffloadedLoader, allowed
 
 #: Minimum number of batches between two checks, and number of samples of each whose calls are compared one by one.
@@ -57,6 +58,7 @@ class SpotCheck:
         finds: bool = False,
     ) -> None:
         self.checked = 0
+        self.none_recorded = False
         self._offloaded = offloaded
         self._orders = offloaded.feed.orders
         self._clock = clock
@@ -64,12 +66,15 @@ class SpotCheck:
         self._since = 0
         self._not_before = clock.now() + after
         self._finds = finds
+        # A worker whose part of a stream has ended answers no request: one to each is answered.
+        loader = offloaded.loader
+        self._lasting = max(1, loader.num_workers) if isinstance(loader.dataset, IterableDataset) else 1
         self._needed = FIRST if offloaded.plan.moves and offloaded.certificate is None else 0
         self.first: list[tuple[Real, Recorded]] = [] if first is None else first
 
     def begin(self) -> None:
         """Order what a new epoch is to begin with."""
-        self._orders.scouted = int(self._offloaded.finds)
+        self._orders.scouted = self._lasting if self._offloaded.finds else 0
         self._orders.held = self._offloaded.finds or bool(self._needed)
         if self._needed:
             self._needed = self._seen if self._seen >= _FEWEST else self._needed
@@ -112,17 +117,24 @@ class SpotCheck:
     def _order_first(self) -> None:
         """Order the batches that are missing in the first comparison."""
         missing = max(0, self._needed - self._seen)
-        self._orders.executed = math.ceil(missing / (self._offloaded.loader.batch_size or 1))
+        self._orders.executed = math.ceil(missing / (self._offloaded.loader.batch_size or self._largest))
         self._orders.compared = missing
 
     @property
     def _seen(self) -> int:
         return sum(recorded.number for _, recorded in self.first)
 
+    @property
+    def _largest(self) -> int:
+        """Number of images in the largest sample so far of a loader without batching, which may be a batch already."""
+        return max((recorded.number for _, recorded in self.first), default=_FEWEST)
+
     def _collect(self, batch: Any, evidence: tuple[Real, Recorded] | None) -> str:
         if evidence is not None:
             self.first.append(_pair(batch, evidence))
         if self._seen < self._needed:
+            if evidence is not None and not self._orders.executed and self._offloaded.loader.batch_size is None:
+                self._order_first()
             return ""
         plan, device = self._offloaded.plan, self._offloaded.device
         certificate = certify(self.first, plan, device)
@@ -131,17 +143,18 @@ class SpotCheck:
         if self._finds and not certificate.passed and certificate.failed - plan.refused:
             start = allowed(device, plan.decodes, plan.refused | certificate.failed)
             self._offloaded.follow(start, finds=True)
-            self._orders.scouted, self._orders.executed = 1, 0
+            self._orders.scouted, self._orders.executed = self._lasting, 0
             return ""
         self._offloaded.follow(replace(plan, certified=certificate.certified))
         self._offloaded.certificate = certificate
         self._orders.held = False
+        self.none_recorded = certificate.unrecorded == certificate.samples
         return _against(certificate, "the comparison of its first batches")
 
 
 def _pair(batch: Any, evidence: tuple[Real, Recorded]) -> tuple[Real, Recorded]:
     real, recorded = evidence
-    return (real if real.batch is not None else real._replace(batch=tree.map_leaves(batch, _on_cpu))), recorded
+    return (real if real.batch is not None else real._replace(batch=list(map(_on_cpu, leaves(batch))))), recorded
 
 
 def _on_cpu(leaf: Any) -> Any:

@@ -212,8 +212,10 @@ def link_at(dataset: Any, place: Place) -> Link:
     return links_of(slot_at(dataset, path).get())[site]
 
 
-def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
+def moved_links(plan: Plan, dataset: Any, code_only: bool = False) -> list[tuple[str, str]]:
     """Return the name and the digest of every link that a plan moves, in order.
+
+    With ``code_only`` the digest leaves out settings, but for the user's own links that were proven with theirs.
 
     Raises:
         IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
@@ -221,7 +223,9 @@ def moved_links(plan: Plan, dataset: Any) -> list[tuple[str, str]]:
     found = []
     for piece in plan.pieces:
         links = links_of(slot_at(dataset, piece.path).get())
-        found += list(zip(piece.moves, map(partial(digest, named_only=True), links[piece.start :]), strict=False))
+        for site, (name, link) in enumerate(zip(piece.moves, links[piece.start :], strict=False), piece.start):
+            without = code_only and (piece.path, site) not in plan.own
+            found.append((name, digest(link, named_only=True, code_only=without)))
     # The folder of a file's name depends on where the script was started.
     return found + [(f"{site.function} ({os.path.basename(site.file)}:{site.line})", site.text) for site in plan.called]
 

@@ -1,118 +1,173 @@
 """Record the samples that a worker draws from an iterable dataset.
 
 Such a sample is made only once: the dataset's own code goes on from where it was. So code that needs pixels gets them,
-and a batch that cannot be recorded is collated from the real images of its samples. The recording lasts from the first
-sample of a batch until it is collated.
+and a batch that cannot be recorded is collated from the real images of its samples.
+
+Torch's loader tells a stream nothing when it asks for a batch. A :class:`Request` does: torch iterates over it directly
+before it draws from the stream.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 from torch.utils.data import IterableDataset
+from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
-from ..usercode import randomness, tree
+from ..usercode.objects import leaves, replaced
 from .ops.op import NotRecordable
-from .pack.packed_batch import Packed
 from .pack.ring import Ring
 from .plan import Plan
-from .record.own_errors import is_users_own
+from .record.batches import batch_of, real_leaf
+from .record.substitutes import is_recording
 from .record.tape import session
-from .worker import PackedCollate, Unrecorded, real_leaf
+from .worker import PackingSide, Sent
 
 
-class RecordedStream(IterableDataset):  # type: ignore[misc]
-    """The user's iterable dataset, whose samples are recorded; :meth:`collate` is the loader's collate function."""
+class _Asked(threading.local):
+    """The latest request in this thread."""
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
-        self.dataset = dataset
-        self._plan = plan
-        self._packed = PackedCollate(collate, ring)
-        self._real = collate if ring is None else self._packed
-        self._recording: ExitStack | None = None
-        self._records = False
-        self._settled = self._raised = 0
+    latest: Any = None
 
-    def __iter__(self) -> Iterator[Any]:
-        return _Samples(self, iter(self.dataset))
+
+_asked = _Asked()
+
+
+class Request:
+    """Request for one batch of a stream, as :class:`.worker.PackingSide` takes it."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def __iter__(self) -> Iterator[None]:
+        _asked.latest = self._request
+        return iter((None,))
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return 1
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "dataset":
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
 
-    def ready(self) -> None:
-        """Do nothing: no preparation is needed."""
+class StreamSide(PackingSide):
+    """Worker's half of the remedy for an iterable dataset.
 
-    def begin(self) -> None:
-        """Record from now on, for a batch. With other transforms than the plan's, make it with pixels."""
-        if self._recording is not None:
-            return
-        self._settled = session.settled
-        session.why = ""
-        with ExitStack() as recording:
-            try:
-                recording.enter_context(self._plan.installed(self._plan.recorders(self.dataset)))
-                recording.enter_context(session.going_on())
-            except NotRecordable as error:
-                session.why = str(error)
-            self._records = not session.why
-            self._recording = recording.pop_all()
-        self._raised = NotRecordable.raised
+    Args:
+        batched: whether the loader makes batches of the stream's samples.
+        drop_last: whether it leaves out an incomplete batch.
+    """
 
-    def end(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.close()
+    repeats = False
 
-    def collate(self, samples: Any) -> Packed | Unrecorded:
-        """Return the batch of the samples.
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        plan: Plan,
+        ring: Ring | None,
+        batched: bool,
+        drop_last: bool,
+    ) -> None:
+        super().__init__(dataset, collate, plan, ring)
+        self._batched, self._drop_last = batched, drop_last
+        self._fetcher: Any = None  # of the batch in progress
+
+    def fetcher(self) -> Any:
+        """Return torch's own fetcher of the samples for one iteration."""
+        fetcher = _IterableDatasetFetcher(self.dataset, self._batched, _unchanged, self._drop_last)
+        fetcher.dataset_iter = _Samples(fetcher.dataset_iter)
+        return fetcher
+
+    def batch(self, fetcher: Any, request: Any) -> Sent:
+        """Return the next batch of an iteration."""
+        self._fetcher = fetcher
+        return self._made(request, self._batched)
+
+    def _plain(self, indices: Any, batched: bool) -> Any:
+        return batch_of(self._fetched(indices, batched), self._collate)
+
+    def _fetched(self, indices: Any, batched: bool, **calls: Callable[..., None]) -> Any:
+        """Return the next samples.
 
         Raises:
             NotRecordable: code has caught an error that only a recorded image raises. It may have left out a sample,
                 which cannot be made again.
         """
-        self.begin()
-        drawn = randomness.state()
+        samples, raised = self._fetcher.dataset_iter, NotRecordable.raised
+        samples.drawn, samples.end = [], calls.get("end", _nothing)
         try:
-            hidden = NotRecordable.raised != self._raised
-            if self._records and session.settled == self._settled and not hidden:
-                return self._packed.recorded(samples, self._plan)
-            reason = session.why
-        except Exception as error:
-            if is_users_own(error):
-                raise
-            reason = f"{type(error).__name__}: {error}"
+            with session.going_on():
+                fetched = self._fetcher.fetch(indices)
         finally:
-            self.end()
-        if hidden:
+            samples.drawn, samples.end = [], _nothing
+        if NotRecordable.raised != raised:
             raise NotRecordable(
                 "code of the dataset has caught an error that only a recorded image raises, and may have left out a "
                 "sample: use this loader without the remedy"
             )
-        randomness.restore(drawn)
-        return Unrecorded(self._real(tree.map_leaves(samples, real_leaf)), reason)
+        if session.active or not any(map(is_recording, leaves(fetched))):
+            return fetched
+        return replaced(fetched, real_leaf)  # the stream has kept it since an earlier batch
+
+
+class RecordedStream(IterableDataset):  # type: ignore[misc]
+    """Iterable dataset whose items are the batches that the worker's half sends."""
+
+    def __init__(self, side: StreamSide) -> None:
+        self._side = side
+
+    def __iter__(self) -> Iterator[Sent]:
+        return _Batches(self._side)
+
+    def __len__(self) -> int:
+        return len(self._side.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_side":
+            raise AttributeError(name)
+        return getattr(self._side.dataset, name)
+
+
+class _Batches:
+    """Iterator over a stream's batches. Unlike a generator, it goes on after an error if the stream's own does."""
+
+    def __init__(self, side: StreamSide) -> None:
+        self._side = side
+        self._fetcher = side.fetcher()
+
+    def __iter__(self) -> Iterator[Sent]:
+        return self
+
+    def __next__(self) -> Sent:
+        return self._side.batch(self._fetcher, _asked.latest)
 
 
 class _Samples:
-    """Iterator over the user's samples."""
+    """Iterator over the user's samples, which calls ``end`` with those of the batch so far after each."""
 
-    def __init__(self, stream: RecordedStream, samples: Iterator[Any]) -> None:
-        self._stream = stream
+    def __init__(self, samples: Iterator[Any]) -> None:
         self._samples = samples
+        self.drawn: list[Any] = []
+        self.end: Callable[..., None] = _nothing
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        self._stream.begin()
-        try:
-            return next(self._samples)
-        except BaseException:  # also at the end
-            self._stream.end()
-            raise
+        self.drawn.append(next(self._samples))
+        self.end(self.drawn)
+        return self.drawn[-1]
+
+
+def _nothing(samples: list[Any]) -> None:
+    pass
+
+
+def _unchanged(samples: Any) -> Any:
+    return samples
+
+
+def only(batches: list[Sent]) -> Sent:
+    """Return the batch that torch's loader has put into a list: the collate function of a stream's batches."""
+    (batch,) = batches
+    return batch

@@ -16,25 +16,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from torch import Tensor
-from torch.utils.data import default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..usercode import randomness, tree
+from ..usercode.objects import leaves, replaced
 from ..usercode.transform_slots import Slot
 from .certify.samples import executed
-from .decode.undecoded import decoded
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
 from .pack.packing import check_holds_no_image, pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
-from .record.batches import assembled, batch_of, collated, fetched, sample_of, stacking
-from .record.images import real
+from .record.batches import assembled, batch_of, collated, fetched, real_leaf, sample_of, stacking
 from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
-from .record.substitutes import is_recording
 from .record.tape import session
 from .record.twins import Following
 
@@ -148,9 +144,9 @@ class PackedCollate:
             if not of_user:  # the stacking was left to the packing, and may run again
                 raise
             reason = session.why or error
-        batch = tree.map_leaves(batch, real_leaf)
+        batch = replaced(batch, real_leaf)
         with session.going_on(False):
-            for leaf in tree.leaves(batch):
+            for leaf in leaves(batch):
                 check_holds_no_image(leaf)
         NotRecordable.raised = raised  # the user's code has hidden nothing
         return Unrecorded(batch if self._ring is None else pack_plain(batch, self._ring), f"NotRecordable: {reason}")
@@ -158,6 +154,8 @@ class PackedCollate:
 
 class PackingSide:
     """Worker's half of the remedy: fetches, collates and packs, also under a plan that records nothing."""
+
+    repeats = True  # samples can be made again
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], plan: Plan, ring: Ring | None = None) -> None:
         self.dataset = dataset
@@ -184,12 +182,9 @@ class PackingSide:
             request = request.request
         extra = isinstance(request, (Plainly, AlsoExecuted, AlsoScouted))
         indices = request.indices if extra else request
-
-        def fetch(**calls: Callable[..., None]) -> Any:
-            return fetched(self.dataset, indices, **calls) if batched else sample_of(self.dataset, indices)
-
+        fetch = partial(self._fetched, indices, batched)
         if isinstance(request, Plainly):
-            return AsIs(_MapDatasetFetcher(self.dataset, batched, self._collate, False).fetch(indices))
+            return AsIs(self._plain(indices, batched))
         if isinstance(request, AlsoExecuted):
             return self._executed(fetch, request.compared, batched)
         if isinstance(request, AlsoScouted):
@@ -199,6 +194,13 @@ class PackingSide:
 
     def _begin(self) -> None:
         self._stood = session.stood
+
+    def _plain(self, indices: Any, batched: bool) -> Any:
+        """Return the batch as without the remedy."""
+        return _MapDatasetFetcher(self.dataset, batched, self._collate, False).fetch(indices)
+
+    def _fetched(self, indices: Any, batched: bool, **calls: Callable[..., None]) -> Any:
+        return fetched(self.dataset, indices, **calls) if batched else sample_of(self.dataset, indices)
 
     def ready(self) -> None:
         """Do nothing: no preparation is needed."""
@@ -216,36 +218,37 @@ class PackingSide:
                     began = True
                     made = fetch()
                 samples, drawn = made, randomness.state()  # the user's code has caught no error of ours
-                if session.settled == settled and not self._is_mixed(samples):
+                if session.settled == settled:
                     with unhidden():
                         return self._packed.recorded(samples, self._plan)
-                reason = f"{NotRecordable.__name__}: {session.why or 'only some samples were recorded'}"
+                reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood
             if began and not isinstance(error, NotRecordable) and (untouched or is_users_own(error)):
                 raise  # the dataset's own, or the collate function's
+            if samples is _NONE and began and not self.repeats:
+                raise
             reason = f"{type(error).__name__}: {error}"
         try:
-            samples = samples if samples is _NONE else tree.map_leaves(samples, real_leaf)
+            samples = samples if samples is _NONE else replaced(samples, real_leaf)
         except NotRecordable:  # an image's pixels were written into by another one that shares its memory, or are lost
+            if not self.repeats:
+                raise
             samples = _NONE
         randomness.restore(begun if samples is _NONE else drawn)  # the collate function may have drawn
         if samples is _NONE:
             samples = fetch()
         return Unrecorded(self._real(samples), reason)
 
-    def _is_mixed(self, samples: Any) -> bool:
-        """Return whether some samples hold no recorded image, so that a collate function of the user's fails."""
-        if not isinstance(samples, list) or self._collate is default_collate:
-            return False
-        return len({any(map(is_recording, tree.leaves(sample))) for sample in samples}) > 1
-
     def _executed(self, fetch: Callable[..., Any], compared: int, batched: bool) -> Sent:
-        kept = randomness.state()
+        kept, began = randomness.state(), False
         try:
             recorders = self._plan.recorders(self.dataset, Following)
+            began = True
             made = executed(lambda end: fetch(end=end), self._collate, recorders, self._plan, compared, batched)
         except NotRecordable as error:  # there are other transforms now, or an undecoded image cannot be written into
+            if began and not self.repeats:
+                raise
             randomness.restore(kept)
             return Unrecorded(self._real(fetch()), f"{NotRecordable.__name__}: {error}")
         return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
@@ -261,17 +264,6 @@ class PackingSide:
 
 
 _NONE = object()
-
-
-def real_leaf(leaf: Any) -> Any:
-    """Return the real image for a recording one, decoded; any other leaf itself.
-
-    Raises:
-        NotRecordable: an image was turned into another tensor, which has no pixels.
-    """
-    if isinstance(leaf, Tensor) and not is_recording(leaf) and leaf.is_meta:
-        raise NotRecordable("an image was turned into another tensor")
-    return real(leaf) if is_recording(leaf) else decoded(leaf)
 
 
 def handed_on(sent: Any) -> Any:

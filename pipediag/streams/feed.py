@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from ..frames import in_one_line
 from ..loop.copies import with_settings
 from ..usercode import tree
+from ..usercode.objects import moved
 from .handover import Ready, labelled, tensors
 
 
@@ -108,12 +109,12 @@ class Copied(Feed):
             return Ready(sent)
         with labelled("copy"):
             if self._stream is None:
-                return Ready(tree.move(sent, self.device))
+                return Ready(moved(sent, self.device))
             if next(tensors(sent), None) is not None:  # already on a device: made by the loop's thread, on its stream
                 self._stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self._stream):
                 return Ready(
-                    tree.move(tree.map_leaves(sent, _pinned), self.device, non_blocking=True),
+                    moved(tree.map_leaves(sent, _pinned), self.device, non_blocking=True),
                     self._stream.record_event(),
                 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..replay.pack.ring import Ring
 from ..replay.plan import Plan
 from ..replay.run.graphs import GraphCache
 from ..replay.run.replay import replay
-from ..replay.stream import RecordedStream
+from ..replay.stream import RecordedStream, Request, StreamSide, only
 from ..replay.worker import (
     AlsoExecuted,
     AlsoScouted,
@@ -34,6 +34,7 @@ from ..replay.worker import (
     handed_on,
 )
 from ..usercode import tree
+from ..usercode.objects import moved
 from .feed import Feed, Orders
 from .handover import Ready, labelled
 
@@ -77,10 +78,36 @@ class ToDevice(Feed):
             self.why = "your own code that was moved has changed since it was proven"
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self.orders.plan = None
-            self._twin = _sending(self._loader, self._plan, self.device, self._finds or self._plan.moves)
-            if not isinstance(self._loader.dataset, IterableDataset):
-                wrap_sampler(self._twin, lambda sampler: _Requests(sampler, self.orders))
+            self._twin = self._sending()
         return iter(self._twin)
+
+    def _sending(self) -> DataLoader[Any]:
+        """Return a copy of the loader whose batches come packed, and whose sampler's indices are requests."""
+        loader, plan = self._loader, self._plan
+        moves, ring = self._finds or plan.moves, None
+        if loader.num_workers and self.device.type == "cuda":
+            slots = (loader.prefetch_factor or 2) + _HELD
+            ring = Ring(loader.num_workers, slots, self.device, varying=moves)  # recorded ops vary in length
+        pins = ring is None and (loader.pin_memory or self.device.type == "cuda")
+        side: PackingSide
+        if not isinstance(loader.dataset, IterableDataset):
+            side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)
+            dataset: Any = StagedDataset(side)
+            settings: dict[str, Any] = {"collate_fn": handed_on}
+        elif moves:
+            batched = loader.batch_sampler is not None
+            side = StreamSide(loader.dataset, loader.collate_fn, plan, ring, batched, loader.drop_last)
+            dataset = RecordedStream(side)
+            batches = _Requests(loader.batch_sampler if batched else loader.sampler, self.orders, Request)
+            settings = {"collate_fn": only, "batch_sampler": batches, "drop_last": False}
+        else:
+            assert ring is not None, "there is nothing else to do"
+            return packing(loader, ring)
+        init = InitWorker(side, loader.worker_init_fn)
+        twin = with_settings(loader, dataset=dataset, worker_init_fn=init, pin_memory=pins, **settings)
+        if "batch_sampler" not in settings:
+            wrap_sampler(twin, lambda sampler: _Requests(sampler, self.orders))
+        return twin
 
     def follow(self, plan: Plan) -> None:
         """Make the batches under a plan that holds no code of the user's, from the next request on."""
@@ -110,10 +137,10 @@ class ToDevice(Feed):
         if self._copying is None or self._replaying is None:
             packed = isinstance(batch, Packed)
             with labelled("replay" if packed else "copy"):
-                return Ready(replay(batch, self.device, self._plan.moved) if packed else tree.move(batch, self.device))
+                return Ready(replay(batch, self.device, self._plan.moved) if packed else moved(batch, self.device))
         with labelled("copy"), torch.cuda.stream(self._copying):
             if not isinstance(batch, Packed):
-                return Ready(tree.move(batch, self.device, non_blocking=True), self._copying.record_event())
+                return Ready(moved(batch, self.device, non_blocking=True), self._copying.record_event())
             there = batch.pin_memory().on_device(self.device)  # a slot of a ring is page-locked already
             copied = self._copying.record_event()
         self._there = there
@@ -135,7 +162,7 @@ class ToDevice(Feed):
                 self._copying.synchronize()
                 packed = replace(there, memory=there.memory.cpu())
             batch = replay(packed, _CPU, {place: _OnCpu(shapes.fn) for place, shapes in self._plan.own.items()})
-        return batch if self.at_home else tree.move(batch, self.device, non_blocking=True)
+        return batch if self.at_home else moved(batch, self.device, non_blocking=True)
 
 
 class _OnCpu:
@@ -149,14 +176,18 @@ class _OnCpu:
 
 
 class _Requests:
-    """The user's sampler, whose indices are requests for plain batches while the orders say so."""
+    """The user's sampler, whose indices are requests for plain batches while the orders say so.
 
-    def __init__(self, sampler: Any, orders: Orders) -> None:
+    ``form`` gives each request the form in which it is sent.
+    """
+
+    def __init__(self, sampler: Any, orders: Orders, form: Callable[[Any], Any] = lambda request: request) -> None:
         self._sampler = sampler
         self._orders = orders
+        self._form = form
 
     def __iter__(self) -> Iterator[Any]:
-        return _Requested(iter(self._sampler), self._orders)
+        return map(self._form, _Requested(iter(self._sampler), self._orders))
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -191,34 +222,6 @@ class _Requested:
 
 def _batch_in(sent: Sent) -> Any:
     return sent if isinstance(sent, Packed) else sent.batch
-
-
-def _sending(loader: DataLoader[Any], plan: Plan, device: torch.device, varying: bool) -> DataLoader[Any]:
-    """Return a copy of the loader whose batches come packed. ``varying`` says that they may vary in length."""
-    ring = None
-    if loader.num_workers and device.type == "cuda":
-        slots = (loader.prefetch_factor or 2) + _HELD
-        ring = Ring(loader.num_workers, slots, device, varying=varying)  # recorded ops vary in length
-    if isinstance(loader.dataset, IterableDataset):
-        if not plan.moves:
-            assert ring is not None, "there is nothing else to do"
-            return packing(loader, ring)
-        stream = RecordedStream(loader.dataset, loader.collate_fn, plan, ring)
-        return with_settings(
-            loader,
-            dataset=stream,
-            collate_fn=stream.collate,
-            worker_init_fn=InitWorker(stream, loader.worker_init_fn),
-            pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
-        )
-    packing_side = PackingSide(loader.dataset, loader.collate_fn, plan, ring)
-    return with_settings(
-        loader,
-        dataset=StagedDataset(packing_side),
-        collate_fn=handed_on,
-        worker_init_fn=InitWorker(packing_side, loader.worker_init_fn),
-        pin_memory=ring is None and (loader.pin_memory or device.type == "cuda"),
-    )
 
 
 def packing(loader: DataLoader[Any], ring: Ring) -> DataLoader[Any]:

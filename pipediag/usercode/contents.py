@@ -11,8 +11,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ..frames import is_installed, is_ours
-from .attributes import attribute, has_attribute, is_a, is_exactly
+from ..frames import is_installed, is_ours, is_users
+from .attributes import attribute, has_attribute, is_a, is_exactly, unwrapped
 
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "numpy", "scipy", "PIL"}
 #: Objects of these packages are not searched by attribute; torch's are, since a module is one.
@@ -53,6 +53,12 @@ def names_in(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if is_a(constant, types.CodeType):
             yield from names_in(constant)
+
+
+def loaded_in(code: types.CodeType) -> set[str]:
+    """Return the global names that a function's code uses as names, not as attributes."""
+    own = {str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*(loaded_in(constant) for constant in code.co_consts if is_a(constant, types.CodeType)))
 
 
 def compares_identity(code: types.CodeType) -> bool:
@@ -160,7 +166,11 @@ def _add_settings(value: Any, name: str, found: dict[str, Any], seen: dict[int, 
 
 
 def reached(*roots: Any) -> Iterator[Any]:
-    """Yield these values, all that they hold, and all that the user's functions among them can call."""
+    """Yield these values, all that they hold, and all that the user's functions among them can call.
+
+    The special methods that ``dataclass`` or attrs has written for a class are left out: they ask for the type of such
+    objects only, and hand each field on to its own method.
+    """
     pending = [*roots]
     seen: dict[int, Any] = {}
     while pending:
@@ -188,13 +198,26 @@ def _reached_from(value: Any) -> Iterator[Any]:
             yield from (vars(module).get(name) for name in names for module in modules)
     elif isinstance(value, type):
         if not is_library(value):
-            yield from (one for name, one in vars(value).items() if name != "__init__")
+            for name, one in vars(value).items():
+                if name != "__init__" and not _is_written_for(value, name, one):
+                    yield one
             yield from value.__bases__
     elif isinstance(value, (list, tuple, dict)):
         yield from itertools.islice(value.values() if isinstance(value, dict) else value, _ITEMS)
     elif is_record(value):
         yield type(value)
         yield from vars(value).values() if has_attribute(value, "__dict__") else ()
+
+
+#: What a class that ``dataclass`` or attrs has completed holds.
+_FIELDS = frozenset({"__dataclass_fields__", "__attrs_attrs__"})
+
+
+def _is_written_for(cls: type, name: str, method: Any) -> bool:
+    """Return whether ``dataclass`` or attrs has written a special method of a class: no file of the user's has it."""
+    code = attribute(unwrapped(method), "__code__")
+    written = name.startswith("__") and is_a(code, types.CodeType) and not _FIELDS.isdisjoint(vars(cls))
+    return written and not is_users(code.co_filename)
 
 
 #: Functions that tell the exact type of their argument, and attributes that do.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -342,6 +343,19 @@ def test_windows_under_another_load_are_left_out() -> None:
     assert alike(windows, 0.4) == windows[:2]
     assert alike(windows[1:], 0.4) == windows[1:], "two are needed"
     assert alike([windows[0], windows[2], windows[2]], 0.4) == [windows[2]] * 2
+
+
+def test_a_neighbour_of_the_baseline_is_not_left_out_for_later_windows_under_more_load() -> None:
+    session = Session(environment={"cores": 2})
+    for rung, round_, ms, foreign in (
+        ("worker", 0, 100.0, 1.0),
+        ("baseline", 0, 500.0, 1.0),
+        ("worker", 2, 300.0, 1.8),
+        ("worker", 3, 310.0, 1.8),
+    ):
+        session.windows.append(replace(window(rung, ms, cores_busy=2.0, cores_used=2.0 - foreign), round=round_))
+    ladder = LadderView(session)
+    assert ladder.values("worker") == [100.0] and len(ladder.paired("baseline", "worker")) == 1
 
 
 def test_the_mean_of_accounts() -> None:

@@ -16,20 +16,6 @@ from .sandbox import PATIENCE, PIPEDIAG, REPO, SCRIPTS, Ran, Sandbox, line_of
 pytest.importorskip("torchvision")
 
 REMEDIABLE, WHOLE = "remediable.py", "whole_training.py"
-STREAM = """
-import torch
-from torch.utils.data import DataLoader, IterableDataset
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(torch.eye(8))
-
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for batch in DataLoader(Stream(), batch_size=2):
-    model(batch).sum().backward()
-    optimizer.step()
-"""
 EARLY = """
 import torch
 from torch.utils.data import DataLoader
@@ -81,6 +67,22 @@ class TestAsNatively:
         assert ran.stdout == native.stdout and "." in native.stdout
         moved = "to cpu: RandomHorizontalFlip, ToDtype, dim; the pixels are equal on" in ran.said[0]
         assert moved == ("numpy" not in arguments) and len(ran.said) == 1 and not ran.others
+
+    @pytest.mark.parametrize(
+        ("kind", "moved"),
+        [
+            ("shards", "RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize; the pixels are equal"),
+            pytest.param(
+                "endless", "CenterCrop, RandomHorizontalFlip, ToTensor; the pixels are equal", marks=pytest.mark.slow
+            ),
+            pytest.param("plain-code", "augment; the pixels are equal", marks=pytest.mark.slow),
+        ],
+    )
+    def test_losses_of_a_stream(self, sandbox: Sandbox, kind: str, moved: str) -> None:
+        native, ran = natively(sandbox, "streams.py", kind), run(sandbox, "streams.py", kind)
+        assert (native.code, ran.code) == (0, 0), ran.stderr
+        assert ran.stdout == native.stdout and len(native.stdout.splitlines()) == 41
+        assert f"to cpu: {moved}" in ran.said[0] and len(ran.said) == 1
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -158,14 +160,6 @@ class TestEndings:
         ran = run(sandbox, "no_loader.py")
         assert (ran.code, ran.others) == (0, [])
         assert ran.said == ["pipediag: nothing was moved: the script iterated no torch DataLoader in its own process"]
-
-    def test_an_iterable_dataset(self, sandbox: Sandbox) -> None:
-        script = sandbox.cwd / "stream.py"
-        script.write_text(STREAM)
-        ran = run(sandbox, script)
-        assert ran.code == 0, ran.stderr
-        why = "__main__.Stream is an iterable dataset, whose samples cannot be made apart from it"
-        assert ran.said == [f"pipediag: nothing was moved: {why}"]
 
 
 class TestPlainCode:

@@ -201,7 +201,7 @@ class TestGivingUpIsExact:
         stand = stand_in(make(workers, persistent_workers=persistent))
         plain = make(workers, persistent_workers=persistent)
         assert alike(batches_of(stand.loader, stand, change(stand.loader)), batches_of(plain, None, change(plain)))
-        assert bool(stand.course.given_up) != persistent
+        assert not stand.course.given_up and stand.offloaded.recorded
 
     def test_of_the_users_own_code_with_persistent_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def of(stand: Run | None, loader: DataLoader[Any]) -> tuple[list[Any], Tensor]:
@@ -308,10 +308,15 @@ class TestChanges:
     def test_none(self) -> None:
         assert self.given_up(lambda loader: None) == ""
 
-    def test_of_an_attribute_of_a_transform(self) -> None:
-        assert "RandomHorizontalFlip has changed" in self.given_up(
-            lambda loader: setattr(loader.dataset.transform.transforms[0], "p", 1.0)
-        )
+    @pytest.mark.parametrize(("name", "value"), [("p", 1.0), ("note", {"epochs": [1, 2]})])
+    def test_settings_of_torchvisions_transforms_are_followed(self, name: str, value: Any) -> None:
+        assert self.given_up(lambda loader: setattr(loader.dataset.transform.transforms[0], name, value)) == ""
+
+    def test_of_the_code_of_a_transform(self) -> None:
+        def change(loader: DataLoader[Any]) -> None:
+            loader.dataset.transform.transforms[0].transform = lambda image, params: image
+
+        assert "RandomHorizontalFlip has changed" in self.given_up(change)
 
     def test_of_a_global_that_the_users_own_code_uses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         change = lambda loader: monkeypatch.setitem(globals(), "STRENGTH", torch.tensor(0.7))  # noqa: E731

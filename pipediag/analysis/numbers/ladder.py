@@ -133,13 +133,18 @@ class LadderView:
                 del windows[first]
 
     def _leave_out_unlike_load(self) -> None:
-        """Drop the windows of a rung in which other processes used more or fewer cores than in its others."""
-        tolerance = worth_telling(self.session)
+        """Drop the windows of a rung in which other processes used more or fewer cores than in its others.
+
+        If that would drop all that are neighbours in time of the baseline's, drop the others.
+        """
+        tolerance, beside = worth_telling(self.session), self._windows.get("baseline", {}).keys()
         for windows in self._windows.values():
-            kept = alike([*windows.values()], tolerance)
-            for round_, window in list(windows.items()):
-                if not any(window is one for one in kept):
-                    del windows[round_]
+            alike_ones = alike([*windows.values()], tolerance)
+            kept = {round_ for round_, window in windows.items() if any(window is one for one in alike_ones)}
+            if windows.keys() & beside and not kept & beside:
+                kept = windows.keys() & beside
+            for round_ in windows.keys() - kept:
+                del windows[round_]
 
     def _seen(self, rung: str, key: str) -> list[Window]:
         """Return the windows of a rung with a figure of evidence."""
@@ -306,7 +311,9 @@ class LadderView:
 
         Whatever the workers take from the training process shows there.
         """
-        now, then = (mean_account(self.windows_used(name)) for name in ("baseline", rung))
+        paired = self.paired("baseline", rung)  # others may be of a time at which the machine was busier
+        sides = zip(*paired, strict=True) if paired else map(self.windows_used, ("baseline", rung))
+        now, then = (mean_account(list(windows)) for windows in sides)
         if now is None or then is None:
             return None
         queued = now.queued_ms - then.queued_ms - self._moved("baseline", rung)[0]

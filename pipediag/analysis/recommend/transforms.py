@@ -226,6 +226,10 @@ def difference(tried: Alternative) -> str:
     return f"{number(tried.difference)} of 255 levels apart on average"
 
 
+#: Transforms that give all samples one size, so that none can do without.
+_SIZES = ("CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize")
+
+
 def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendation:
     """Return the bound for a transform for which nothing that was tried is cheaper."""
     evidence = [f"{named(link)} takes {view.per_sample(ms)}, {share_text(ms, work.run)} of a worker's time: {ALL}"]
@@ -237,7 +241,9 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
         if tried:
             refuted = [way.what for key in sorted(tried) if (way := cheaper.by_key(key)) is not None]
             evidence.append(f"tried in a worker, and hardly cheaper: {listed(refuted)}")
-        told = [f"{one.what}: {one.how}" for one in ways] or ["leave it out, or apply it to a part of the samples"]
+        less = "less for it to do: images stored at about the size that training uses"
+        less = less if link.name in _SIZES else "leave it out, or apply it to a part of the samples"
+        told = [f"{one.what}: {one.how}" for one in ways] or [less]
         return made(
             "cheaper",
             change=change,

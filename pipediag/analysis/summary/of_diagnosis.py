@@ -300,7 +300,8 @@ def _basis(diagnosis: Diagnosis, causes: list[Stage]) -> str:
         return ""
     if not any(piece.stage in OF_THE_WORKERS for piece in causes):
         return "measured with cached batches" if diagnosis.ladder.intervened else "as timed in the loop"
-    basis = "split by the workers' time"
+    alone = diagnosis.session.loader is not None and not diagnosis.session.loader.num_workers
+    basis = "timed in the code that makes batches" if alone else "split by the workers' time"
     if diagnosis.session.of_rank is not None:
         basis = f"rank {diagnosis.session.of_rank}, {basis}"
     return f"{basis}, proven by caching" if diagnosis.verdict.level == PROVEN else basis
@@ -315,7 +316,8 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     found = [_keep(session, kept)] if kept is not None and kept.applied else []
     worth = [one for one in diagnosis.recommendations if one.gain is None or one.gain.value >= 1 + GATE]
     worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
-    return [*found, *(advice(session, one) for one in worth if not found or one.id != "offload")][:ACTIONS]
+    done = {"offload", *(["cache"] if kept is not None and kept.rung == LOADED_ONCE else [])} if found else set()
+    return [*found, *(advice(session, one) for one in worth if one.id not in done)][:ACTIONS]
 
 
 def _ranks(session: Session) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from torchvision.transforms import functional as older
 
 from ...session import Elsewhere, Pictured
 from ...session.remedies import DECODING, elsewhere
-from ...usercode import tree
+from ...usercode.objects import leaves
 from ...usercode.randomness import moved
 from ..decode.decoding import both_ways
 from ..ops.exactness import ONE_LEVEL, UNBOUNDED, Input, deviations
@@ -332,5 +332,5 @@ def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
-    tensors = (leaf for leaf in tree.leaves(batch) if isinstance(leaf, Tensor))
+    tensors = (leaf for leaf in leaves(batch) if isinstance(leaf, Tensor))
     return (one if one.layout == torch.strided else one.to_dense() for one in tensors)

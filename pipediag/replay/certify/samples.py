@@ -16,21 +16,22 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torchvision.transforms import functional as older
 
-from ...usercode import randomness, tree
+from ...usercode import randomness
 from ...usercode.attributes import attribute
+from ...usercode.objects import leaves, replaced
 from ...usercode.places import label
 from ...usercode.transform_slots import Slot
 from ..decode.undecoded import decoded
 from ..ops.arrangement import arranged
-from ..ops.op import Op
+from ..ops.op import NotRecordable, Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Place, Plan
-from ..record.batches import RealRows, assembled, batch_of, fetched
+from ..record.batches import RealRows, assembled, batch_of, fetched, real_leaf
 from ..record.images import RecordingStack, Unreadable
 from ..record.recorder import Recorder, unhidden
 from ..record.substitutes import is_recording
-from ..record.tape import Call, Tape
+from ..record.tape import Call, Tape, session
 from ..record.twins import Twins
 from ..record.views import simplified
 
@@ -105,23 +106,30 @@ def real(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) ->
 
 def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], plan: Plan) -> Recorded:
     """Record the samples as a worker does. If that fails, make them with pixels, which draws the same."""
-    before = randomness.state()
+    drawn, samples = randomness.state(), None
     try:
         recorders = plan.recorders(dataset)
-        with plan.installed(recorders), unhidden():
-            samples = fetched(dataset, indices)
-            batch = assembled(collate, samples)
-            packed = pack(batch, plan.fuse)
+        with plan.installed(recorders):
+            settled = session.settled
+            session.why = ""
+            with unhidden(), session.going_on():
+                made = fetched(dataset, indices)
+            samples, drawn = made, randomness.state()  # those of a stream cannot be made again
+            if session.settled != settled:
+                raise NotRecordable(session.why)
+            with unhidden():
+                batch = assembled(collate, samples)
+                packed = pack(batch, plan.fuse)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:
         # A batch that has been mixed is not what its images' calls give.
-        of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in tree.leaves(batch))
+        of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in leaves(batch))
         made = histories([batch] if of_batch else samples, plan)
         chance = skipped_by_chance(recorders)
         return Recorded(len(indices), packed, made, randomness.state(), by_chance=chance, of_batch=of_batch)
-    randomness.restore(before)
-    collate(fetched(dataset, indices))
+    randomness.restore(drawn)
+    collate(fetched(dataset, indices) if samples is None else replaced(samples, real_leaf))
     return Recorded(len(indices), None, None, randomness.state(), why)
 
 
@@ -147,7 +155,7 @@ def histories(samples: Any, plan: Plan) -> list[Any]:
             return Arrangement(value[0], *tree_map_only(Unreadable, leaf, value[1:]))
         return _history(value.tape, owners) if is_recording(value) else None
 
-    return [tree.map_leaves(sample, leaf) for sample in samples]
+    return [list(map(leaf, leaves(sample))) for sample in samples]
 
 
 def _history(tape: Tape, owners: dict[int, Place]) -> History:
@@ -162,7 +170,7 @@ def _history(tape: Tape, owners: dict[int, Place]) -> History:
 
 def images(recorded: Any, real: Any) -> Iterator[tuple[History | Arrangement, Any]]:
     """Yield each history in the recorded samples with its image in the real ones, and each arrangement likewise."""
-    for one, other in zip(tree.leaves(recorded), tree.leaves(real), strict=True):
+    for one, other in zip(leaves(recorded), leaves(real), strict=True):
         yield from _images(one, other)
 
 
@@ -215,23 +223,30 @@ def executed(
     drawn = state if twins.deviating is None else twins.deviating
     try:
         with plan.recording():
-            leaves = map(rows.twin_of, tree.leaves(batch))
-            packed = pack([leaf for leaf in leaves if isinstance(leaf, Tensor) or is_recording(leaf)], plan.fuse)
+            twins_of = map(rows.twin_of, leaves(batch))
+            packed = pack([leaf for leaf in twins_of if isinstance(leaf, Tensor) or is_recording(leaf)], plan.fuse)
             small = packed.memory.nbytes <= _MOST_BYTES
             if not small:
                 packed = pack(recorded, plan.fuse)
-        told = Recorded(number, packed, histories(recorded, plan), drawn, by_chance=skipped_by_chance(recorders))
+        made = histories(recorded, plan)
+        number = number if batched else max((_samples_in(leaf) for leaf in leaves(made)), default=1)
+        told = Recorded(number, packed, made, drawn, by_chance=skipped_by_chance(recorders))
         evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         why = twins.why or f"{type(error).__name__}: {error}"
         evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
-    return Made(tree.map_leaves(batch, decoded) if plan.decodes else batch, evidence)
+    return Made(replaced(batch, decoded) if plan.decodes else batch, evidence)
+
+
+def _samples_in(leaf: Any) -> int:
+    """Return the number of samples in a part of what a loader without batching yields: it may be a batch."""
+    return len(leaf.parts) if isinstance(leaf, Stacked) else 1
 
 
 def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:
     """Return the twins of the images in the samples, and copies of these images; nothing if that fails."""
     try:
-        pairs = [(twin, leaf) for leaf in tree.leaves(samples) if is_recording(twin := twins.of(leaf))]
+        pairs = [(twin, leaf) for leaf in leaves(samples) if is_recording(twin := twins.of(leaf))]
         with torch._C.DisableTorchFunction():  # these copies are no calls of the user's
             return [twin for twin, _ in pairs], [tensor_of(image).clone() for _, image in pairs]
     except Exception as error:

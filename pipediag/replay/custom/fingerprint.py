@@ -49,11 +49,14 @@ _WRAPPERS = (functools.partial, types.MethodType, staticmethod, classmethod, pro
 _GENERATORS = (random.Random, torch.Generator)
 
 
-def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None, named_only: bool = False) -> str:
+def digest(
+    obj: Any, meet: Callable[[Any], None] = lambda value: None, named_only: bool = False, code_only: bool = False
+) -> str:
     """Return sixteen hexadecimal digits, the same in every process with the same code and values.
 
     ``meet`` is called with every object before it is read, and may raise. With ``named_only``, only those settings in a
     namespace count, such as parsed arguments, that a function names: another number of epochs should change no digest.
+    With ``code_only``, only code counts and which objects hold each other, but no numbers, texts and tensors in them.
     """
     hashed = hashlib.sha256()
     seen: dict[int, int] = {}
@@ -69,9 +72,22 @@ def digest(obj: Any, meet: Callable[[Any], None] = lambda value: None, named_onl
             seen[id(value)] = len(seen)
         meet(value)
         word, inside = _described(value, value is obj, named_only)
+        if code_only and not isinstance(value, types.CodeType):
+            word, inside = b"" if _is_setting(value) else word, [part for part in inside if not _is_setting(part)]
         hashed.update(f"{type(value).__qualname__} {len(inside)} ".encode() + word + b";")
         pending.extend(reversed(inside))
     return hashed.hexdigest()[:16]
+
+
+def _is_setting(value: Any) -> bool:
+    """Return whether a value is a number, a text, a tensor or the like, or holds only such."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_is_setting, value))
+    if isinstance(value, dict):
+        return all(map(_is_setting, value.values()))
+    numpy = sys.modules.get("numpy")
+    arrays = () if numpy is None else (numpy.ndarray, numpy.generic)
+    return isinstance(value, (*_PLAIN, enum.Enum, torch.Tensor, *arrays))
 
 
 def shows_changes(value: Any) -> bool:

@@ -1,5 +1,5 @@
-"""Rearrange the pixels of images: permute, slice, join, write into a tensor; and calculate with two tensors, which
-rounds once."""
+"""Make a call on tensors by its name: rearrange pixels (permute, slice, join, write into a tensor), or compute them one
+by one (:mod:`.elementwise`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from .elementwise import divided, put
 
 
 def arranged(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -31,4 +33,11 @@ def written(into: Any, shape: Sequence[int], regions: Sequence[Any], images: Seq
     return made
 
 
-_OTHERS = {"written": written, "pad": torch.nn.functional.pad, "pad_sequence": torch._C._nn.pad_sequence}
+_OTHERS = {
+    "written": written,
+    "put": put,
+    "div": divided,
+    "where": torch.where,
+    "pad": torch.nn.functional.pad,
+    "pad_sequence": torch._C._nn.pad_sequence,
+}

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...errors import UsageError
 from ...usercode import tree
+from ...usercode.objects import Content
 from ..decode.decoding import Files, with_pixels
 from ..layout import Strides
 from ..ops.op import Shape
@@ -107,6 +108,27 @@ class Arranged:
 
     def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.name, self.args, self.kwargs = name, args, kwargs
+
+
+class Object:
+    """Placeholder for an object of the user's class, whose content holds placeholders.
+
+    ``original`` is the object itself, as long as it is in the process that made it.
+    """
+
+    __slots__ = ("content", "original")
+
+    def __init__(self, content: Content, original: Any = None) -> None:
+        self.content = content
+        self.original = original
+
+    def filled(self, change: Callable[[Any], Any]) -> Any:
+        """Return the object with each part of its content replaced by what ``change`` gives for it."""
+        content = self.content.changed(change)
+        return content.together() if self.original is None else content.into(self.original)
+
+    def __reduce__(self) -> Any:
+        return Object, (self.content,)
 
 
 class Plain:

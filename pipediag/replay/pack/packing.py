@@ -23,6 +23,7 @@ from torchvision import tv_tensors
 
 from ...usercode import tree
 from ...usercode.attributes import is_exactly
+from ...usercode.objects import holds_twice, leaves, taken_apart, why_whole
 from ..decode.decoding import Files
 from ..decode.undecoded import Undecoded, UndecodedTensor, decoded, is_undecoded
 from ..layout import contiguous, is_dense
@@ -35,11 +36,14 @@ from ..record.pictures import RecordingPicture
 from ..record.substitutes import is_recording
 from ..record.tape import Tape
 from ..record.views import simplified
-from .packed_batch import Arranged, Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from .packed_batch import Arranged, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 
 _ALIGNED = 16  # bytes
+
+
+_TWICE = "which holds itself, or one container in two places"
 
 
 class NoneRecorded(NotRecordable):
@@ -122,7 +126,7 @@ class _Placing:
             return self._memory.plain(obj, shape, obj.dtype, None if stride == contiguous(shape) else stride)
         if is_exactly(obj, list, tuple):
             return type(obj)([self.placed(item) for item in obj])
-        if is_named_tuple(obj):
+        if is_named_tuple(obj) and not tree.moves_itself(obj):
             return type(obj)(*(self.placed(item) for item in obj))
         if is_exactly(obj, dict, OrderedDict, defaultdict) or tree.is_user_dict(obj):
             twin = copy.copy(obj)
@@ -155,19 +159,34 @@ class _Gathered(_Placing):
         self.tapes: list[Tape] = []
         self.members: list[range] = []
         self._check = check
-        self._known: dict[int, Any] = {}  # by the id of the image: a batch may hold it twice
+        self._open: set[int] = set()  # ids of the user's objects that are being taken apart, or were
+        self._known: dict[int, tuple[Any, Any]] = {}  # by the id of the image, with it: a batch may hold it twice
+
+    def placed(self, obj: Any) -> Any:
+        """Also put the content of the user's objects in their place, if they hold a recording image."""
+        content = None if is_recording(obj) else taken_apart(obj)
+        if content is None or not any(map(is_recording, leaves(obj))):
+            return super().placed(obj)
+        if id(obj) not in self._known:
+            if id(obj) in self._open or holds_twice(content.parts):
+                raise NotRecordable(f"the batch holds it in an object of type {content.cls.__name__}, {_TWICE}")
+            self._open.add(id(obj))
+            self._known[id(obj)] = obj, Object(content.changed(self.placed), obj)
+        return self._known[id(obj)][1]
 
     def _other(self, value: Any) -> Any:
         if not is_recording(value):
+            if taken_apart(value) is not None and any(map(is_recording, leaves(value))):
+                return self.placed(value)
             check_holds_no_image(value)
             return value
         if id(value) not in self._known:
             made = simplified(value)
             if isinstance(made, tuple):
-                self._known[id(value)] = Arranged(made[0], *self.placed(made[1:]))
+                self._known[id(value)] = value, Arranged(made[0], *self.placed(made[1:]))
             else:
-                self._known[id(value)] = self._leaf(made) if is_recording(made) else self.placed(made)
-        return self._known[id(value)]
+                self._known[id(value)] = value, self._leaf(made) if is_recording(made) else self.placed(made)
+        return self._known[id(value)][1]
 
     def _leaf(self, value: Any) -> Leaf:
         begin = len(self.tapes)
@@ -197,8 +216,7 @@ def check_holds_no_image(value: Any) -> None:
             pickle.dumps(value)
         except NotRecordable:  # raised by a recorded image
             held = f"the batch holds it in an object of type {type(value).__name__}"
-            why = "which moves itself by its own to()" if tree.moves_itself(value) else "which is no known container"
-            raise NotRecordable(f"{held}, {why}") from None
+            raise NotRecordable(f"{held}, {why_whole(value) or 'which is no known container'}") from None
         except Exception:
             pass
 

@@ -24,10 +24,10 @@ from .images import (
     form_of,
     name_of,
     needs_pixels,
-    stacked,
 )
+from .substitutes import stacked
 from .tape import session
-from .views import ARITHMETIC, RecordingView, boxes_of, holds_view, laid, of_plain_code, without_memory
+from .views import RecordingView, is_of_images, laid, of_plain_code, without_memory
 
 # ---- what needs no pixel, arithmetic and writing
 
@@ -159,32 +159,6 @@ def _is_order(index: Any) -> bool:
     return type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
 
 
-def _is_of_pixels(tensor: Tensor) -> bool:
-    """Return whether a tensor holds more than one value, and more than one for each channel ``(C, 1, 1)``."""
-    return bool(tensor.ndim and tensor.numel() > tensor.size(0))
-
-
-def _is_no_image(value: Any) -> bool:
-    """Return whether a recording image consists of something else than images."""
-    return (isinstance(value, RecordingView) and boxes_of(value) is None) or holds_view(value)
-
-
-def _calculated(name: str, recorded: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the answer to arithmetic: the device makes the same call if it is on two images, on an image and a tensor
-    of pixels, or on a number and what is no image."""
-
-    def calculate(*args: Any, **kwargs: Any) -> Any:
-        tensors = [one for one in args if isinstance(one, Tensor)]
-        numbers = [one for one in args if isinstance(one, (int, float)) and not isinstance(one, bool)]
-        of_pixels = all(map(_is_of_pixels, tensors)) if len(tensors) == 2 else any(map(_is_no_image, tensors))
-        plain = len(tensors) + len(numbers) == len(args) == 2 and not kwargs and of_plain_code()
-        if plain and of_pixels and all(one.dtype == torch.float32 for one in tensors):
-            return RecordingView.of_call(name, args, {})
-        return recorded(*args, **kwargs)
-
-    return calculate
-
-
 def _picked(stack: Any, index: int | slice) -> Any:
     """Return an image of a stack, or a stack of some of its images."""
     strides = stack.strides()
@@ -238,7 +212,7 @@ def _stacked(tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     if out is not None:
         raise NotRecordable("images are stacked into a tensor")
     tensors = list(tensors)
-    if dim in (0, -1 - tensors[0].ndim) and all(isinstance(one, Unreadable) for one in tensors):
+    if dim in (0, -1 - tensors[0].ndim) and all(isinstance(one, Unreadable) and is_of_images(one) for one in tensors):
         return stacked(tensors)
     return RecordingView.of_call("stack", (tensors, dim), {})
 
@@ -262,8 +236,8 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Any]:
     return made
 
 
-_VIEWS = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "reshape", "view", "flatten", "expand",
-          "repeat", "tile", "unfold", "narrow", "select", "unflatten", "roll", "clone")  # fmt: skip
+_VIEWS = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "reshape", "view", "flatten",
+          "expand", "repeat", "tile", "unfold", "narrow", "select", "unflatten", "roll", "rot90", "clone")  # fmt: skip
 #: Names of the commonest calls by which plain code rearranges or converts what a transform has made.
 ARRANGING = frozenset({"squeeze", "unsqueeze", "permute", "transpose", "long", "pad_sequence"})
 _OWN: dict[str, Callable[..., Any]] = {
@@ -271,6 +245,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "squeeze": _squeezed,
     "unbind": _unbound,
     "flip": _flipped,
+    "fliplr": lambda image: _flipped(image, 1),
+    "flipud": lambda image: _flipped(image, 0),
     "cat": _joined,
     "concat": _joined,
     "zeros_like": _like(torch.zeros),
@@ -282,9 +258,6 @@ for _name, _answer in _OWN.items():
     for _owner in (Tensor, torch):
         if hasattr(_owner, _name):
             ANSWERS[getattr(_owner, _name)] = _answer
-for _name in ARITHMETIC:
-    for _function in (getattr(torch, _name), *(getattr(Tensor, method) for method in METHODS[_name])):
-        ANSWERS[_function] = _calculated(_name, ANSWERS[_function])
 ANSWERS[torch.stack] = _stacked
 ANSWERS[torch.nn.functional.pad] = _padded
 ANSWERS[torch._C._nn.pad_sequence] = lambda images, *how, **kwargs: RecordingView.of_call(

@@ -20,15 +20,16 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import default_collate, get_worker_info
-from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from ...usercode import tree
 from ...usercode.attributes import has_attribute, is_exactly
+from ...usercode.objects import replaced
+from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from .hooks import register
 from .images import RecordingStack, real
-from .substitutes import is_recording
+from .substitutes import as_recorded, is_recording
 from .tape import session
 from .views import RecordingView, as_it_is
 
@@ -69,6 +70,17 @@ def batch_of(samples: Any, collate: Callable[[Any], Any]) -> Any:
 
 def _unchanged(samples: Any) -> Any:
     return samples
+
+
+def real_leaf(leaf: Any) -> Any:
+    """Return the real image for a recording one, decoded; any other leaf itself.
+
+    Raises:
+        NotRecordable: an image was turned into another tensor, which has no pixels.
+    """
+    if isinstance(leaf, Tensor) and not is_recording(leaf) and leaf.is_meta:
+        raise NotRecordable("an image was turned into another tensor")
+    return real(leaf) if is_recording(leaf) else decoded(leaf)
 
 
 # ---- default_collate
@@ -125,7 +137,7 @@ def _stacked_later(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> An
     lies = batch[0].ndim > 3 and get_worker_info() is None
     if all(is_plain(one) and (one.shape, one.dtype) == like and (not lies or one.is_contiguous()) for one in batch):
         return Parts(batch)
-    return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+    return default_collate_fn_map[Tensor](batch, collate_fn_map=collate_fn_map)
 
 
 def is_plain(value: Any) -> bool:
@@ -169,7 +181,7 @@ def assembled(collate: Callable[[Any], Any], samples: Any) -> Any:
         return batch
     tensors = [weakref.ref(tensor) for tensor, _, _ in rows.tensors.values()]
     try:
-        stacked = tree.map_leaves(batch, rows.stack_for)
+        stacked = replaced(batch, rows.stack_for)
     except NotRecordable as error:
         rows.settle(error)
         return batch
@@ -195,10 +207,14 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         image = _WRITES.get(func)
         try:
-            if image is not None and len(args) > image and is_recording(args[image]) and is_plain(args[0]):
-                into = args[0][args[1]] if func is Tensor.__setitem__ else args[0]
-                self._write(into, args[image], adds=func in _ADDS)
-                return args[0]
+            if image is not None and len(args) > image and is_plain(args[0]):
+                part = args[image]
+                if not is_recording(part) and self._holds(args[0]) and not self._writes_back(func, args):
+                    part = as_recorded(part)  # a sample that was not recorded, among others
+                if is_recording(part):
+                    into = args[0][args[1]] if func is Tensor.__setitem__ else args[0]
+                    self._write(into, part, adds=func in _ADDS)
+                    return args[0]
             if self.tensors and func not in _HARMLESS and not self._writes_back(func, args):
                 self._check((args, *(kwargs or {}).values()))
         except NotRecordable as error:
@@ -266,10 +282,12 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
         for value in values:
             if isinstance(value, (list, tuple)):
                 self._check(value)
-            elif isinstance(value, Tensor) and not is_recording(value):
-                whole = value if value._base is None else value._base
-                if id(whole) in self.tensors:
-                    raise NotRecordable(_LATER)
+            elif isinstance(value, Tensor) and not is_recording(value) and self._holds(value):
+                raise NotRecordable(_LATER)
+
+    def _holds(self, tensor: Tensor) -> bool:
+        """Return whether images have been written into the tensor, or the one that it is a view of."""
+        return id(tensor if tensor._base is None else tensor._base) in self.tensors
 
 
 class RealRows(_Rows):
@@ -301,6 +319,8 @@ class RealRows(_Rows):
         image = _WRITES.get(func)
         if image is not None and len(args) > image and is_plain(args[0]):
             twin = self._twins.of(args[image])
+            if not is_recording(twin) and self._holds(args[0]) and not self._writes_back(func, args):
+                twin = as_recorded(twin)
             if is_recording(twin):
                 self._write(args[0][args[1]] if func is Tensor.__setitem__ else args[0], twin, adds=func in _ADDS)
                 return

@@ -34,7 +34,6 @@ from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
-from .answers import ANSWERS
 from .images import (
     TENSORS,
     RecordingImage,
@@ -43,12 +42,12 @@ from .images import (
     RecordingTensor,
     RecordingVideo,
     Unreadable,
-    stacked,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
 from .plain_code import Calls, begun
-from .substitutes import is_recording
+from .substitutes import is_recording, stacked
 from .tape import Call, on_pixels, session
+from .values import ANSWERS
 from .views import RecordingView
 
 _Function = Callable[..., Any]
@@ -77,12 +76,13 @@ def _of_images(functional: _Function) -> _Function:
 
 
 def _collate(images: list[Any], *, collate_fn_map: Any = None) -> Any:
-    if session.active and not all(map(is_recording, images)):
-        session.settles(NotRecordable("images are collated with something that is no recorded image"))
-        return default_collate([image.settled() if is_recording(image) else image for image in images])
     if not session.active:  # recording images that user code has kept
         return default_collate([image.pixels() if is_recording(image) else image for image in images])
-    stack = stacked(images)
+    try:
+        stack = stacked(images)
+    except NotRecordable as error:
+        session.settles(error)
+        return default_collate([image.settled() if is_recording(image) else image for image in images])
     if get_worker_info() is not None:  # torch stacks into memory that it shares, which is contiguous
         stack.laid(())
     return stack
@@ -390,6 +390,25 @@ class _Imported(_Patch):
         self._original, self._replacement = patch._original, patch._replacement
 
 
+class _Collate(_Patch):
+    """Replacement of torch's collate function for tensors: a recorded image may follow a real one."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.utils.data._utils.collate, Tensor, self._with_recorded)
+        self._table = default_collate_fn_map
+
+    def _put(self, function: Any) -> None:
+        self._table[self._name] = function
+
+    @staticmethod
+    def _with_recorded(original: _Function) -> _Function:
+        @functools.wraps(original)
+        def call(batch: Any, **kwargs: Any) -> Any:
+            return (_collate if session.active and any(map(is_recording, batch)) else original)(batch, **kwargs)
+
+        return call
+
+
 class _Patches:
     """Several replacements. They are in place while any thread records."""
 
@@ -429,7 +448,7 @@ class _Patches:
 
 #: Packages whose modules hold the functions themselves, and ours.
 _NOT_SEARCHED = frozenset({"torchvision", "PIL", __name__.partition(".")[0]})
-_PATCHES = _Patches(_Patch(*patch) for patch in _patches())
+_PATCHES = _Patches([*(_Patch(*patch) for patch in _patches()), _Collate()])
 _REAL_PATCHES = _Patches(_real_patches())
 
 

@@ -10,7 +10,7 @@ kept behaves as the real image.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -62,7 +62,7 @@ class Unreadable:
         return cls._retyped(image)
 
     def as_subclass(self, cls: type) -> Any:
-        return retyped(self, cls)
+        return retyped(self, cls) if session.active else self.lasting().as_subclass(cls)
 
     @classmethod
     def _retyped(cls, image: Any) -> Any:
@@ -384,7 +384,7 @@ def name_of(func: Any) -> str:
 def needs_pixels(name: str) -> str:
     """Return why an operation is not recorded, and what to write in its place if anything does the same."""
     what = f"{_SPOKEN.get(name, name)} would need the pixels of an image"
-    return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), _ELSEWHERE)}"
+    return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), ELSEWHERE)}"
 
 
 #: What to write in place of what is not recorded.
@@ -399,12 +399,7 @@ _INSTEAD = {
     ("numpy", "__array__"): "use torchvision's functions of tensors in place of numpy's, or numpy's before them",
     ("type", "half"): "convert with torchvision.transforms.v2.functional.to_dtype",
 }
-_ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
-
-
-def stacked(parts: Sequence[Any]) -> Any:
-    """Return the stack of images, which shares no memory with them."""
-    return RecordingStack.made_of([part.apart() if isinstance(part, Unreadable) else part for part in parts])
+ELSEWHERE = "do it before the transforms, or on the batch, behind the loader"
 
 
 def form_of(image: Any, device: str = "cpu") -> Tensor:

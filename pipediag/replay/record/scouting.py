@@ -27,12 +27,14 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ...frames import is_users
-from ...usercode import randomness, tree
+from ...usercode import randomness
 from ...usercode.contents import is_library, line_that_asks_types, reached
 from ...usercode.links import Link, links_of, passed_on, run
+from ...usercode.objects import leaves, replaced
 from ...usercode.places import label, short
 from ...usercode.transform_slots import Slot, find_slots, inner_slots
 from ..custom import Shapes
+from ..custom.fingerprint import digest
 from ..decode.undecoded import decoded, is_undecoded
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
@@ -140,17 +142,12 @@ def _asks_types(dataset: Any, collate: Callable[[Any], Any]) -> str:
     It may do so for a later sample only.
     """
     for value in itertools.islice(reached(dataset, collate), _MOST_READ):
-        if isinstance(value, types.FunctionType) and not is_library(value) and not _is_made_by_dataclass(value):
+        if isinstance(value, types.FunctionType) and not is_library(value):
             line = line_that_asks_types(value.__code__)
             if line is not None:
                 where = f"{short(value.__code__.co_filename)}:{line}"
                 return f"{where} asks for the exact type of an object, which a recorded image has not: use isinstance()"
     return ""
-
-
-def _is_made_by_dataclass(function: types.FunctionType) -> bool:
-    """Return whether a function compares objects of a dataclass, by their fields if both are of its type."""
-    return function.__name__ == "__eq__" and function.__code__.co_filename == "<string>"
 
 
 def _pass(
@@ -163,7 +160,7 @@ def _pass(
         session.seen = []
         samples = fetched(dataset, indices)
         batch = assembled(collate, samples)
-        images = [leaf for leaf in tree.leaves(batch) if is_recording(leaf)]
+        images = [leaf for leaf in leaves(batch) if is_recording(leaf)]
         for picture in images:
             if isinstance(picture, RecordingPicture):
                 session.needed_for = "the batch holds it as a picture, and only tensors are sent"
@@ -196,7 +193,7 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
         trial.look_for_writing(session.seen)
         session.seen = None
         batch = batch_of(samples, collate)
-        batch = tree.map_leaves(batch, decoded) if start.decodes else batch
+        batch = replaced(batch, decoded) if start.decodes else batch
     try:
         plan = trial.plan(start)
         del samples, trial
@@ -209,8 +206,8 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
 
 def _is_kept(made: list[weakref.ref[Any]], batch: Any) -> bool:
     """Return whether an image that a transform has made lives on, outside of the batch."""
-    leaves = [leaf for leaf in tree.leaves(batch) if _has_pixels(leaf)]
-    handed = {id(leaf) for leaf in leaves} | {_memory(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
+    images = [leaf for leaf in leaves(batch) if _has_pixels(leaf)]
+    handed = {id(image) for image in images} | {_memory(image) for image in images if isinstance(image, Tensor)}
     living = [image for ref in made if (image := ref()) is not None and id(image) not in handed]
     return any(not isinstance(image, Tensor) or _memory(image) not in handed for image in living)
 
@@ -277,6 +274,9 @@ class _Trial:
         self._dataset = dataset
         make = kind or _Scout
         self.scouts = [(slot, make(slot.get(), (k,), own)) for k, slot in enumerate(find_slots(dataset))]
+        several, links = len(self.scouts) > 1, [scout.links for _, scout in self.scouts]
+        self._links = [tuple(map(digest, some)) if several and all(map(is_librarys, some)) else k
+                       for k, some in enumerate(links)]  # fmt: skip
 
     def all(self, indices: Sequence[Any]) -> list[Any]:
         session.seen = []
@@ -301,7 +301,12 @@ class _Trial:
             self.writes_again = self.writes_again or not _alike(source, copied)
 
     def pieces(self) -> tuple[Piece, ...]:
-        return tuple(piece for _, scout in self.scouts for piece in scout.pieces())
+        """Return the transforms that can be recorded, and others of equal links of libraries that were not called yet,
+        such as those of a later part of a ``ChainDataset``."""
+        pieces = tuple(piece for _, scout in self.scouts for piece in scout.pieces())
+        starts = {self._links[piece.path[0]]: piece.start for piece in pieces if len(piece.path) == 1}
+        uncalled = [k for k, (_, scout) in enumerate(self.scouts) if not scout.called and self._links[k] in starts]
+        return (*pieces, *(Piece((k,), starts[self._links[k]], names(self.scouts[k][1].links)) for k in uncalled))
 
     def reasons(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(reason for _, scout in self.scouts for reason in scout.reasons()))
@@ -331,7 +336,7 @@ class _Trial:
 
 def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
     """Yield the original tape of every recorded image."""
-    for leaf in tree.leaves(list(samples)):
+    for leaf in leaves(list(samples)):
         if isinstance(leaf, RecordingStack):
             yield from _beginnings(leaf.parts)
         elif is_recording(leaf):

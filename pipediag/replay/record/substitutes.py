@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..decode.undecoded import UndecodedTensor
 from ..layout import copied
 from ..ops.arguments import BANDS
 from ..ops.op import State, state_of
-from .images import STANDING_FOR, RecordingMask, RecordingStack, RecordingVideo, Unreadable
+from .images import STANDING_FOR, TENSORS, RecordingMask, RecordingStack, RecordingVideo, Unreadable
 from .pictures import RecordingPicture, lasting
 from .tape import Tape, session
 
@@ -60,6 +60,25 @@ def stand_in_for_stack(value: Any) -> Any:
     if not video:
         return stack
     return RecordingVideo._with(stack.parts, stack.tape.state.shape, stack.dtype, (), stack.memory_layout)
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Return the stack of images, some of which may be real, which shares no memory with them."""
+    alike = (part.apart() if isinstance(part, Unreadable) else as_recorded(part) for part in parts)
+    return RecordingStack.made_of([*alike])
+
+
+def as_recorded(image: Any) -> Any:
+    """Return what stands for a real image, as it is now, among recorded ones; anything else unchanged.
+
+    Chance may leave a sample out of the only call by which its image would be recorded.
+    """
+    if not any(type(image) is cls.stands_for for cls in TENSORS):
+        return image
+    copy = copied(image)
+    made = stand_in(copy)
+    made = stand_in_for_stack(copy) if made is None else made
+    return image if made is None else made
 
 
 def _is_arrays(image: Tensor) -> bool:

@@ -23,18 +23,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torchvision.transforms import functional as older
 
-from ...usercode import randomness, tree
+from ...usercode import randomness
 from ...usercode.links import Link, is_called_plainly, run
+from ...usercode.objects import leaves
 from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
-from .answers import ANSWERS
 from .drawing import functionals, is_torchs
 from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in
 from .substitutes import is_recording
 from .tape import session
+from .values import ANSWERS
 
 _Function = Callable[..., Any]
 #: Functions that torchvision's transforms draw with.
@@ -111,7 +112,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
 
     def keep(self, samples: list[Any]) -> None:
         """Forget all images that are not part of these samples."""
-        kept = {id(leaf) for leaf in tree.leaves(samples)}
+        kept = {id(leaf) for leaf in leaves(samples)}
         self._known = {key: known for key, known in self._known.items() if key in kept}
         self._at = {address: key for address, key in self._at.items() if key in kept}
 

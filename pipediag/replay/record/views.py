@@ -19,6 +19,7 @@ from torchvision.transforms.v2 import functional as F
 
 from ..layout import Strides, laid_out
 from ..ops.arrangement import arranged
+from ..ops.elementwise import ELEMENTWISE
 from ..ops.op import NotRecordable, State
 from .images import (
     RecordingStack,
@@ -31,12 +32,13 @@ from .images import (
 from .strides import Layout
 from .tape import Tape, session
 
-#: Arithmetic on two tensors, which rounds once, on every device in the same way.
-ARITHMETIC = ("add", "sub", "mul")
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(
-    {"cat", "stack", "pad", "flip", "roll", "repeat", "tile", "clone", "to", "pad_sequence", *ARITHMETIC}
-)
+    {"cat", "stack", "pad", "flip", "rot90", "roll", "repeat", "tile", "clone", "to", "pad_sequence", "put", "written",
+     "amax", "amin", *ELEMENTWISE}
+)  # fmt: skip
+#: Calls whose result has other values than its images.
+_CHANGING = frozenset({"to", "put", "amax", "amin", *ELEMENTWISE})
 
 
 class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
@@ -47,6 +49,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         like: a tensor without memory of its shape, dtype and strides.
         images: the same pixels as images, once a function of images was called on it.
         made: the real tensor, once code needed its pixels.
+        is_alone: whether it shares its memory with nothing.
     """
 
     stands_for = Tensor
@@ -54,6 +57,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     like: Tensor
     images: Any
     made: Tensor | None
+    is_alone: bool
 
     @property
     def memory_layout(self) -> Layout:  # type: ignore[override]
@@ -83,6 +87,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         view = blank(RecordingView)
         view.tape = Tape(None, State(tuple(like.shape), like.dtype))
         view.call, view.like, view.images, view.made = (name, args, kwargs), like, None, None
+        view.is_alone = name in _COPYING
         return view  # type: ignore[no-any-return]
 
     @property
@@ -121,6 +126,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return self._again(apart)
 
     def as_it_is(self) -> Any:
+        self.is_alone = False
         return self._again(as_it_is)
 
     def _again(self, again: Callable[[Any], Any]) -> Any:
@@ -144,6 +150,8 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return self.images
 
     def as_subclass(self, cls: type) -> Any:
+        if not session.active:
+            return super().as_subclass(cls)
         return self if cls is Tensor else self.images_or_pixels().as_subclass(cls)
 
     def cpu(self, *_: Any, **__: Any) -> Any:
@@ -194,12 +202,53 @@ def simplified(image: Any) -> Any:
     if isinstance(image, RecordingView):
         if image.made is not None:
             return image.made
-        return image.call if image.images is None else simplified(image.images)
+        if image.images is not None:
+            return simplified(image.images)
+        name, args, kwargs = image.call
+        is_plain = name == "stack" and len(args) == 2 and args[1] == 0 and not kwargs
+        return (_at_once(args[0]) if is_plain else None) or image.call
     if not holds_view(image):
         return image
     if image.mixes:
         raise NotRecordable("a batch of rearranged images is mixed")
-    return "stack", (image.parts,), {}
+    return _at_once(image.parts) or ("stack", (image.parts,), {})
+
+
+def _at_once(parts: list[Any]) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
+    """Return one call that makes the stack of what one computing call each makes of images; None if they differ."""
+    if not all(isinstance(part, RecordingView) and part.images is None and part.made is None for part in parts):
+        return None
+    name, first, _ = parts[0].call
+    alike = all(part.call[0] == name and len(part.call[1]) == len(first) and not part.call[2] for part in parts)
+    if not alike or name not in {"to", *ELEMENTWISE}:
+        return None
+    together = [_together([part.call[1][k] for part in parts]) for k in range(len(first))]
+    dimensions = {one.ndim for one in together if isinstance(one, Tensor)}
+    if len(dimensions) != 1 or any(one is _DIFFERS for one in together):
+        return None
+    return name, tuple(together), {}
+
+
+_DIFFERS = object()
+
+
+def _together(given: list[Any]) -> Any:
+    """Return the same argument of several calls for all of them at once, or that they differ."""
+    first = given[0]
+    if not isinstance(first, Tensor):
+        return first if all(type(one) is type(first) and one == first for one in given) else _DIFFERS
+    recorded = isinstance(first, Unreadable)
+    alike = (isinstance(one, Tensor) and isinstance(one, Unreadable) == recorded for one in given)
+    if not all(alike) or len({(tuple(one.shape), one.dtype) for one in given}) > 1:
+        return _DIFFERS
+    if any(getattr(one, "mixes", ()) for one in given):
+        return _DIFFERS
+    return RecordingStack.made_of(given) if recorded else torch.stack(given)
+
+
+def is_of_images(value: Any) -> bool:
+    """Return whether a recording image consists of images."""
+    return not (isinstance(value, RecordingView) and boxes_of(value) is None) and not holds_view(value)
 
 
 def holds_view(image: Any) -> bool:
@@ -262,7 +311,7 @@ def laid(image: Any, strides: Strides) -> Any:
 
 def _of_images_only(value: Any) -> bool:
     if isinstance(value, RecordingView):
-        changed = value.images is None and (value.call[0] in ARITHMETIC or value.call[0] == "to")
+        changed = value.images is None and value.call[0] in _CHANGING
         return not changed and all(map(_of_images_only, tree_leaves(value.consists_of)))
     return isinstance(value, Unreadable) or not isinstance(value, Tensor)
 

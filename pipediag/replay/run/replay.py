@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from ...usercode import tree
+from ...usercode.objects import moved
 from ..layout import laid_out
 from ..ops import mixing
 from ..ops.arrangement import arranged
 from ..ops.table import OPERATIONS
-from ..pack.packed_batch import Arranged, Launch, Leaf, Packed, Plain, Result, Section, Selection, Source
+from ..pack.packed_batch import Arranged, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
 
 
 class Applied(Protocol):
@@ -64,17 +65,19 @@ class _Placed:
         self._memory = memory
         self._device = device
         self._results = results
-        self._known: dict[int, Tensor] = {}  # by the id of the placeholder
+        self._known: dict[int, Any] = {}  # by the id of the placeholder
 
     def leaf(self, value: Any) -> Any:
-        """Return the tensor for a placeholder; copy anything else to the device."""
-        if not isinstance(value, (Plain, Leaf, Arranged)):
-            return tree.move(value, self._device, non_blocking=True)
+        """Return the tensor or object for a placeholder; copy anything else to the device."""
+        if not isinstance(value, (Plain, Leaf, Arranged, Object)):
+            return moved(value, self._device, non_blocking=True)
         if id(value) not in self._known:
-            self._known[id(value)] = self._tensor(value)
+            self._known[id(value)] = self._made(value)
         return self._known[id(value)]
 
-    def _tensor(self, value: Plain | Leaf | Arranged) -> Tensor:
+    def _made(self, value: Plain | Leaf | Arranged | Object) -> Any:
+        if isinstance(value, Object):
+            return value.filled(lambda part: tree.map_leaves(part, self.leaf))
         if isinstance(value, Plain):
             return _by_itself(value, self._memory)
         if isinstance(value, Leaf):

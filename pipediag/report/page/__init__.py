@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -119,7 +120,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters["whole"] = _whole
+    environment.filters["whole"], environment.filters["prose"] = _whole, _prose
+    environment.filters["step"], environment.filters["typed"] = _step, _typed
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["number"], environment.filters["percent"] = number, percent
     environment.filters["share_bar"] = lambda share, label: svg.bar(label, share)
@@ -135,11 +137,39 @@ def _whole(text: str) -> str:
     return Drawn(f'<span class="whole">{"/<wbr>".join(parts)}</span>')
 
 
+def _prose(text: str) -> Drawn:
+    """Return a sentence with its places, settings, options and calls in code font."""
+    marked, end = "", 0
+    for found in _CODE.finditer(text):
+        marked += f"{escape(visible(text[end : found.start()]))}<code>{escape(visible(found[0]))}</code>"
+        end = found.end()
+    return Drawn(marked + escape(visible(text[end:])))
+
+
+def _step(line: str) -> Drawn:
+    """Return a line of an action: a command apart, after the words that introduce it, or a sentence."""
+    words, _, command = line.rpartition(": ") if not line.startswith("pipediag ") else ("", "", line)
+    if not command.startswith("pipediag "):
+        return Drawn(f"<p>{_prose(line)}</p>")
+    lead = f'<p class="lead">{escape(visible(words.capitalize()))}</p>' if words else ""
+    return Drawn(f'{lead}<pre class="command"><code>{_typed(command)}</code></pre>')
+
+
+def _typed(command: str) -> Drawn:
+    """Return a command that breaks between its words, unless one is very long: not behind the hyphens of an option."""
+    words = [(escape(visible(word)), len(word) <= _LONGEST) for word in command.split(" ")]
+    return Drawn(" ".join(f'<span class="word">{word}</span>' if short else word for word, short in words))
+
+
 def _shown(value: Any) -> Any:
     """Return text with control characters made visible; finished markup as it is."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
+#: Words of a sentence that stand for code: file:line, an option, setting=value, a call, __name__.
+_CODE = re.compile(
+    r"[\w./-]+\.py:\d+|(?<!\S)--[a-z][\w-]*|\b\w+=\w+|__\w+__|\b[\w.\[\]]+\([^()]*(?:\([^()]*\)[^()]*)*\)(?:\.\w+)*"
+)
 #: Maximum characters of a name that is never broken inside.
 _LONGEST = 32
 #: Maximum bytes of a page.

@@ -1,0 +1,172 @@
+"""Objects of the user's own classes are taken apart and put together without a call of their code."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipediag.usercode.objects import holds_twice, leaves, moved, replaced, taken_apart, why_whole
+
+CALLS: list[str] = []
+
+
+class Plain:
+    def __init__(self, x: Any) -> None:
+        CALLS.append("init")
+        self.x, self.again, self.more = x, x, {"in": [x, 3]}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        CALLS.append("set")
+        super().__setattr__(name, value)
+
+    def to(self, device: Any) -> Plain:
+        CALLS.append("to")
+        return self
+
+
+class Slotted:
+    __slots__ = ("_y", "x")
+
+    def __init__(self, x: Any) -> None:
+        self.x, self._y = x, 5
+
+
+class OfBoth(Slotted):
+    def __init__(self, x: Any) -> None:
+        super().__init__(x)
+        self.z = 7
+
+
+class Named(NamedTuple):
+    x: Any
+    y: int = 5
+
+    def to(self, device: Any) -> Named:
+        CALLS.append("to")
+        return self
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: Any
+    y: int = 5
+
+    def __post_init__(self) -> None:
+        CALLS.append("init")
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class FrozenSlots:
+    x: Any
+    y: int = 5
+
+
+class OfDict(dict):  # type: ignore[type-arg]
+    __getattr__ = dict.__getitem__
+
+    def __init__(self, x: Any) -> None:
+        super().__init__(x=x)
+
+
+class OfList(list):  # type: ignore[type-arg]
+    def __init__(self, x: Any) -> None:
+        super().__init__([x, 2])
+        self.z = 7
+
+
+MAKES = [Plain, Slotted, OfBoth, Named, Frozen, FrozenSlots, OfDict, OfList]
+
+
+def what_is_in(obj: Any) -> Any:
+    content = taken_apart(obj)
+    assert content is not None
+    return content[0], content.parts
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_the_same_object_again(make: Callable[[Any], Any]) -> None:
+    obj = make(torch.arange(3))
+    CALLS.clear()
+    content = taken_apart(obj)
+    assert content is not None
+    again = content.together()
+    assert type(again) is type(obj) and again is not obj and not CALLS
+    assert [id(one) for one in leaves(again)] == [id(one) for one in leaves(obj)]
+    by_pickle = pickle.loads(pickle.dumps(obj))
+    CALLS.clear()
+    numbers = [one.tolist() if isinstance(one, Tensor) else one for one in leaves(by_pickle)]
+    assert numbers == [one.tolist() if isinstance(one, Tensor) else one for one in leaves(obj)]
+    assert what_is_in(by_pickle)[0] is what_is_in(obj)[0]
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_other_leaves(make: Callable[[Any], Any]) -> None:
+    obj = make(torch.arange(3))
+    CALLS.clear()
+    made = replaced([obj, obj], lambda leaf: leaf + 1 if isinstance(leaf, Tensor) else leaf)
+    (one,) = {id(leaf): leaf for leaf in leaves(made[0]) if isinstance(leaf, Tensor)}.values() or (None,)
+    assert one.tolist() == [1, 2, 3] and not CALLS
+    assert made[0] is made[1] and (made[0] is obj or isinstance(obj, tuple))
+
+
+def test_what_is_on_the_device_already_is_handed_on_itself() -> None:
+    batch = {"of": Plain(torch.arange(3)), "named": Named(torch.ones(2))}
+    CALLS.clear()
+    assert moved(batch, torch.device("cpu")) is batch
+    there = moved(batch, torch.device("meta"))
+    assert there["of"].x.is_meta and there["of"].more["in"][0].is_meta and there["named"].x.is_meta
+    assert there["of"] is not batch["of"] and batch["of"].x.is_cpu and not CALLS
+
+
+class Pickled(Plain):
+    def __getstate__(self) -> Any:
+        return {}
+
+
+class Reduced(Plain):
+    def __reduce__(self) -> Any:
+        return Plain, (1,)
+
+
+class Set(dict):  # type: ignore[type-arg]
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+
+
+class New:
+    def __new__(cls) -> Any:
+        return super().__new__(cls)
+
+
+class Ordered(OrderedDict[Any, Any]):
+    pass
+
+
+class Read:
+    def __getattribute__(self, name: str) -> Any:
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("obj", [Pickled(1), Reduced(1), Set(), New(), Ordered(), Read()])
+def test_what_has_a_way_of_its_own_to_be_copied_stays_whole(obj: Any) -> None:
+    assert taken_apart(obj) is None and why_whole(obj)
+
+
+@pytest.mark.parametrize("obj", [5, "text", None, [1], (1,), {}, torch.ones(1), torch.nn.Linear(1, 1), Plain, pickle])
+def test_what_is_no_object_of_the_users(obj: Any) -> None:
+    assert taken_apart(obj) is None
+
+
+def test_an_object_that_holds_itself() -> None:
+    obj = Plain(1)
+    obj.x = obj
+    assert 3 in list(leaves(obj)) and replaced(obj, lambda leaf: leaf) is obj
+    twice = [1]
+    assert holds_twice([twice, {"in": twice}]) and not holds_twice([[1], {"in": (1,)}, (), ()])
