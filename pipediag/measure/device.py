@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .evidence import Gpu
+from .nvml import Gpu
 
 #: Ticks of the delay that measures the clock: about a millisecond.
 _TICKS = 2_000_000

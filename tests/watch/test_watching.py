@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pipediag.errors import PipediagError
@@ -52,23 +53,27 @@ if __name__ == "__main__":
     main()
 """
 LOADER = "DataLoader(Samples(), batch_size=4, num_workers=2)"
-Start = Callable[..., subprocess.Popen[bytes]]
+Start = Callable[..., psutil.Process]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a training, wait until it trains, and end it with the test."""
-    started: list[subprocess.Popen[bytes]] = []
+    """Start a training, wait until it trains, and end it with the test.
 
-    def begin(batches: str, sleep: float, *arguments: str) -> subprocess.Popen[bytes]:
+    A shell is between: pytest has torch in its memory after other tests, and a child of such a process is its worker.
+    """
+    shells: list[subprocess.Popen[bytes]] = []
+
+    def begin(batches: str, sleep: float, *arguments: str) -> psutil.Process:
         ready, folder = tmp_path / "ready", tmp_path / "work"
         folder.mkdir()
         (folder / "train.py").write_text(HEAD.format(batches=batches, sleep=sleep, ready=ready))
-        process = subprocess.Popen([sys.executable, "train.py", *arguments], cwd=folder)
-        started.append(process)
+        shell = subprocess.Popen(["sh", "-c", '"$@"; :', "sh", sys.executable, "train.py", *arguments], cwd=folder)
+        shells.append(shell)
         while not ready.exists():
-            assert process.poll() is None
+            assert shell.poll() is None
             time.sleep(0.1)
+        (process,) = psutil.Process(shell.pid).children()
         try:
             local_numbers(process.pid)
         except PipediagError as error:
@@ -78,9 +83,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return process
 
     yield begin
-    for process in started:
-        process.kill()
-        process.wait()
+    for shell in shells:
+        for process in psutil.Process(shell.pid).children() if shell.poll() is None else []:
+            process.kill()
+        shell.wait()
 
 
 def watch(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -109,7 +115,7 @@ def test_workers_that_hold_up_the_loop(start: Start, tmp_path: Path) -> None:
     assert report["script"]["argv"] == ["train.py", "--api-key", "***"]
     assert "worker_blocked" in report["session"]["observed"][0]["evidence"]
     # The target is as it was.
-    assert process.poll() is None and os.listdir(tmp_path / "work") == ["train.py"]
+    assert process.is_running() and os.listdir(tmp_path / "work") == ["train.py"]
     assert Path(f"/proc/{process.pid}/status").read_text().split("SigPnd:")[1].split("\n")[0] == before
     assert Path(f"/proc/{process.pid}/status").read_text().split("TracerPid:")[1].split()[0] == "0"
 
@@ -178,4 +184,4 @@ def test_ctrl_c_ends_a_live_view_with_its_last_screen(start: Start) -> None:
     _, errors = watching.communicate(timeout=60)
     assert watching.returncode == 0 and errors == ""
     assert first.startswith("YOUR TRAINING WAITS FOR DATA")
-    assert rest.count("to prove it: ") == 2 and process.poll() is None
+    assert rest.count("to prove it: ") == 2 and process.is_running()
