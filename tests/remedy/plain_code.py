@@ -468,7 +468,7 @@ def some_flipped(workers: int) -> DataLoader[Any]:
             into[:, : image.shape[1], : image.shape[2]].copy_(image)
         return batch
 
-    return loader(workers, collate, pixels)
+    return loader(workers, collate, lambda index: (pixels(index)[:, index % 2 :], index))
 
 
 SCRIPTS["collate", "some_flipped"] = some_flipped

@@ -19,6 +19,7 @@ import torchvision.transforms.functional as F1
 import torchvision.transforms.v2.functional as F2
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from pipediag.loop.separate_process import Numbered, why_not_repeated

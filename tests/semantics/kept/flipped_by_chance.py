@@ -26,7 +26,7 @@ class Data(Dataset):
 
 def padded(samples):
     images = torch.zeros(len(samples), 3, 9, 9, dtype=torch.uint8)
-    for image, (x, _) in zip(images, samples):
+    for image, (x, _) in zip(images, samples, strict=True):
         image[:, : x.shape[1], : x.shape[2]].copy_(x)
     return images, torch.tensor([i for _, i in samples])
 
