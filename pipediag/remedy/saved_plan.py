@@ -136,7 +136,8 @@ class SavedPlan:
             raise _refusal(f"the plan moves {', '.join(then)}, of this loader moves {', '.join(now) or 'nothing'}")
         for (name, digest), (_, own) in zip(self.moved, moved, strict=True):
             if digest != own:
-                raise _refusal(f"{name} is not what it was when the plan was made")
+                edits = "if the script itself changes it between epochs, run it without a plan"
+                raise _refusal(f"{name} is not what it was when the plan was made ({edits})")
 
 
 def _refusal(why: str) -> PlanRefused:

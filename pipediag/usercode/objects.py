@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import copyreg
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
@@ -154,6 +155,14 @@ def holds_twice(obj: Any) -> bool:
     return False
 
 
+def refers_back(obj: Any) -> bool:
+    """Return whether an object of the user's may hold a reference to itself: it does, or a part of it moves itself."""
+    return any(
+        tree.moves_itself(leaf) or is_a(leaf, weakref.ReferenceType) or taken_apart(leaf) is not None
+        for leaf in leaves(obj)
+    )
+
+
 def leaves(obj: Any, inside: frozenset[int] = frozenset()) -> Iterator[Any]:
     """Yield the leaves of a structure in order, also of the user's objects; those ``inside`` are around it."""
     content = None if id(obj) in inside else taken_apart(obj)
@@ -170,7 +179,7 @@ def leaves(obj: Any, inside: frozenset[int] = frozenset()) -> Iterator[Any]:
 
 def replaced(obj: Any, change: Callable[[Any], Any]) -> Any:
     """Return a structure with what ``change`` gives for each leaf. The user's objects stay, and get new contents."""
-    return _Changing(change, Content.into).part(obj)
+    return _Changing(change, lambda way, content, obj: content.changed(way.part).into(obj)).part(obj)
 
 
 def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
@@ -182,13 +191,17 @@ def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> An
     if all(is_a(leaf, torch.Tensor) and leaf.device.type == device.type for leaf in held):
         return batch
     change = partial(tree.move, device=device, non_blocking=non_blocking)
-    return _Changing(change, lambda content, obj: content.together()).part(batch)
+
+    def give(way: _Changing, content: Content, obj: Any) -> Any:
+        return change(obj) if refers_back(obj) else content.changed(way.part).together()
+
+    return _Changing(change, give).part(batch)
 
 
 class _Changing:
     """Changes the leaves of a structure, each once, and makes or fills the user's objects by ``give``."""
 
-    def __init__(self, change: Callable[[Any], Any], give: Callable[[Content, Any], Any]) -> None:
+    def __init__(self, change: Callable[[Any], Any], give: Callable[[_Changing, Content, Any], Any]) -> None:
         self._change = change
         self._give = give
         self._known: dict[int, tuple[Any, Any]] = {}  # by id, with the leaf or object
@@ -199,7 +212,7 @@ class _Changing:
         content = taken_apart(obj)
         if content is not None:
             self._known[id(obj)] = obj, obj  # for what refers to it inside of it
-            made = self._give(content.changed(self.part), obj)
+            made = self._give(self, content, obj)
         elif is_exactly(obj, list, tuple):
             return type(obj)(map(self.part, obj))
         elif is_exactly(obj, dict):

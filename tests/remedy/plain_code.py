@@ -80,6 +80,13 @@ def flip_and_resize_v2(index: int) -> Any:
 
 
 @per_item
+def flipped_by_chance(index: int) -> Any:
+    """The only call that is recorded is left out for some samples."""
+    image = pixels(index)[:, :9, :9]
+    return (F2.horizontal_flip(image) if random.random() < 0.5 else image), index
+
+
+@per_item
 def image_and_mask(index: int) -> Any:
     image, mask = picture(index), PIL.Image.fromarray(np.asarray(picture(index))[..., 0] // 32)
     angle = random.uniform(-10, 10)
@@ -451,6 +458,20 @@ def padded_to_the_largest(workers: int) -> DataLoader[Any]:
     return loader(workers, collate, raw)
 
 
+def some_flipped(workers: int) -> DataLoader[Any]:
+    """Only some of the images in a batch that is filled up with zeros are recorded."""
+
+    def collate(samples: Any) -> Any:
+        images = [F2.horizontal_flip(image) if k % 3 else image for k, (image, *_) in enumerate(samples)]
+        batch = torch.zeros((len(images), *torch.tensor([image.shape for image in images]).amax(0)), dtype=torch.uint8)
+        for image, into in zip(images, batch, strict=True):
+            into[:, : image.shape[1], : image.shape[2]].copy_(image)
+        return batch
+
+    return loader(workers, collate, lambda index: (pixels(index)[:, index % 2 :], index))
+
+
+SCRIPTS["collate", "some_flipped"] = some_flipped
 SCRIPTS["collate", "patched"] = patched
 SCRIPTS["collate", "tiled"] = tiled
 SCRIPTS["collate", "padded_to_the_largest"] = padded_to_the_largest

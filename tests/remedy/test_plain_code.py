@@ -19,6 +19,7 @@ import torchvision.transforms.functional as F1
 import torchvision.transforms.v2.functional as F2
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from pipediag.loop.separate_process import Numbered, why_not_repeated
@@ -40,6 +41,8 @@ from .sameness import picture, pixels, seen
 MOVES: dict[str, str] = {
     "flip_and_crop_v1": "Image.crop Image.transpose normalize to_tensor",
     "flip_and_resize_v2": "horizontal_flip normalize resize to_dtype",
+    "flipped_by_chance": "horizontal_flip",
+    "some_flipped": "horizontal_flip",
     "image_and_mask": "Image.transform Image.transpose to_tensor",
     "jitter_once_for_frames": "adjust_brightness adjust_contrast adjust_saturation to_tensor",
     "monodepth": (
@@ -217,6 +220,15 @@ def written_into(image: Tensor) -> Tensor:
     return image
 
 
+#: Values for each pixel, and an order of three images.
+RAMP, ORDER = torch.linspace(-1, 1, 24 * 32).view(24, 32), torch.tensor([2, 0, 1])
+
+
+def put(image: Tensor, index: Any, value: Any) -> Tensor:
+    image[index] = value
+    return image
+
+
 def used_twice(view: Tensor) -> Any:
     """A view on which functions of images are called, and which is then rearranged again, and read."""
     flipped = F2.horizontal_flip(view)
@@ -247,6 +259,13 @@ def used_twice(view: Tensor) -> Any:
         lambda image: (written_into(image * torch.ones(24, 32)), (image + image).mul_(2.0), (image + 1).sqrt(), image),
         lambda image: (written_into(image.clone().roll(1, 2)), written_into(torch.stack([image, image])), image),
         lambda image: (F2.vertical_flip(image.permute(1, 2, 0).contiguous().permute(2, 0, 1)), image),
+        lambda image: (image.permute(1, 2, 0), put(image, 0, 0.0)),
+        lambda image: ((view := image * RAMP)[0], view.mul_(2.0)),
+        lambda image: image * 2 if (image > 0.5).float().max() > 0.1 else image,
+        lambda image: (image, float(image.max()), image.min().item(), f"{image.max():.3f}", image.max() in (1, 2)),
+        lambda image: (image, torch.tensor([image.max(), 1.0]), [5, 6][image.bool().max()], max(image.min(), 2)),
+        lambda image: (tv_tensors.Mask((image[:1] * 255).byte()) == 3, tv_tensors.Image(image) > 0.4),
+        lambda image: (image.half() > 0.5, image[image > 0.5].sum(), torch.where(image > 2)[0], image.unique()[:1]),
     ],
 )
 def test_rearranged_images_are_what_they_are_without_the_remedy(change: Callable[[Tensor], Any]) -> None:
@@ -269,10 +288,6 @@ def check_rearranged(change: Callable[[Tensor], Any]) -> OffloadedLoader:
     return offloaded
 
 
-#: Values for each pixel, and an order of three images.
-RAMP, ORDER = torch.linspace(-1, 1, 24 * 32).view(24, 32), torch.tensor([2, 0, 1])
-
-
 def mixed(image: Tensor) -> Any:
     several = torch.stack([image, image.flip(-1), image * RAMP])
     return 0.3 * several + (1 - 0.3) * several[ORDER], image
@@ -293,6 +308,27 @@ def mixed(image: Tensor) -> Any:
         ),
         lambda image: (torch.stack([image, image * 2, image + 1])[ORDER], torch.stack([image, image])[ORDER[1:2]]),
         mixed,
+        lambda image: (
+            image > 0.5,
+            (image > 0.5).float(),
+            (image[0] > 0.5).long(),
+            (1 - (image > 0.5).float()) * image,
+        ),
+        lambda image: (torch.where(image > 0.5, image, torch.zeros_like(image)), torch.where(image > 0.5, 1.0, 0.0)),
+        lambda image: (image.masked_fill(image < 0.2, 0.0), (image > 0.1).where(image < 0.3, image > 0.2), image),
+        lambda image: ((image > 0.2) & (image < 0.7), ~(image > 0.2), torch.logical_or(image > 0.9, image < 0.1)),
+        lambda image: ((image - image.min()) / (image.max() - image.min()), torch.max(image, 1 - image), image.amax()),
+        lambda image: (torch.stack([(image[0] * 4).long() == k for k in range(4)]).float(), (image * 9).int() % 4),
+        lambda image: ((image * 255).to(torch.uint8) // 64, image.permute(1, 2, 0) / 255, (image > 0.5) / 7),
+        lambda image: (torch.rot90(image, 1, (1, 2)), image.rot90(3, (-2, -1)), image.fliplr(), torch.flipud(image)),
+        lambda image: (-image, abs(-image), image.clamp(min=0.2), torch.clamp(image * 1.5, max=1.0), image.bool()),
+        lambda image: (image.type(torch.LongTensor), image.type(torch.float64), image > np.float64(0.5)),
+        lambda image: (put(put(image, 0, 0.0), (..., 3), 1.0), image * 2),
+        lambda image: put(image, (1, slice(2, 5), slice(None, None, 2)), RAMP[2:5, ::2]),
+        lambda image: put(image, image < 0.3, 0),
+        lambda image: image.mul_((RAMP > 0).float()),
+        lambda image: (image + torch.randn_like(image) * 0.1).clamp_(0, 1),
+        lambda image: put(put(image * RAMP, (slice(None), 2), 0), image > 0.5, 2).masked_fill_(image < 0.2, 3).add_(1),
     ],
 )
 def test_arithmetic_and_conversions_of_rearranged_images_need_no_pixels(change: Callable[[Tensor], Any]) -> None:

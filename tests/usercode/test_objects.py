@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -162,6 +163,38 @@ def test_what_has_a_way_of_its_own_to_be_copied_stays_whole(obj: Any) -> None:
 @pytest.mark.parametrize("obj", [5, "text", None, [1], (1,), {}, torch.ones(1), torch.nn.Linear(1, 1), Plain, pickle])
 def test_what_is_no_object_of_the_users(obj: Any) -> None:
     assert taken_apart(obj) is None
+
+
+class Store:
+    """As graph libraries keep their data: with a reference back, which is restored when it is copied."""
+
+    def __init__(self, parent: Any, x: Tensor) -> None:
+        self.parent, self.x = weakref.ref(parent), x
+
+    def __getstate__(self) -> Any:
+        return {**self.__dict__, "parent": None}
+
+    def to(self, device: Any) -> Store:
+        self.x = self.x.to(device)
+        return self
+
+
+class Graph:
+    def __init__(self, x: Tensor) -> None:
+        self.store = Store(self, x)
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        return Graph(self.store.x.clone())
+
+    def to(self, device: Any) -> Graph:
+        self.store.to(device)
+        return self
+
+
+def test_an_object_with_a_reference_back_moves_itself() -> None:
+    graph = Graph(torch.ones(2))
+    there = moved([graph], torch.device("meta"))[0]
+    assert there.store.x.is_meta and there.store.parent() is there and graph.store.x.is_cpu
 
 
 def test_an_object_that_holds_itself() -> None:

@@ -23,7 +23,7 @@ from torchvision import tv_tensors
 
 from ...usercode import tree
 from ...usercode.attributes import is_exactly
-from ...usercode.objects import holds_twice, leaves, taken_apart, why_whole
+from ...usercode.objects import holds_twice, leaves, refers_back, taken_apart, why_whole
 from ..decode.decoding import Files
 from ..decode.undecoded import Undecoded, UndecodedTensor, decoded, is_undecoded
 from ..layout import contiguous, is_dense
@@ -43,7 +43,7 @@ from .ring import Claim, Ring, shared_memory
 _ALIGNED = 16  # bytes
 
 
-_TWICE = "which holds itself, or one container in two places"
+_TWICE = "which may refer to itself, or holds one container in two places"
 
 
 class NoneRecorded(NotRecordable):
@@ -168,7 +168,7 @@ class _Gathered(_Placing):
         if content is None or not any(map(is_recording, leaves(obj))):
             return super().placed(obj)
         if id(obj) not in self._known:
-            if id(obj) in self._open or holds_twice(content.parts):
+            if id(obj) in self._open or holds_twice(content.parts) or refers_back(obj):
                 raise NotRecordable(f"the batch holds it in an object of type {content.cls.__name__}, {_TWICE}")
             self._open.add(id(obj))
             self._known[id(obj)] = obj, Object(content.changed(self.placed), obj)

@@ -7,6 +7,7 @@ pixels. Arithmetic of images with numbers stays an op of each image.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..decode.undecoded import is_undecoded
+from ..ops.arrangement import arranged
 from ..ops.elementwise import ELEMENTWISE, refusal
 from ..ops.exactness import may_be_off
 from ..ops.op import NotRecordable
@@ -32,12 +34,30 @@ def _computed(name: str, args: Sequence[Any]) -> RecordingView:
     Raises:
         NotRecordable: the device may give other values.
     """
+    args = [float(arg) if isinstance(arg, float) else arg for arg in args]  # numpy's too
     if why := refusal(name, args):
         raise NotRecordable(f"{name} {why} is not recorded: {ELSEWHERE}")
+    if not _is_accepted(name, tuple(arg.dtype if isinstance(arg, Tensor) else type(arg) for arg in args)):
+        raise NotRecordable(needs_pixels(name))  # for which torch has an error
     if ELEMENTWISE[name].decides:
         for image in args:
             _require_equal(image)
     return RecordingView.of_call(name, tuple(arg.plain() if isinstance(arg, Unreadable) else arg for arg in args), {})
+
+
+_SOME = {bool: True, int: 1, float: 1.0}
+
+
+@functools.lru_cache(1024)
+def _is_accepted(name: str, kinds: tuple[Any, ...]) -> bool:
+    """Return whether torch computes a call on tensors of these dtypes and numbers of these types: without memory, it
+    takes some that it refuses."""
+    args = [torch.ones(1, dtype=kind) if isinstance(kind, torch.dtype) else _SOME.get(kind) for kind in kinds]
+    try:
+        arranged(name, args, {})
+    except Exception:
+        return False
+    return True
 
 
 def _require_equal(image: Any) -> None:
