@@ -220,10 +220,11 @@ def _or_why_not(
 
 def _offloaded(loader: DataLoader[Any], device: torch.device, samples: int, decodes: bool) -> _Made:
     from ..remedy import offload
+    from ..remedy.finding import why_stream_stays
     from ..remedy.summary import told
     from ..replay.decode.decoding import why_not
 
-    if decodes and (why := why_not(device)):
+    if why := why_stream_stays(loader) or (why_not(device) if decodes else ""):
         raise _NotTried(why)
     offloaded = offload(loader, device, samples=samples, approximate=decodes)
     if decodes and offloaded.plan.undecoded:

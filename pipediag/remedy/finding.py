@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from ..replay.certify.certifying import Certificate
 from ..replay.certify.samples import Real, Recorded
@@ -41,6 +41,19 @@ _CHANGING = frozenset({*FUNCTIONALS, *OLDER, *ARRANGING})
 _KNOWN = frozenset({"torch", "torchvision", "PIL", "numpy", "pandas", *sys.stdlib_module_names})
 #: Maximum number of functions to read.
 _MOST = 300
+
+
+def why_stream_stays(loader: DataLoader[Any]) -> str:
+    """Return why an unmodified script must not get recorded samples of an iterable dataset; empty if it may.
+
+    A sample of a stream cannot be made again. So its code must not be able to fail on a recorded image, however late.
+    """
+    if not isinstance(loader.dataset, IterableDataset) or shown_by_batches(loader):
+        return ""
+    return (
+        f"a sample of {type(loader.dataset).__name__} cannot be made again, and code that may need its pixels can be "
+        "reached; if that code can do without, move the transforms in the script: loader = pipediag.offload(loader)"
+    )
 
 
 def shown_by_batches(loader: DataLoader[Any]) -> bool:

@@ -15,7 +15,7 @@ from traceback import walk_tb
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..frames import in_one_line, users_text
@@ -24,7 +24,7 @@ from ..measure.clock import Clock, SystemClock
 from ..replay.certify.samples import Real, Recorded
 from ..replay.plan import Plan, moved_links
 from ..streams.feed import fetches_ahead
-from .finding import Found, Known, shown_by_batches
+from .finding import Found, Known, shown_by_batches, why_stream_stays
 from .loader import OffloadedLoader, allowed, offload
 from .spotcheck import AFTER, EVERY, SpotCheck
 
@@ -112,6 +112,7 @@ class RemediedRun:
         self._made_of = _settings(loader)
         self._keeps_workers = loader.persistent_workers and loader.num_workers > 0
         self._with_gradients = torch.is_grad_enabled()
+        self._repeats = not isinstance(loader.dataset, IterableDataset)
         with aside():
             twin = plain_twin(loader)
             twin.__dict__["in_order"] = True  # a slot of the ring is used in the order of the requests
@@ -121,7 +122,9 @@ class RemediedRun:
             if self.course.tries:
                 found, finds = None, False
                 self.course.tries, self.course.tried = "", True
-            if found is not None:
+            if transforms and (why := why_stream_stays(twin)):
+                self.offloaded = OffloadedLoader(twin, Plan(reasons=(why,)), device)
+            elif found is not None:
                 self.offloaded = OffloadedLoader(twin, found.plan, device)
                 self.offloaded.certificate = found.certificate
             elif planned is not None:
@@ -154,7 +157,7 @@ class RemediedRun:
 
     def epoch(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return the batches of a new epoch."""
-        if self._is_in_vain(1):
+        if self._repeats and self._is_in_vain(1):
             self.course.tries = self.offloaded.why
         if self._keeps_workers:  # they keep the loader's settings, the dataset and the transforms that they began with
             gradients = torch.is_grad_enabled() == self._with_gradients
@@ -248,7 +251,7 @@ class RemediedRun:
                 why = f"none of the first batches could be recorded: {offloaded.why}"
         except Exception as error:  # the check failed, but the batch is complete
             why = f"a spot check failed with {type(error).__name__}: {error}"
-        if why and self._finds and not self.course.tried and (in_vain or self._check.none_recorded):
+        if why and self._repeats and self._finds and not self.course.tried and (in_vain or self._check.none_recorded):
             self.course.tries = why
             self._feed.orders.plainly = True
             self.course.handed = 0

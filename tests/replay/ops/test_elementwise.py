@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pipediag.replay.record.calls import Tried
 from torch import Tensor
 
 from pipediag.replay.ops.arrangement import arranged
 from pipediag.replay.ops.elementwise import ELEMENTWISE, refusal
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack
-from pipediag.replay.record.calls import Tried
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.images import real, stand_in
 from pipediag.replay.record.tape import session
