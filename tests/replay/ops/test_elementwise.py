@@ -17,7 +17,9 @@ from pipediag.replay.ops.elementwise import ELEMENTWISE, refusal
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack
 from pipediag.replay.record.hooks import recording
-from pipediag.replay.record.images import real, stand_in
+from pipediag.replay.record.images import real
+from pipediag.replay.record.plain_code import Tried
+from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.record.tape import session
 from pipediag.replay.run.replay import replay
 
