@@ -38,9 +38,9 @@ import numpy as np
 import torch
 import torchvision
 from PIL import Image, ImageChops, ImageEnhance, ImageFilter, ImageOps
-from torch.utils.data import BatchSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, IterableDataset, RandomSampler
-from torch.utils.data import Sampler, Subset, SubsetRandomSampler, WeightedRandomSampler, default_collate, get_worker_info
-from torch.utils.data import random_split
+from torch.utils.data import BatchSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, IterableDataset
+from torch.utils.data import RandomSampler, Sampler, Subset, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import default_collate, get_worker_info, random_split
 from torch.utils.data.distributed import DistributedSampler
 from torchvision import tv_tensors
 from torchvision.transforms import functional as TF, v2

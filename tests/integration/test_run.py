@@ -72,7 +72,9 @@ class TestAsNatively:
         ("kind", "moved"),
         [
             ("shards", "RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize; the pixels are equal"),
-            pytest.param("endless", "CenterCrop, RandomHorizontalFlip, ToTensor; the pixels are equal", marks=pytest.mark.slow),
+            pytest.param(
+                "endless", "CenterCrop, RandomHorizontalFlip, ToTensor; the pixels are equal", marks=pytest.mark.slow
+            ),
             pytest.param("plain-code", "augment; the pixels are equal", marks=pytest.mark.slow),
         ],
     )
