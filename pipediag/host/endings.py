@@ -168,8 +168,8 @@ def _no_batch(outcome: Outcome) -> str:
     if story.optimizer_steps:
         return (
             f"the script trained for {story.optimizer_steps} steps and iterated no torch DataLoader, nor does a for "
-            "statement or next() of its own give it its batches: it makes them in the body of its loop. "
-            "To measure what they cost, make them in a generator, and loop over that"
+            "statement or next() of its own give it its batches: it makes them in the body of its loop, or "
+            "takes them from a queue. To measure what they cost, make or take them in a generator, and loop over that"
         )
     return (
         "the script iterated no torch DataLoader, nor did a process that it starts for training, so there is nothing "

@@ -127,17 +127,20 @@ class Rerouting:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Hook everything within the context; restore it afterwards."""
+        failed = False
         try:
             with hooked(register_optimizer_step_post_hook(self._stepped)), self._hook.installed():
                 yield
         except Exception as error:
+            failed = True
             if not any(site.course and site.course.raised == id(error) for site in self._sites.values()):
                 self._warn_unmeasured()  # the loop failed, not the making of its batches
             raise
         finally:
             for site in self._sites.values():
                 self._say_news(site)
-            if self._sites and not self._refused and not any(site.was_told for site in self._sites.values()):
+            told = failed or self._refused or any(site.was_told for site in self._sites.values())
+            if self._sites and not told:
                 self._say(f"nothing was moved: {self._why_nothing()}")
 
     def _why_nothing(self) -> str:

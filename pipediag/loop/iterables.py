@@ -27,7 +27,7 @@ class Batches(IterableDataset):  # type: ignore[misc]
     def __init__(self, iterable: Iterable[Any]) -> None:
         self.iterable, self.drawn, self.over = iterable, 0, False
         self.code: Any = type(iterable)
-        self.name = self.code.__name__
+        self.name = self.code.__name__.removesuffix("_iterator")  # as Python calls a list's
         if isinstance(iterable, GeneratorType):
             self.code, function = iterable.gi_code, iterable.__qualname__.removesuffix(".<locals>.<genexpr>")
             name = function.rpartition("<locals>.")[2]

@@ -25,7 +25,7 @@ from ..replay.ops.table import FUNCTIONALS, OLDER
 from ..replay.plan import Plan
 from ..replay.record.answers import ARRANGING
 from ..replay.record.scouting import has_only_librarys
-from ..usercode.attributes import ByObject
+from ..usercode.attributes import ByObject, has_attribute, is_a
 from ..usercode.contents import compares_identity, is_library, is_library_module, loaded_in, names_in, package, reached
 from ..usercode.links import links_of
 from ..usercode.places import label
@@ -82,8 +82,10 @@ def _is_of_another_library(value: Any) -> bool:
     """Return whether a module, class or function is of a library of which nothing is known."""
     if isinstance(value, types.ModuleType):
         return is_library_module(value) and value.__name__.partition(".")[0] not in _KNOWN
-    if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+    if not callable(value):
         return False
+    # Compiled functions are of many types: a ufunc, one of Cython's, one that numba compiles.
+    value = value if is_a(value, type) or has_attribute(value, "__name__") else type(value)
     name = package(value)
     return name not in _KNOWN and name != "" and is_library(value)
 

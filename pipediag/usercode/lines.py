@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import itertools
 import linecache
 import os
@@ -14,7 +15,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..frames import in_package
-from .attributes import attribute
+from .attributes import attribute, is_a
 from .places import short
 
 _IN_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
@@ -95,7 +96,11 @@ def compiled_function(name: str, scope: Mapping[str, Any]) -> str:
         if not isinstance(found, ModuleType):
             return ""
         module, found = found.__name__, vars(found).get(part)
-    if not callable(found) or attribute(found, "__code__") is not None or isinstance(found, type):
+    if is_a(found, functools.partial):
+        found, module = found.func, ""
+    if not callable(found) or isinstance(found, type):
+        return ""
+    if any(attribute(one, "__code__") is not None for one in (found, type(found).__call__)):
         return ""
     module = module or attribute(found, "__module__") or ""
     named = attribute(found, "__name__", name.rpartition(".")[2])

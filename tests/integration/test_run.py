@@ -75,14 +75,15 @@ class TestAsNatively:
             pytest.param(
                 "endless", "CenterCrop, RandomHorizontalFlip, ToTensor; the pixels are equal", marks=pytest.mark.slow
             ),
-            pytest.param("plain-code", "augment; the pixels are equal", marks=pytest.mark.slow),
+            pytest.param("plain-code", "", marks=pytest.mark.slow),
         ],
     )
     def test_losses_of_a_stream(self, sandbox: Sandbox, kind: str, moved: str) -> None:
         native, ran = natively(sandbox, "streams.py", kind), run(sandbox, "streams.py", kind)
         assert (native.code, ran.code) == (0, 0), ran.stderr
         assert ran.stdout == native.stdout and len(native.stdout.splitlines()) == 41
-        assert f"to cpu: {moved}" in ran.said[0] and len(ran.said) == 1
+        said = f"to cpu: {moved}" if moved else "cannot be made again, and code that may need its pixels can be reached"
+        assert said in ran.said[0] and len(ran.said) == 1
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

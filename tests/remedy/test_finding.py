@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import tabulate
 import torch
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from torchvision.transforms import v2
 
 from pipediag.remedy import spotcheck
-from pipediag.remedy.finding import Known, shown_by_batches
+from pipediag.remedy.finding import Known, _is_of_another_library, shown_by_batches
 from pipediag.remedy.remedied_run import RemediedRun
 from pipediag.replay.certify.certifying import Verdict
 from pipediag.replay.certify.differences import Difference
@@ -318,3 +319,8 @@ def test_what_is_tried_beforehand() -> None:
     assert not shown_by_batches(made(TypesAsked())) and not shown_by_batches(made(Subset(TypesAsked(), range(9))))
     assert not shown_by_batches(DataLoader(Images(), BATCH, collate_fn=by_type))
     assert not shown_by_batches(DataLoader(Numbers(), BATCH))
+
+
+def test_objects_that_are_called_are_of_their_library() -> None:
+    assert _is_of_another_library(pytest.mark.slow), "an object with __call__"
+    assert not _is_of_another_library(np.add) and not _is_of_another_library(functools.partial(np.sort))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import importlib
 import json
 import sys
@@ -176,6 +177,10 @@ def test_functions_of_libraries_by_their_full_names() -> None:
         ("crc", "zlib.crc32"),
         ("zlib.crc32", "zlib.crc32"),  # imported in a function
         ("np.array", "numpy.array"),
+        ("np.add", "numpy.add"),
+        ("packed", "zlib.compress"),
+        ("loads", ""),
+        ("own", ""),  # its __call__ has a frame
         ("json.loads", ""),  # it has a frame
         ("sum", ""),
         ("self.read", ""),
@@ -185,7 +190,12 @@ def test_functions_of_libraries_by_their_full_names() -> None:
     ],
 )
 def test_compiled_functions(name: str, found: str) -> None:
-    scope = {"z": zlib, "crc": zlib.crc32, "np": numpy, "json": json, "self": object(), "sum": sum}
+    class Own:
+        def __call__(self) -> None:
+            pass
+
+    scope = {"z": zlib, "crc": zlib.crc32, "np": numpy, "json": json, "self": object(), "sum": sum, "own": Own()}
+    scope |= {"packed": functools.partial(zlib.compress, level=1), "loads": functools.partial(json.loads)}
     assert compiled_function(name, scope) == found
 
 

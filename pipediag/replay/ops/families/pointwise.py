@@ -123,7 +123,7 @@ def _filled(values: tuple[float, ...], dtype: torch.dtype, device: torch.device,
 
 
 def normalize(state: State, mean: Any, std: Any, inplace: bool = False) -> list[Op]:
-    means, stds = tuple(map(float, mean)), tuple(map(float, std))
+    means, stds = (tuple(map(float, [one] if isinstance(one, (int, float)) else one)) for one in (mean, std))
     if {len(means), len(stds)} - {1, state.channels}:
         raise NotRecordable(f"{len(means)} means for {state.channels} channels")
     return [state.op("normalize", static=(means, stds))]
