@@ -126,6 +126,7 @@ class Known:
         if not found.plan.own and not found.plan.begins:
             self._found[key] = found
             return
+        self._found.pop(key, None)
         if any(isinstance(shapes.fn, types.MethodType) for shapes in found.plan.own.values()):
             return  # it would keep the dataset
         with suppress(TypeError):  # it allows no weak references

@@ -120,8 +120,9 @@ class RemediedRun:
             key = known.key(twin.dataset, device, transforms, approximate) if known is not None else None
             found = known.found(key, twin.dataset) if known is not None and key is not None else None
             if self.course.tries:
-                found, finds = None, False
+                found = None
                 self.course.tries, self.course.tried = "", True
+            finds = finds and not self.course.tried
             if transforms and (why := why_stream_stays(twin)):
                 self.offloaded = OffloadedLoader(twin, Plan(reasons=(why,)), device)
             elif found is not None:

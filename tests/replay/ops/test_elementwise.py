@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pipediag.replay.record.calls import Tried
 from torch import Tensor
 
 from pipediag.replay.ops.arrangement import arranged
