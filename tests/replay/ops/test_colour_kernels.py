@@ -15,6 +15,7 @@ from torchvision.transforms import functional as older
 from torchvision.transforms.v2 import functional as tv
 
 from pipediag.replay.ops.families import colour, pointwise
+from pipediag.replay.ops.op import state_of
 
 from .. import batches
 from ..batches import FLOATS, fuses_multiply_add, parameters, property_settings, with_numbers
@@ -248,6 +249,14 @@ def test_normalize(device: torch.device, data: st.DataObject, x: Tensor) -> None
     mean = data.draw(st.lists(st.floats(-1, 1), min_size=count, max_size=count))
     std = data.draw(st.lists(st.floats(0.05, 2), min_size=count, max_size=count))
     assert_same(on_device(device, pointwise.normalized, x, mean=mean, std=std), tv.normalize_image(x, mean, std))
+
+
+def test_normalize_with_one_number_for_all_channels() -> None:
+    state = state_of(((3, 4, 4), torch.float32, False, False, True))
+    (op,) = pointwise.normalize(state, 0.3, 0.7)
+    x = torch.rand(2, 3, 4, 4)
+    expected = older.normalize(x, 0.3, 0.7)  # type: ignore[arg-type]
+    assert_same(pointwise.normalized(x, *op.kind.static), expected)
 
 
 def test_normalize_refuses_what_torchvision_refuses() -> None:
