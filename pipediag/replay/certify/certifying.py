@@ -262,7 +262,7 @@ class _Comparison:
         self._skipped |= recorded.by_chance
         agree = True
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
-            agree = self._whole[reference.dtype].ours.add(ours, reference, strides=True) and agree
+            agree = self._whole[reference.dtype].ours.add(ours, reference, form=True) and agree
             self._pictures.add(ours, reference)
         for history, image in images(recorded.samples, [real.batch] if recorded.of_batch else real.samples):
             want = tensor_made(history, self._by_op)

@@ -91,10 +91,11 @@ class Total:
     def samples(self) -> int:
         return len(self._parts)
 
-    def add(self, ours: Tensor, reference: Tensor, strides: bool = False) -> bool:
-        """Add a pair of results, and return whether they agree within the tolerance, and in ``strides`` if set."""
+    def add(self, ours: Tensor, reference: Tensor, form: bool = False) -> bool:
+        """Add a pair of results, and return whether they agree within the tolerance, and in type and strides if
+        ``form`` is set."""
         one = difference(ours.as_subclass(Tensor).cpu(), reference.as_subclass(Tensor))
-        if strides and not same_strides(ours, reference):
+        if form and not (type(ours) is type(reference) and same_strides(ours, reference)):
             one = replace(one, largest=math.inf, off=1.0)
         self._parts.append((one, reference.numel()))
         return one.within

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
-from torchvision import tv_tensors
 
 from ...usercode import tree
 from ...usercode.attributes import is_exactly
@@ -31,7 +30,6 @@ from ..ops.fuse import fused
 from ..ops.op import NotRecordable, Op, Shape, inside
 from ..ops.operation import Box
 from ..record.batches import Parts, is_named_tuple, is_plain
-from ..record.images import RecordingImage, RecordingMask
 from ..record.pictures import RecordingPicture
 from ..record.substitutes import is_recording
 from ..record.tape import Tape
@@ -195,7 +193,7 @@ class _Gathered(_Placing):
             tape.check()
             self._check(tape)
         self.members.append(range(begin, len(self.tapes)))
-        wrap = {RecordingImage: tv_tensors.Image, RecordingMask: tv_tensors.Mask}.get(type(value))
+        wrap = None if value.stands_for is Tensor else value.stands_for
         stride = value.strides()
         if stride == contiguous(value.shape):
             stride = None
