@@ -123,14 +123,14 @@ class RemediedRun:
                 found = None
                 self.course.tries, self.course.tried = "", True
             finds = finds and not self.course.tried
-            if transforms and (why := why_stream_stays(twin)):
-                self.offloaded = OffloadedLoader(twin, Plan(reasons=(why,)), device)
-            elif found is not None:
+            if found is not None:
                 self.offloaded = OffloadedLoader(twin, found.plan, device)
                 self.offloaded.certificate = found.certificate
+            elif transforms and (why := why_stream_stays(twin)):
+                self.offloaded = OffloadedLoader(twin, Plan(reasons=(why,)), device)
             elif planned is not None:
                 self.offloaded = OffloadedLoader(twin, planned, device)
-            elif finds and transforms and shown_by_batches(twin):
+            elif finds and transforms and (not self._repeats or shown_by_batches(twin)):  # a stream has just been
                 self.offloaded = OffloadedLoader(twin, allowed(device, approximate), device, finds=True)
             else:
                 self.offloaded = offload(twin, device, transforms=transforms, approximate=approximate)
