@@ -86,7 +86,7 @@ def session_of(seen: Seen) -> Session:
     """Return what was seen as a session of level *observed*.
 
     Raises:
-        NothingMeasured: no stack was seen.
+        NothingMeasured: no stack was seen, or the process neither trained nor drew batches.
     """
     pid, source = seen.training.pid, seen.source
     everything = _merged(thread for one in seen.stretches for thread in one.threads)
@@ -94,6 +94,10 @@ def session_of(seen: Seen) -> Session:
     if loop is None:
         raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
     sampled = _of_loop(seen, loop)
+    if not sampled:
+        busy = [frame for stack in loop.stacks for frame in stack if users(frame)][-1:]
+        where = f" It is at {source.where(busy[0])}." if busy else ""
+        raise NothingMeasured(f"process {pid} neither trains nor draws batches yet.{where} Watch it later")
     seconds, shares = sum(one.seconds for one in sampled), _shares(sampled)
     count = counted(
         [threads[loop.tid] for threads in seen.looks if loop.tid in threads],
@@ -163,6 +167,7 @@ class _Sampled(NamedTuple):
 
 
 def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
+    """Return what the loop's thread did, from the first stretch on in which it trains or draws batches."""
     # A stack that was read while it changed may lack its outer calls: it does not begin where the others do.
     root = _most(Counter(stack[0].name for stack in loop.stacks if stack))
     wraps, found = wrappers(loop.stacks), list[_Sampled]()
@@ -170,7 +175,9 @@ def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
         stacks = [stack for thread in one.threads if thread.tid == loop.tid for stack in thread.stacks]
         stacks = [stack for stack in stacks if stack and stack[0].name == root]
         if stacks:
-            found.append(_Sampled(one.seconds, stacks, [of_loop(stack, wraps, seen.source) for stack in stacks]))
+            moments = [of_loop(stack, wraps, seen.source) for stack in stacks]
+            if found or any(moment.kind != OTHER for moment in moments):
+                found.append(_Sampled(one.seconds, stacks, moments))
     return found
 
 

@@ -133,6 +133,31 @@ def test_a_process_of_which_nothing_was_seen() -> None:
         session_of(seen([]))
 
 
+#: A thread that does what is no part of a training: it makes data ready, or imports modules.
+PREPARES = (*MAIN, frame("prepare", SCRIPT, 12), frame("dumps", "/usr/lib/python3.9/json/__init__.py", 30))
+
+
+def test_a_process_that_does_not_train_yet() -> None:
+    """Nothing is said of its waiting: it has no loop."""
+    told = rf"process 5 neither trains nor draws batches yet. It is at {SCRIPT}:12. Watch it later"
+    with pytest.raises(NothingMeasured, match=told):
+        session_of(seen([PREPARES] * 40))
+
+
+def test_what_is_before_the_training_does_not_count() -> None:
+    found = seen([IN_NEXT, (*MAIN, CALL)] * 40)
+    found.stretches.insert(0, Stretch(10.0, [Thread(5, 5, "MainThread", [PREPARES] * 40)], 0))
+    watched = session_of(found).watched
+    assert watched is not None
+    assert (watched.seconds, watched.shares["data"], watched.shares["other"]) == (10.0, 0.5, 0.0)
+
+
+def test_a_loop_that_only_waits() -> None:
+    """Its interval has no width, and none is shown."""
+    shown = screen.write(summarise(diagnose_session(session_of(seen([IN_NEXT] * 80, [[ITEM] * 10])))))
+    assert "100 % OF ITS TIME (observed from outside for 10 s)" in shown
+
+
 def test_its_json_is_a_session_like_any_other() -> None:
     session = starving()
     again = Session.from_dict(session.to_dict())

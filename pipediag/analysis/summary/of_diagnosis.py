@@ -102,7 +102,7 @@ def _watched(diagnosis: Diagnosis, starved: Interval, watched: Watched) -> Summa
     """Return the answer about a loop that was only seen from outside: what it waits, not what data costs it."""
     session, found = diagnosis.session, diagnosis.verdict.bottleneck
     share = f"{data_costs(diagnosis)} of {'every step' if session.counts_steps else 'its time'}"
-    certain = f"{span(starved)}, observed from outside for {watched.seconds:g} s"
+    certain = ", ".join(filter(None, [span(starved), f"observed from outside for {watched.seconds:g} s"]))
     if found == "inconclusive":
         return Summary("It is open whether your training waits for data", share, certain, "doubtful")
     if found == "none":
