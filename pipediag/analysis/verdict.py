@@ -34,7 +34,7 @@ ENOUGH = 2
 _APART, DISTURBED = 0.25, 0.1
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
 _SHORT = 2
-#: Verdicts that rest on the kernel's counters.
+#: Verdicts on what remains of a step, which rest on the kernel's counters.
 _COUNTED = ("contention", "ipc")
 #: Description of each stage's work.
 _WORK = {
@@ -270,8 +270,10 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"
-    if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
-        yield "the kernel does not count how long threads wait for a core"
+    if bottleneck in _COUNTED and session.workers:
+        yield from busy  # these are what remains of a step, and so is the time that others take
+        if any(window.account is None for window in windows):
+            yield "the kernel does not count how long threads wait for a core"
 
 
 def rungs_beside(stage: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from torch.cuda import Event
 
 from ..lifeline import keep_garbage_in_forks
 from ..loop.iterators import queued
+from ..replay.run.capture import beside_others
 from ..usercode import tree
 from .feed import Feed
 from .handover import Ready, hand_over, labelled, loops_streams
@@ -104,7 +105,9 @@ class Background:
         self._finished: queue.SimpleQueue[tuple[Event, float] | None] = queue.SimpleQueue()
         self._closed, self._again = threading.Event(), threading.Event()
         self._ended = self._failed = False
-        work = _Work(source, arrive, _Due(depth, device), self._given, self._finished, self._closed, self._again)
+        due, beside = _Due(depth, device), ExitStack()
+        beside.enter_context(beside_others())
+        work = _Work(source, arrive, due, self._given, self._finished, self._closed, self._again, beside)
         self._thread = threading.Thread(target=work.run, args=(device,), name="pipediag-fetch", daemon=True)
         self._thread.start()
 
@@ -155,6 +158,7 @@ class _Work:
     finished: queue.SimpleQueue[tuple[Event, float] | None]
     closed: threading.Event
     again: threading.Event  # set when the loop asks for a batch after an error
+    beside: ExitStack  # closed at the end
 
     def run(self, device: torch.device) -> None:
         raised: BaseException | None = None
@@ -164,6 +168,7 @@ class _Work:
         except BaseException as error:  # the loop raises it
             raised = error
         finally:
+            self.beside.close()
             del self.source, self.arrive  # a loader's iterator ends its workers when it is collected
             self.given.put(raised)
             del raised
