@@ -138,7 +138,7 @@ def _number(given: dict[str, str], names: Sequence[str]) -> int | None:
 
 
 def _below(pid: int) -> list[tuple[int, int]]:
-    """Return the processes below another one, each after its parent. Linux may list them; psutil reads all processes."""
+    """Return the processes below another one, each after its parent. Linux may list them, else psutil reads all."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
         lists = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
