@@ -14,7 +14,7 @@ from typing import Any
 
 from ..session import Session, Warning_, ordered
 from .diagnosis import Diagnosis
-from .numbers.intervals import Interval, apart, exactly, plain
+from .numbers.intervals import Interval, apart, exactly, plain, total
 from .numbers.ladder import LadderView
 from .numbers.own_times import OwnTime, OwnTimes, loop_times, own_times, pace
 from .thresholds import GATE, RESOLUTION
@@ -78,7 +78,9 @@ class StageChange:
 class Comparison:
     """A comparison of two runs, made by :func:`compare`.
 
-    ``settings`` holds changed settings as (name, before, after).
+    ``loop`` is the change of the unmodified loop with what it pays between its steps, such as starting the workers for
+    every epoch, as each run's own report counts it; None if one side lacks it. ``settings`` holds changed settings as
+    (name, before, after).
     """
 
     before: Diagnosis
@@ -86,13 +88,9 @@ class Comparison:
     rungs: list[RungChange]
     of_the_workers: list[StageChange]
     of_the_loop: list[StageChange]
+    loop: RungChange | None = None
     settings: list[tuple[str, Any, Any]] = field(default_factory=list)
     warnings: list[Warning_] = field(default_factory=list)
-
-    @property
-    def loop(self) -> RungChange | None:
-        """The change of the unmodified loop, or None if one side lacks it."""
-        return next((one for one in self.rungs if one.rung == "baseline" and one.speedup is not None), None)
 
     @property
     def stages(self) -> list[StageChange]:
@@ -133,6 +131,7 @@ class Comparison:
             "sentence": self.sentence,
             "verdict": {"before": self.before.verdict.bottleneck, "after": self.after.verdict.bottleneck},
             "starved": {"before": plain(self.before.verdict.starved), "after": plain(self.after.verdict.starved)},
+            "loop": _published(self.loop) if self.loop is not None else None,
             "rungs": [_published(one) for one in self.rungs],
             "stages": [_published(one) for one in self.stages],
             "waits_ms": {"before": plain(waits(self.before.ladder)), "after": plain(waits(self.after.ladder))},
@@ -149,20 +148,28 @@ def compare(before: Diagnosis, after: Diagnosis) -> Comparison:
     return Comparison(
         before,
         after,
-        [_rung(name, before.ladder, after.ladder, quiet) for name in names],
+        [_rung(name, before, after, quiet) for name in names],
         _of_the_workers(before, after, enough),
         _of_the_loop(before, after, enough and quiet),
+        _rung("baseline", before, after, quiet, whole=True) if "baseline" in names else None,
         _settings(before, after),
         warnings,
     )
 
 
-def _rung(name: str, before: LadderView, after: LadderView, quiet: bool) -> RungChange:
-    was, now = (side.ms(name).inverse(1000.0) if side.has(name) else None for side in (before, after))
-    if was is None or now is None:
+def _rung(name: str, before: Diagnosis, after: Diagnosis, quiet: bool, whole: bool = False) -> RungChange:
+    """Return the change of the rate under a rung; with ``whole``, of steps with what is paid between them."""
+
+    def rate(side: Diagnosis, ms: Callable[[LadderView, str], Interval]) -> Interval | None:
+        between = [cost.ms for cost in side.between_steps] if whole else []
+        return total([ms(side.ladder, name), *between]).inverse(1000.0) if side.ladder.has(name) else None
+
+    was, now = (rate(side, LadderView.ms) for side in (before, after))
+    slow, fast = (rate(side, pace) for side in (before, after))
+    if slow is None or fast is None:
         return RungChange(name, was, now, None, False)
-    speedup = apart(*(pace(side, name).inverse(1000.0) for side in (before, after)))
-    certain = quiet and min(before.windows(name), after.windows(name)) >= _ENOUGH
+    speedup = apart(slow, fast)
+    certain = quiet and min(side.ladder.windows(name) for side in (before, after)) >= _ENOUGH
     return RungChange(name, was, now, speedup, certain and _beyond(speedup.shifted(-1.0), RESOLUTION))
 
 

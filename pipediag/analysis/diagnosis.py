@@ -171,6 +171,11 @@ class Diagnosis:
     def session(self) -> Session:
         return self.ladder.session
 
+    @property
+    def between_steps(self) -> list[Stage]:
+        """The amortised costs, which count unless the answer is that or whether there is no cost."""
+        return [] if self.verdict.bottleneck in ("none", "inconclusive") else self.amortised
+
     def to_dict(self) -> dict[str, Any]:
         """Return the published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.compare import Comparison, RungChange, StageChange, compare
+from pipediag.analysis.summary import summarise
 from pipediag.report import RENDERERS, write
 from pipediag.session import RUNGS, Session, Window
 
@@ -39,6 +40,33 @@ def rung(comparison: Comparison, name: str) -> RungChange:
 
 def stage(comparison: Comparison, name: str) -> StageChange:
     return next(one for one in comparison.stages if one.stage == name)
+
+
+class TestBetweenSteps:
+    """Workers that start anew in every epoch of 20 batches take 2 s for that; workers that are kept do not."""
+
+    BEFORE = make(climbing(raw=30.0), length=20, startups=[2.5, 2.0, 2.0, 2.0])
+    AFTER = make(climbing(raw=30.0), length=20, startups=[2.5], persistent=True, seed=2)
+
+    def test_the_loop_is_faster_without_them(self) -> None:
+        found = held(self.BEFORE, self.AFTER)
+        assert found.loop is not None and found.loop.speedup is not None
+        assert found.loop.speedup.value == pytest.approx(181 / 81, rel=0.02)
+        assert found.answer == "faster"
+        assert not rung(found, "baseline").significant  # the steps themselves are as fast as before
+
+    def test_its_rates_are_those_of_the_two_reports(self) -> None:
+        sides = diagnose_session(self.BEFORE), diagnose_session(self.AFTER)
+        rates = [summarise(side).rates[0].steps_per_s for side in sides]
+        summary = summarise(compare(*sides))
+        assert [rate.steps_per_s for rate in summary.rates] == pytest.approx(rates)
+        assert summary.rates[0].note.endswith("100 ms between two steps")
+        assert "between" not in summary.rates[1].note
+
+    def test_a_side_that_was_not_measured(self) -> None:
+        found = held(self.BEFORE, Session())
+        assert found.loop is None or found.loop.speedup is None
+        assert found.answer == ""
 
 
 class TestRungs:

@@ -114,10 +114,13 @@ def _of_comparison(comparison: Comparison) -> Summary:
         certainty = ", ".join(filter(None, [ends(gain), "certain" if loop.significant else doubtful]))
     rates = []
     for name, side in zip(("before", "after"), sides, strict=True):
-        if side.ladder.has("baseline"):
+        rate = None if loop is None else loop.before if side is comparison.before else loop.after
+        if rate is not None:
             step, wait = side.ladder.ms("baseline"), waits(side.ladder)
-            note = f"waits {number(wait.value)} of {number(step.value)} ms" if wait is not None else ""
-            rates.append(Rate(name, step.inverse(1000.0).value, note))
+            parts = [f"waits {number(wait.value)} of {number(step.value)} ms"] if wait is not None else []
+            between = sum(cost.ms.value for cost in side.between_steps)
+            parts += [f"{number(between)} ms between two steps"] if between else []
+            rates.append(Rate(name, rate.value, ", ".join(parts)))
     changed, session = comparison.changed, comparison.after.session
     return Summary(
         headline,

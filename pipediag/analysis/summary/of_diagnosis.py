@@ -126,12 +126,7 @@ def _starved(diagnosis: Diagnosis) -> Interval | None:
     starved = diagnosis.verdict.starved
     if starved is None:
         return None
-    return with_amortised(starved, diagnosis.ladder.ms("baseline").value, _between_steps(diagnosis))
-
-
-def _between_steps(diagnosis: Diagnosis) -> list[Stage]:
-    """Return the amortised costs, which count unless the answer is that or whether there is no cost."""
-    return [] if diagnosis.verdict.bottleneck in ("none", "inconclusive") else diagnosis.amortised
+    return with_amortised(starved, diagnosis.ladder.ms("baseline").value, diagnosis.between_steps)
 
 
 def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
@@ -173,7 +168,7 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
     ladder = diagnosis.ladder
     if not ladder.has("baseline") or not diagnosis.session.counts_steps:
         return []
-    step = ladder.ms("baseline").value + sum(cost.ms.value for cost in _between_steps(diagnosis))
+    step = ladder.ms("baseline").value + sum(cost.ms.value for cost in diagnosis.between_steps)
     now = Rate("now", 1000.0 / step)
     if ladder.intervened and ladder.ceiling in CACHED:
         possible = Rate("possible", 1000.0 / ladder.best.value, "if data were free")
@@ -195,7 +190,7 @@ def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
     """
     if diagnosis.verdict.bottleneck in ("none", "inconclusive"):
         return [], []
-    verdict, between = diagnosis.verdict.bottleneck, _between_steps(diagnosis)
+    verdict, between = diagnosis.verdict.bottleneck, diagnosis.between_steps
     left = 1.0 - sum(cost.share for cost in between)
     steps = (replace(piece, share=left * piece.share) for piece in diagnosis.waterfall if piece.stage != "compute")
     pieces = ranked([*steps, *between])  # in the steps and between them
