@@ -11,8 +11,9 @@ from pipediag.analysis import diagnose_session
 from pipediag.analysis.audit import next_round as next_of_audit
 from pipediag.analysis.diagnosis import Recommendation
 from pipediag.analysis.stopping import next_round
+from pipediag.analysis.summary import summarise
 from pipediag.analysis.trials.threads import next_rungs, outcome, threads_to_try
-from pipediag.report import RENDERERS
+from pipediag.report import RENDERERS, screen
 from pipediag.session import FEWER_THREADS, Account, Rung, Session
 
 from ..made import climbing, make, without
@@ -124,6 +125,11 @@ class TestAdvice:
     def test_the_whole_report_gives_the_rate(self) -> None:
         text = RENDERERS[".txt"](diagnose_session(tried(20.0)))
         assert "the loader as it is, with fewer torch threads in the training process: 50 steps/s" in text
+
+    def test_the_next_command_has_fewer_threads(self) -> None:
+        shown = screen.write(summarise(diagnose_session(tried(20.0))))
+        assert shown.endswith("next, with what helped: OMP_NUM_THREADS=1 pipediag analyze train.py\n")
+        assert "OMP_NUM_THREADS" not in screen.write(summarise(diagnose_session(tried(60.0))))
 
     def test_outcome(self) -> None:
         found = outcome(tried(30.0))

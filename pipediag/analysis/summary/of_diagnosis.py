@@ -17,6 +17,7 @@ from ..numbers.intervals import Interval
 from ..numbers.loop_and_workers import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
 from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of, why_none
+from ..trials.threads import outcome as fewer_threads
 from ..verdict import OBSERVED, PROVEN, decided, draws_unseen
 from ..waterfall import culprit, ranked, worker_parts
 from ..words import STAGES, counted, few_of, job, loop_of, number, percent, span
@@ -397,6 +398,8 @@ def _next(diagnosis: Diagnosis, actions: Sequence[Action]) -> str:
         return "next, with your own script: pipediag analyze train.py --its --arguments"
     if kept is not None and kept.applied and (remedy := remedy_of(session, kept.rung)) is not None:
         return f"next: {commands_to_keep(remedy, kept, script)[0]}"
+    if (trial := fewer_threads(session)) is not None and trial.pays:  # the other figures hold for too many threads
+        return f"next, with what helped: OMP_NUM_THREADS={trial.threads} {_analyze(session)}"
     if diagnosis.verdict.bottleneck == "inconclusive":
         given = dict(zip(script.options[::2], script.options[1::2], strict=False))
         longer = {**given, "--budget": f"{2 * float(given.get('--budget', 120)):g}"}
