@@ -79,6 +79,20 @@ def test_waiting_for_a_core_in_next_is_no_waiting_for_a_batch() -> None:
     assert found is not None and (found.queue_ms, found.waits_ms) == (500.0, 250.0)
 
 
+def test_it_closes_if_the_kernel_counts_late() -> None:
+    """A thread waits 0.5 s for a core in next(), which is counted only after it: it seemed blocked meanwhile."""
+    loop = Loop()
+    loop.account.start()
+    for _ in range(2):
+        loop.step(waits=0.75, cpu=0.125)
+        cpu, queue = loop.counters.times or Times(0.0, 0.0)
+        loop.counters.times = Times(cpu, queue + 0.5)
+    loop.account.stop()
+    found = loop.account.figures(2, 2.0)
+    assert found is not None
+    assert (found.cpu_ms, found.queue_ms, found.waits_ms, found.other_ms) == (250.0, 500.0, 250.0, 0.0)
+
+
 def test_stretches_add_up_and_what_lies_between_them_does_not_count() -> None:
     loop = Loop()
     for _ in range(2):

@@ -198,7 +198,9 @@ def test_what_is_before_the_training_does_not_count() -> None:
 
 
 def test_a_loop_that_only_waits() -> None:
-    """Its interval has no width, and none is shown."""
+    """Its interval has no width, and none is shown. How fast it would be is not known: none of its steps was seen."""
+    counted = diagnose_session(session_of(seen([IN_NEXT] * 80, [[ITEM] * 10], (10, 211))))
+    assert [rate.name for rate in summarise(counted).rates] == ["now"]
     shown = screen.write(summarise(diagnose_session(session_of(seen([IN_NEXT] * 80, [[ITEM] * 10])))))
     assert "100 % OF ITS TIME (observed from outside for 10 s)" in shown
 

@@ -31,6 +31,8 @@ _CAUSES, ACTIONS, _NOTES = 4, 3, 2
 _DONE, _MATTERS = 2, 0.15
 #: The end of the built-in example's path.
 _DEMO = os.path.join("pipediag", "demo", "train.py")
+#: Share of a step from which on the rest of it is too little to estimate a rate from.
+_ALL = 0.98
 #: Warnings that a reader must know before anything else, the most important first.
 _FIRST = (
     "script-failed",
@@ -173,8 +175,8 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
     now = Rate("now", 1000.0 / step)
     if ladder.intervened and ladder.ceiling in CACHED:
         possible = Rate("possible", 1000.0 / ladder.best.value, "if data were free")
-    elif (starved := _starved(diagnosis)) is not None:
-        possible = Rate("possible", now.steps_per_s / max(1e-3, 1 - starved.value), "estimated")
+    elif (starved := _starved(diagnosis)) is not None and starved.value < _ALL:
+        possible = Rate("possible", now.steps_per_s / (1 - starved.value), "estimated")
     else:
         return [now]
     return [now, possible] if possible.steps_per_s > now.steps_per_s else [now]
