@@ -188,8 +188,8 @@ class StepAccount:
         if not (self._complete and steps and self._wall > 0):
             return None
         each = 1000.0 / steps
-        # On a busy machine Linux may count a thread's waiting for a core late, so that it seemed blocked in next(): it was
-        # not, as far as the step has no room for both.
+        # On a busy machine Linux may count late that a thread waited for a core. It then seemed to be blocked, which it
+        # was not as far as the step has no room for both.
         waits = min(max(0.0, self._blocked - waiting), max(0.0, seconds - self._cpu - self._queue))
         queues = [times.queue for times in self._others.values()]
         return Account(

@@ -25,6 +25,8 @@ SECONDS_A_SAMPLE = 0.0005
 _PATIENCE = 10.0
 #: How py-spy names a thread.
 _NAMED = re.compile(r'Thread (\d+)(?: "(.*)")?$')
+#: What py-spy says where memory changed while it was read, and number of looks until one must succeed.
+_CHANGED, _TRIES = re.compile(r"Failed to (get stack trace|copy)|Bad address"), 5
 #: The beginning of what py-spy puts in front of a thread's frames.
 _HEAD = "thread "
 
@@ -115,10 +117,14 @@ def local_numbers(pid: int) -> dict[int, list[LocalFrame]]:
     Raises:
         PipediagError: the process cannot be read; the message says why.
     """
-    process = _started(["dump", "--json", "--locals", "--nonblocking", "--full-filenames", "-p", str(pid)])
-    out, error = process.communicate()
-    if process.returncode:
-        raise PipediagError(_reason(error.decode(errors="replace"), pid))
+    for left in reversed(range(_TRIES)):
+        process = _started(["dump", "--json", "--locals", "--nonblocking", "--full-filenames", "-p", str(pid)])
+        out, error = process.communicate()
+        if not process.returncode:
+            break
+        told = error.decode(errors="replace")
+        if not left or not _CHANGED.search(told) or not os.path.exists(f"/proc/{pid}"):
+            raise PipediagError(_reason(told, pid))
     found: dict[int, list[LocalFrame]] = {}
     outside = numbers_outside(pid)
     for thread in json.loads(out):
@@ -156,7 +162,7 @@ def _started(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is pipediag's
-        env={**os.environ, "RUST_LOG": "off", "NO_COLOR": "1"},
+        env={**os.environ, "RUST_LOG": "off", "RUST_BACKTRACE": "0", "NO_COLOR": "1"},
     )
 
 
@@ -169,7 +175,7 @@ def _reason(error: str, pid: int) -> str:
         return f"process {pid} may not be read by this user: {how_to_permit(pid)}"
     if "python version" in lowered or ("python" in lowered and "find" in lowered):
         return f"process {pid} is no Python process, or one that py-spy cannot read"
-    last = error.strip().splitlines()[-1:] or ["no reason given"]
+    last = error.partition("Stack backtrace:")[0].strip().splitlines()[-1:] or ["no reason given"]
     return f"process {pid} cannot be read by py-spy ({last[0].strip()})"
 
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from pipediag.errors import PipediagError
 from pipediag.watch import sampling
 from pipediag.watch.sampling import Frame, Thread, how_to_permit, parsed
 
@@ -68,3 +72,46 @@ def test_threads_of_a_container_have_other_numbers_inside(tmp_path: Path) -> Non
     assert sampling.numbers_outside(70, tmp_path) == {1: 70, 9: 71}
     assert sampling.numbers_outside(os.getpid()) == {}
     assert sampling.numbers_outside(5, tmp_path) == {}
+
+
+#: What py-spy 0.4 says of a process that runs, now and then.
+CHANGED = """Error: Failed to get stack traces
+Caused by:
+    0: Failed to call get_stack_trace for thread 7
+    1: Failed to copy PyCodeObject
+    2: Bad address (os error 14)
+Stack backtrace:
+   0: main
+"""
+
+
+class Spy:
+    """py-spy, which fails some times with these words and then sees no thread."""
+
+    def __init__(self, failures: int, words: str) -> None:
+        self.failures, self.words, self.started = failures, words, 0
+
+    def __call__(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        self.started += 1
+        code = f"sys.exit({self.words!r})" if self.started <= self.failures else "print([])"
+        return subprocess.Popen(
+            [sys.executable, "-c", f"import sys; {code}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+
+class TestSingleLooks:
+    def test_again_if_memory_changed_while_it_was_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sampling, "_started", spy := Spy(2, CHANGED))
+        assert sampling.local_numbers(os.getpid()) == {}
+        assert spy.started == 3
+
+    def test_not_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sampling, "_started", Spy(99, CHANGED))
+        with pytest.raises(PipediagError, match=r"cannot be read by py-spy \(2: Bad address \(os error 14\)\)"):
+            sampling.local_numbers(os.getpid())
+
+    def test_not_where_it_is_forbidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sampling, "_started", spy := Spy(99, "Permission denied"))
+        with pytest.raises(PipediagError, match="may not be read"):
+            sampling.local_numbers(os.getpid())
+        assert spy.started == 1
