@@ -279,6 +279,8 @@ class TestCalls:
                 "soundfile.SoundFile.read",
             ),
             ("self.dataset[i]", {"torchaudio.data.X.__getitem__": 0.9, "soundfile.read": 0.8}, "soundfile.read"),
+            ("rows[k, 1:]", {"torch.tensor": 0.6}, "torch.tensor"),
+            ("rows[k, 1:]", {"torch.tensor": 0.3}, "rows[k, 1:]"),
             ("self.frame.iloc[i]", {"pandas.core.indexing.iloc.__getitem__": 0.9}, "self.frame.iloc[i]"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.6}, "librosa.load > soxr.resample"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.4}, "librosa.load"),

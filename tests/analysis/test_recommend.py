@@ -312,6 +312,14 @@ class TestCheaper:
         session.inside.lines = [HotLine("ops.py:7", "y = np.sort(x)", 0.6, "np.sort", "smooth", "transform")]
         assert advice(session)["rewrite"].how.startswith("ops.py:7: call it less often")
 
+    @pytest.mark.parametrize(
+        "names, told", [(("RandAugment", "RandomCrop"), True), (("RandomCrop", "RandAugment"), False)]
+    )
+    def test_behind_a_crop_only_if_one_follows(self, names: tuple[str, str], told: bool) -> None:
+        links = torchvisions(inside(1.0, 1.0), *names).links
+        policy = next(link for link in links if link.name == "RandAugment")
+        assert ("after the crop" in [one.what for one in cheaper.alternatives(policy, links)]) == told
+
     def test_rows_of_tensors(self) -> None:
         line = HotLine("torch/utils/data/dataset.py:206", "", 0.6, function="TensorDataset.__getitem__", library=True)
         assert "batch_size=None, sampler=BatchSampler" in what_helps(line, on_cpu=True)[1]

@@ -7,7 +7,7 @@ An :class:`Alternative` with a key can be tried in a worker, on the transform's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...session import Link, Session
@@ -139,6 +139,7 @@ class Alternative:
         libraries: beginnings of the modules of the transforms that it is for.
         names: the transforms' names; empty for all.
         given: the kinds of input that it is for; empty for all.
+        before: names of transforms of which one must follow the transform in its chain; empty for any chain.
     """
 
     key: str
@@ -148,6 +149,7 @@ class Alternative:
     libraries: tuple[str, ...]
     names: frozenset[str]
     given: tuple[str, ...]
+    before: frozenset[str] = frozenset()
 
 
 _COLOURS = frozenset(
@@ -157,6 +159,8 @@ _COLOURS = frozenset(
 _WARPS = frozenset({"RandomAffine", "RandomRotation", "RandomPerspective", "ElasticTransform"})
 _POLICIES = frozenset({"RandAugment", "AutoAugment", "TrivialAugmentWide", "AugMix"})
 _RESIZES = frozenset({"Resize", "RandomResizedCrop", "RandomResizedCropAndInterpolation"})
+_SMALLER = _RESIZES | _CUTS | {"RandomCropOrPad", "CenterCropOrPad", "RandomSizedCrop", "SmallestMaxSize"}
+_SMALLER |= {"LongestMaxSize", "Crop", "RandomShortestSize", "ResizeKeepRatio"}
 
 #: For loading, instead of a transform.
 DRAFT = Alternative(
@@ -222,6 +226,7 @@ ALTERNATIVES = (
         (_TORCHVISION, _ALBUMENTATIONS, _TIMM),
         _COLOURS | _WARPS | _POLICIES | {"GaussianBlur", "GaussNoise", "CLAHE", "HueSaturationValue", "MotionBlur"},
         (_PICTURE, _TENSOR, _ARRAY),
+        _SMALLER,
     ),
     Alternative(
         "",
@@ -296,14 +301,17 @@ def is_stock(link: Link) -> bool:
     return link.origin.startswith(_LIBRARIES)
 
 
-def alternatives(link: Link) -> list[Alternative]:
-    """Return what is known to make a transform cheaper, that which can be tried first."""
+def alternatives(link: Link, chain: Sequence[Link] = ()) -> list[Alternative]:
+    """Return what is known to make a transform cheaper, that which can be tried first, in its chain."""
+    names = [one.name for each in chain for _, one in grains_of(each)]
+    after = {*names[names.index(link.name) + 1 :]} if link.name in names else set(names)
     return [
         one
         for one in ALTERNATIVES
         if link.name in (one.names or {link.name})
         and link.origin.startswith(one.libraries)
         and link.given in (one.given or {link.given})
+        and (not one.before or not chain or one.before & after)
     ]
 
 

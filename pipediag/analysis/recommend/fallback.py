@@ -153,7 +153,7 @@ def _transform(session: Session, stage: Stage) -> tuple[str, str, str]:
         for link in session.links
         for module, one in grains_of(link)
         if one.name == name
-        for way in cheaper.alternatives(replace(link, name=name, origin=module))
+        for way in cheaper.alternatives(replace(link, name=name, origin=module), session.links)
     ]
     title = f"Make {name or 'the transforms'} cheaper"
     if several:

@@ -237,7 +237,7 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
     change = Change(work=saving(ms))
     if cheaper.is_stock(link):
         tried = {one.key for one in view.session.alternatives if (one.name, one.where) == (link.name, link.where)}
-        ways = [one for one in cheaper.alternatives(link) if one.key not in tried]
+        ways = [one for one in cheaper.alternatives(link, view.session.links) if one.key not in tried]
         if tried:
             refuted = [way.what for key in sorted(tried) if (way := cheaper.by_key(key)) is not None]
             evidence.append(f"tried in a worker, and hardly cheaper: {listed(refuted)}")
