@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from typing import Any
 import torch
 from torch.cuda import Event
 
+from ..clock import time
 from ..lifeline import keep_garbage_in_forks
 from ..loop.iterators import queued
 from ..replay.run.capture import beside_others

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from ...clock import time
 from ...session import cut_of, cut_rung, workers_make
 from .rungs import SERVED
 
