@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Sequence
 
 from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
+from .diagnosis import Stage
 from .numbers.chain import why_unsplit
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .verdict import DISTURBED, disagreements, judge, measured_share, rungs_beside, starved_share, starves
-from .waterfall import by_stage, waterfall
+from .waterfall import by_stage, ranked, rung_without, waterfall
 
 #: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.
 _DOMINANT = 0.5
@@ -67,6 +68,7 @@ def next_round(session: Session) -> list[str]:
         wanted |= {rung for rung, *_ in disagreements(ladder) if ladder.windows(rung) < _ENOUGH}
         if "warm" in rungs and ladder.windows("warm") < _HEADLINE and top in ("load", "storage"):
             wanted |= {"warm", "baseline"}
+        wanted |= _lines(ladder, pieces, refused)
         costs = {piece.stage: piece.ms.value for piece in by_stage(ladder, pieces)}
         if costs.get("transform", 0.0) > gate:
             for fast, slow in itertools.pairwise(rungs):
@@ -88,6 +90,24 @@ def _headline(ladder: LadderView) -> set[str]:
     if min(map(ladder.windows, pair)) >= _HEADLINE > min(map(ladder.times, pair)):
         return pair  # another window alone would follow the last one back to back
     return {rung for rung in pair if ladder.windows(rung) < _HEADLINE}
+
+
+def _lines(ladder: LadderView, pieces: list[Stage], refused: set[str]) -> set[str]:
+    """Return the rung without the line of the user's that takes most of the workers' time, if they are known by lines.
+
+    Where the dataset has transforms, the ladder separates loading from them, and only a line of collating is left out.
+    """
+    session, waits = ladder.session, sides(ladder).waits.value
+    loader = session.loader
+    if loader is None or loader.iterable or loader.plain_iterable or "warm" not in session.rungs:
+        return set()
+    for piece in ranked([one for one in pieces if one.stage in OF_THE_WORKERS]):
+        rung = rung_without(ladder, piece)
+        if piece.ms.value < _LARGE * waits or not rung or (piece.stage == "load" and session.links):
+            return set()
+        if rung not in refused:
+            return {rung, "baseline"} if ladder.windows(rung) < _HEADLINE else set()
+    return set()
 
 
 def _cuts(ladder: LadderView, slow: str, fast: str, refused: set[str]) -> set[str]:

@@ -17,10 +17,10 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ..session import STAGE_OF_RUNG, Inside, Place, Session
+from ..session import STAGE_OF_RUNG, Inside, Place, Session, left_out, without_rung
 from .diagnosis import Stage, Without
 from .numbers.chain import dominant, grains, heaviest, joined
-from .numbers.hot_lines import of_stage
+from .numbers.hot_lines import of_stage, single
 from .numbers.intervals import Interval, exactly, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
@@ -34,6 +34,8 @@ _SHARE_ARM = 0.05
 #: Most that handing a batch over and copying it adds to a step beyond the wait for it, in all and for each megabyte:
 #: memory that the host of a virtual machine provides on first use takes 2.4 ms per megabyte.
 _MOVED_MS, _MOVED_MS_PER_MB = 10.0, 2.5
+#: Least part of a line's share of the workers' time that must be missing while its calls are left out.
+_LEFT_OUT = 0.5
 #: Rounding error left by differences that cancel out.
 _DUST = 1e-9
 
@@ -301,11 +303,35 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
     from a cache.
     """
     step = ladder.ms("baseline").value
+    if (rung := rung_without(ladder, piece)) and _leaves_out(ladder, rung, piece):
+        return Without(1000.0 / min(step, ladder.beside(rung).value), True)
     if piece.stage == "load" and ladder.has("raw") and not together:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
     if numbers is None:
         return Without(1000.0 / max(1e-6, _observed(ladder, piece)), False)
     return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
+
+
+def rung_without(ladder: LadderView, piece: Stage) -> str:
+    """Return the rung that would leave out a piece, if it is one line of the user's; empty if there is none."""
+    place, inside = piece.culprit, ladder.session.inside
+    if piece.stage not in ("load", "collate") or place is None or piece.links != [place.name]:
+        return ""
+    rung = without_rung(place.where)
+    return rung if left_out(rung) and single(inside, piece.stage, place.name, place.where) is not None else ""
+
+
+def _leaves_out(ladder: LadderView, rung: str, piece: Stage) -> bool:
+    """Return whether a rung was measured and shows the loop without a piece: with its time, and with no other's.
+
+    Under the rung files come from the page cache.
+    """
+    took, waits = ladder.evidence("baseline").get("worker_ms", 0.0), sides(ladder).waits.value
+    if not ladder.has(rung) or took <= 0 or waits <= 0 or _cold(ladder) > RESOLUTION:
+        return False
+    seen = ladder.evidence(rung)
+    left = seen.get("worker_ms", took) - seen.get("copy_ms", 0.0)
+    return 1 - left / took >= _LEFT_OUT * piece.ms.value / waits
 
 
 def speedup_without(ladder: LadderView, numbers: WhatIf, piece: Stage) -> Interval:
