@@ -11,15 +11,18 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import itertools
 import linecache
 import operator
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ..patches import live
+from .attributes import is_a
 from .places import short
 
 #: Stands in compiled code for the function that calls pass through, and with a name for a function of an operator.
@@ -34,6 +37,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "Pow": operator.pow,
     "MatMult": operator.matmul,
 }
+#: Number of classes inside each other that are looked into.
+_DEPTH = 3
 #: Functions that look at the frame that calls them.
 _OF_FRAMES = frozenset({"super", "locals", "globals", "vars", "dir", "eval", "exec", "breakpoint", "__import__"})
 
@@ -51,12 +56,10 @@ class CallSites:
 
     def __init__(self, where: str, through: Callable[..., Any]) -> None:
         file, _, line = where.rpartition(":")
-        named, codes = functools.cache(short), dict[CodeType, CodeType]()
+        codes = dict[CodeType, CodeType]()
         self._where = where
         self._codes = list[tuple[FunctionType, CodeType, CodeType]]()
-        for one in gc.get_objects():
-            if type(one) is not FunctionType or named(one.__code__.co_filename) != file:
-                continue
+        for one in {id(one): one for one in _functions(file)}.values():
             code = one.__code__
             if code in codes or _holds(code, int(line)):
                 codes[code] = codes.get(code) or _rewritten(code, int(line), through)
@@ -76,6 +79,27 @@ class CallSites:
                 for function, before, code in self._codes:
                     if function.__code__ is code:
                         function.__code__ = before
+
+
+def _functions(file: str) -> Iterator[FunctionType]:
+    """Yield the functions of a file; of those that ``gc.freeze()`` has hidden, the ones of its module and classes."""
+    named = functools.cache(short)
+    spaces = [vars(one) for one in [*sys.modules.values()] if is_a(one, ModuleType)] if gc.get_freeze_count() else []
+    hidden = (_in_namespace(space, _DEPTH) for space in spaces if named(str(space.get("__file__"))) == file)
+    for one in itertools.chain(gc.get_objects(), *hidden):
+        if type(one) is FunctionType and named(one.__code__.co_filename) == file:
+            yield one
+
+
+def _in_namespace(names: Mapping[str, Any], depth: int) -> Iterator[Any]:
+    for value in [*names.values()]:
+        if is_a(value, type) and depth:
+            yield from _in_namespace(vars(value), depth - 1)
+        value = value.fget if is_a(value, property) else value
+        value = value.__func__ if is_a(value, (staticmethod, classmethod)) else value
+        while type(value) is FunctionType:
+            yield value
+            value = vars(value).get("__wrapped__")
 
 
 def _holds(code: CodeType, line: int) -> bool:
