@@ -12,7 +12,7 @@ from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .verdict import DISTURBED, disagreements, judge, measured_share, rungs_beside, starved_share, starves
-from .waterfall import by_stage, ranked, rung_without, waterfall
+from .waterfall import by_stage, ranked, rungs_without, waterfall
 
 #: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.
 _DOMINANT = 0.5
@@ -95,18 +95,19 @@ def _headline(ladder: LadderView) -> set[str]:
 def _lines(ladder: LadderView, pieces: list[Stage], refused: set[str]) -> set[str]:
     """Return the rung without the line of the user's that takes most of the workers' time, if they are known by lines.
 
-    Where the dataset has transforms, the ladder separates loading from them, and only a line of collating is left out.
+    If the line cannot be left out, it is the rung without the function that the line is in. Where the dataset has
+    transforms, the ladder separates loading from them, and only collating is left out.
     """
-    session, waits = ladder.session, sides(ladder).waits.value
+    session, large = ladder.session, _LARGE * sides(ladder).waits.value
     loader = session.loader
     if loader is None or loader.iterable or loader.plain_iterable or "warm" not in session.rungs:
         return set()
     for piece in ranked([one for one in pieces if one.stage in OF_THE_WORKERS]):
-        rung = rung_without(ladder, piece)
-        if piece.ms.value < _LARGE * waits or not rung or (piece.stage == "load" and session.links):
+        if piece.stage not in ("load", "collate") or (piece.stage == "load" and session.links):
             return set()
-        if rung not in refused:
-            return {rung, "baseline"} if ladder.windows(rung) < _HEADLINE else set()
+        for rung in rungs_without(ladder, pieces, piece, large):
+            if rung not in refused:
+                return {rung, "baseline"} if ladder.windows(rung) < _HEADLINE else set()
     return set()
 
 

@@ -22,6 +22,7 @@ from ..session import (
     Session,
     cut_of,
     left_out,
+    line_left_out,
     settings_of,
 )
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying, read
@@ -171,7 +172,7 @@ def _named(rung: str) -> str:
     if (links := cut_of(rung)) is not None:
         return f"with the transforms from number {links + 1} on"
     if (where := left_out(rung)) is not None:
-        return f"without {where}"
+        return f"without {line_left_out(where)}"
     return _MEASURED.get(rung) or f"with {shown(STAGE_OF_RUNG.get(rung, rung))}"
 
 

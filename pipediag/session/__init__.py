@@ -40,6 +40,7 @@ from .rungs import (
     is_of_ladder,
     is_rung,
     left_out,
+    line_left_out,
     made_under,
     ordered,
     received,

@@ -132,7 +132,8 @@ def received(rung: str) -> str:
     if (links := cut_of(rung)) is not None:
         return f"cached samples after the first {links} transform{'s' if links > 1 else ''}, the others run anew"
     if (where := left_out(rung)) is not None:
-        return f"a few items made without the calls at {where}, whose results are cached"
+        what = "the calls" if where == line_left_out(where) else "the function"
+        return f"a few items made without {what} at {line_left_out(where)}, whose results are cached"
     return {**RUNG_MEANING, **_UNDER_REMEDIES}.get(rung, "batches of a loader with other settings")
 
 
@@ -157,16 +158,24 @@ def cut_of(rung: str) -> int | None:
 
 
 def without_rung(where: str) -> str:
-    """Return the name of the rung under which the calls at the line ``where`` are left out."""
+    """Return the name of the rung under which the calls at the line ``where`` are left out; see :func:`left_out`."""
     return f"{_WITHOUT}{where}"
 
 
 def left_out(rung: str) -> str | None:
-    """Return the line, ``file:line``, whose calls are left out under a rung ``without:line``; None for any other."""
+    """Return what is left out under a rung ``without:...``; None for any other.
+
+    It is the calls at a line, as ``file:line``, or those of the function that a line is in, as ``file:line()``.
+    """
     where = rung[len(_WITHOUT) :]
-    number = where.rpartition(":")[2]
+    number = line_left_out(where).rpartition(":")[2]
     known = rung.startswith(_WITHOUT) and number.isdecimal() and len(number) <= _MOST_DIGITS
     return where if known and len(where.encode()) <= MOST_OF_A_LINE else None
+
+
+def line_left_out(where: str) -> str:
+    """Return the line of :func:`left_out`."""
+    return where.removesuffix("()")
 
 
 def settings_rung(number: int) -> str:

@@ -1,9 +1,11 @@
-"""Pass the calls at a line of the user's code through a function of ours, wherever the called functions come from.
+"""Pass calls in the user's code through a function of ours: those at a line, or those of the function around it.
 
 The line's file is compiled again with its calls and arithmetic rewritten: ``f(x)`` becomes ``through(f, x)``, and
 ``a * b`` becomes ``through(mul, a, b)``. All else stays as it is, lines included. A function is left alone unless its
 running code is what its file gives without that change. Names need not be found: an alias, a method of a compiled
 object and a function made on the spot are called by the same text.
+
+The function around a line gets code that only calls ``through(f, ...)``, where ``f`` is what it was.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import inspect
 import itertools
 import linecache
 import operator
@@ -28,15 +31,16 @@ from .places import short
 #: Stands in compiled code for the function that calls pass through, and with a name for a function of an operator.
 _THROUGH = "<pipediag passes this call through>"
 _OPERATORS: dict[str, Callable[..., Any]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "Div": operator.truediv,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "Pow": operator.pow,
-    "MatMult": operator.matmul,
+    _THROUGH + "Add": operator.add,
+    _THROUGH + "Sub": operator.sub,
+    _THROUGH + "Mult": operator.mul,
+    _THROUGH + "Div": operator.truediv,
+    _THROUGH + "FloorDiv": operator.floordiv,
+    _THROUGH + "Mod": operator.mod,
+    _THROUGH + "Pow": operator.pow,
+    _THROUGH + "MatMult": operator.matmul,
 }
+_FUNCTION = "<pipediag passes this function on>"
 #: Number of classes inside each other that are looked into.
 _DEPTH = 3
 #: Functions that look at the frame that calls them.
@@ -48,23 +52,25 @@ class NoCalls(Exception):
 
 
 class CallSites:
-    """The calls at the line ``where``, as ``file:line``.
+    """The calls at the line ``where``, as ``file:line``, or with ``file:line()`` those of the function around it.
 
     Raises:
         NoCalls: there are none, or the running code is not that of the file.
     """
 
     def __init__(self, where: str, through: Callable[..., Any]) -> None:
-        file, _, line = where.rpartition(":")
-        codes = dict[CodeType, CodeType]()
+        file, _, number = where.removesuffix("()").rpartition(":")
+        line, codes = int(number), dict[CodeType, CodeType]()
         self._where = where
         self._codes = list[tuple[FunctionType, CodeType, CodeType]]()
         for one in {id(one): one for one in _functions(file)}.values():
             code = one.__code__
-            if code in codes or _holds(code, int(line)):
-                codes[code] = codes.get(code) or _rewritten(code, int(line), through)
+            if where.endswith("()") and _is_around(code, line):
+                self._codes.append((one, code, _passed_on(one, through)))
+            elif not where.endswith("()") and (code in codes or _holds(code, line)):
+                codes[code] = codes.get(code) or _rewritten(code, line, through)
                 self._codes.append((one, code, codes[code]))
-        if not codes:
+        if not self._codes:
             raise NoCalls("its function is not found")
 
     @contextmanager
@@ -110,6 +116,28 @@ def _holds(code: CodeType, line: int) -> bool:
     return own or any(_holds(one, line) for one in _inside(code))
 
 
+def _is_around(code: CodeType, line: int) -> bool:
+    """Return whether a line belongs to a function itself, or to its comprehensions and lambdas."""
+    if code.co_firstlineno > line or code.co_name.startswith("<"):
+        return False
+    parts = [code, *(one for one in _inside(code) if one.co_name.startswith("<"))]
+    return any(number == line for part in parts for _, _, number in part.co_lines())
+
+
+def _passed_on(function: FunctionType, through: Callable[..., Any]) -> CodeType:
+    """Return code for a function that passes its calls through, with what it was."""
+    code = function.__code__
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise NoCalls("it is a generator")
+    was = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    was.__kwdefaults__, was.__qualname__ = function.__kwdefaults__, function.__qualname__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        text = f"lambda *args, **kwargs: {_THROUGH!r}({_FUNCTION!r}, *args, **kwargs)"
+        passing: CodeType = eval(text).__code__
+    return _filled_in(passing, {_THROUGH: through, _FUNCTION: was}).replace(co_freevars=code.co_freevars)
+
+
 def _inside(code: CodeType) -> list[CodeType]:
     return [one for one in code.co_consts if isinstance(one, CodeType)]
 
@@ -130,7 +158,7 @@ def _rewritten(running: CodeType, line: int, through: Callable[..., Any]) -> Cod
         raise NoCalls("it calls nothing")
     for before, after in _pairs(plain, changed):
         if _alike(before, running) and after.co_freevars == running.co_freevars:
-            return _filled_in(after, through)
+            return _filled_in(after, {_THROUGH: through, **_OPERATORS})
     raise NoCalls("its code is not that of its file")
 
 
@@ -149,10 +177,10 @@ class _Passing(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        name, sides = type(node.op).__name__, [node.left, node.right]
+        name, sides = _THROUGH + type(node.op).__name__, [node.left, node.right]
         if node.lineno != self._line or name not in _OPERATORS or all(isinstance(one, ast.Constant) for one in sides):
             return node
-        return self._passed(node, ast.Constant(_THROUGH + name), sides, [])
+        return self._passed(node, ast.Constant(name), sides, [])
 
     def _passed(self, node: ast.expr, called: ast.expr, args: list[ast.expr], keywords: list[ast.keyword]) -> ast.AST:
         self.count += 1
@@ -178,14 +206,12 @@ def _alike(one: CodeType, other: CodeType) -> bool:
     )
 
 
-def _filled_in(code: CodeType, through: Callable[..., Any]) -> CodeType:
+def _filled_in(code: CodeType, functions: Mapping[str, Any]) -> CodeType:
     """Return code with the functions themselves in place of what stands for them."""
 
     def filled(constant: Any) -> Any:
         if isinstance(constant, CodeType):
-            return _filled_in(constant, through)
-        if isinstance(constant, str) and constant.startswith(_THROUGH):
-            return _OPERATORS[constant[len(_THROUGH) :]] if constant != _THROUGH else through
-        return constant
+            return _filled_in(constant, functions)
+        return functions.get(constant, constant) if isinstance(constant, str) else constant
 
     return code.replace(co_consts=tuple(map(filled, code.co_consts)))

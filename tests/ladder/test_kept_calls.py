@@ -249,9 +249,7 @@ def test_code_that_fails_without_it_goes_on_with_it() -> None:
     assert bench.batch().batch.shape == (4, 1)
 
 
-@pytest.mark.parametrize(
-    "mark, why", [("# never", "does not run"), ("# quick", "too quick"), ("# no such", "")]
-)
+@pytest.mark.parametrize("mark, why", [("# never", "does not run"), ("# quick", "too quick"), ("# no such", "")])
 def test_a_line_that_cannot_be_left_out(mark: str, why: str) -> None:
     name = rung(mark) if why else "without:no_such_file.py:3"
     bench = Bench(made(never), torch.stack)

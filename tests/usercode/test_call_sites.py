@@ -40,7 +40,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     return loaded
 
 
-def passed(module: ModuleType, mark: str, run: Callable[[], Any]) -> tuple[Any, list[str]]:
+def passed(module: ModuleType, mark: str, run: Callable[[], Any], around: bool = False) -> tuple[Any, list[str]]:
     """Return what ``run`` returns, and the names of the calls that passed at the line with ``mark``."""
     path = Path(str(module.__file__))
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if mark in text)
@@ -50,7 +50,7 @@ def passed(module: ModuleType, mark: str, run: Callable[[], Any]) -> tuple[Any, 
         names.append(getattr(fn, "__name__", type(fn).__name__))
         return fn(*args, **kwargs)
 
-    sites = CallSites(f"{path.name}:{line}", through)
+    sites = CallSites(f"{path.name}:{line}{'()' if around else ''}", through)
     with sites.installed():
         found = run()
     seen = [*names]
@@ -161,3 +161,30 @@ def test_says_nothing_about_the_text_that_it_compiles(load: Load) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert passed(module, "# here", lambda: module.g(-1)) == (1, ["abs"])
+
+
+AROUND = {
+    "arguments": ("def h(a, b=2, *, c=3):\n    d = a + b\n    return d * c  # here\ndef g(x):\n    return h(x), h(1, 1, c=x)"),
+    "a method": ("class A:\n    def h(self, x):\n        return x * self.k  # here\n    k = 2\ndef g(x):\n    return A().h(x)"),
+    "super": (
+        "class B:\n    def h(self, x): return x\nclass A(B):\n    def h(self, x):\n"
+        "        return super().h(x) + 1  # here\ndef g(x):\n    return A().h(x)"
+    ),
+    "a class method": ("class A:\n    @classmethod\n    def h(cls, x):\n        return cls, x  # here\ng = A.h"),
+    "a closure": ("def f(k):\n    def h(x):\n        return x + k  # here\n    return h\ng = f(3)"),
+    "a comprehension": ("def h(x):\n    return [y for y in (x, 1)\n        if y]  # here\ndef g(x):\n    return h(x)"),
+    "decorated": ("import functools\n@functools.cache\ndef h(x):\n    return x  # here\ndef g(x):\n    h.cache_clear()\n    return h(x)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", AROUND)
+def test_the_function_around_a_line(load: Load, what: str) -> None:
+    module = load(AROUND[what])
+    found, seen = passed(module, "# here", lambda: module.g(-3), around=True)
+    assert found == module.g(-3) and {*seen} == {"h"}
+
+
+def test_a_generator_is_left_alone(load: Load) -> None:
+    module = load("def g(x):\n    yield x  # here")
+    with pytest.raises(NoCalls, match="a generator"):
+        passed(module, "# here", lambda: None, around=True)

@@ -71,6 +71,7 @@ class KeptCalls:
 
     Attributes:
         seconds: spent on keeping results and copying them since this was last reset.
+        idle: True if none of the calls was made so far.
         complete: False if something was made in full since this was last reset.
         why_not: why the line cannot be left out; empty if it can, as far as is known.
     """
@@ -90,7 +91,7 @@ class KeptCalls:
         self._tries = 0
         self._saved = self._missed = 0.0  # seconds of calls that were left out, and of those that had to be made
         self.seconds = 0.0
-        self.complete = True
+        self.complete = self.idle = True
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -104,11 +105,6 @@ class KeptCalls:
             began = time.perf_counter()
             randomness.restore(before)
             self.seconds += time.perf_counter() - began
-
-    @property
-    def idle(self) -> bool:
-        """True if none of the line's calls was made so far."""
-        return not any(made.calls for made in self._made.values())
 
     def make(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what ``make`` makes, without the calls that were made for the same ``key`` before."""
@@ -171,7 +167,7 @@ class KeptCalls:
 
     def _keep(self, calls: list[_Call], fn: Any, args: Any, kwargs: Any) -> Any:
         began = time.perf_counter()
-        given = [_receiver(fn), args, kwargs]
+        self.idle, given = False, [_receiver(fn), args, kwargs]
         looks, reads = _looks((label(fn), args, kwargs)), _reads_on(given)
         before, drawn = None if reads else _state(given), randomness.glance()
         begins = time.perf_counter()
