@@ -9,10 +9,11 @@ from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, 
 from .diagnosis import Stage
 from .numbers.chain import why_unsplit
 from .numbers.ladder import LadderView
+from .numbers.left_out import rungs_for
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .verdict import DISTURBED, disagreements, judge, measured_share, rungs_beside, starved_share, starves
-from .waterfall import by_stage, ranked, rungs_without, waterfall
+from .waterfall import by_stage, ranked, waterfall
 
 #: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.
 _DOMINANT = 0.5
@@ -98,14 +99,15 @@ def _lines(ladder: LadderView, pieces: list[Stage], refused: set[str]) -> set[st
     If the line cannot be left out, it is the rung without the function that the line is in. Where the dataset has
     transforms, the ladder separates loading from them, and only collating is left out.
     """
-    session, large = ladder.session, _LARGE * sides(ladder).waits.value
-    loader = session.loader
+    session, loader = ladder.session, ladder.session.loader
     if loader is None or loader.iterable or loader.plain_iterable or "warm" not in session.rungs:
         return set()
     for piece in ranked([one for one in pieces if one.stage in OF_THE_WORKERS]):
-        if piece.stage not in ("load", "collate") or (piece.stage == "load" and session.links):
+        if piece.stage not in ("load", "collate") or (piece.stage == "load" and session.links) or not piece.culprit:
             return set()
-        for rung in rungs_without(ladder, pieces, piece, large):
+        stage = sum(one.ms.value for one in pieces if one.stage == piece.stage)
+        large = _LARGE * sides(ladder).waits.value / max(stage, 1e-9)
+        for rung in rungs_for(session, piece.stage, piece.culprit.where, large):
             if rung not in refused:
                 return {rung, "baseline"} if ladder.windows(rung) < _HEADLINE else set()
     return set()

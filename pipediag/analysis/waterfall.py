@@ -18,12 +18,13 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..session import STAGE_OF_RUNG, Inside, Place, Session, left_out, line_left_out, without_rung
+from ..session import STAGE_OF_RUNG, Inside, Place, Session
 from .diagnosis import Stage, Without
 from .numbers.chain import dominant, grains, heaviest, joined
-from .numbers.hot_lines import of_stage, single
+from .numbers.hot_lines import of_stage
 from .numbers.intervals import Interval, exactly, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
+from .numbers.left_out import functions_left_out, rung_of
 from .numbers.loop_and_workers import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
 from .numbers.paired_windows import WORKERS
 from .thresholds import CO_BOTTLENECK, RESOLUTION
@@ -37,8 +38,6 @@ _SHARE_ARM = 0.05
 _MOVED_MS, _MOVED_MS_PER_MB = 10.0, 2.5
 #: Least part of a line's share of the workers' time that must be missing while its calls are left out.
 _LEFT_OUT = 0.5
-#: Methods that make whole samples or batches.
-_WHOLE = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
 #: Rounding error left by differences that cancel out.
 _DUST = 1e-9
 
@@ -171,7 +170,7 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
     covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
-    apart = [function for function, rung in _functions_left_out(ladder).items() if ladder.has(rung)]
+    apart = [function for function, rung in functions_left_out(ladder.session).items() if ladder.has(rung)]
     parts = [*reversed(links), *_by_line(ladder.session, inside, "load", loading, covers, "warm", apart)]
     if collating is not None:
         parts = [*_by_line(ladder.session, inside, "collate", work.collate, ["collate"], "sample", apart), *parts]
@@ -327,50 +326,11 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
     return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
 
 
-def rungs_without(ladder: LadderView, pieces: list[Stage], piece: Stage, large: float) -> list[str]:
-    """Return the rungs that would leave out the line of a piece, and the function that it is in.
-
-    Of these, one that leaves out less than ``large`` milliseconds is not returned.
-    """
-    lines = {line.where: line for line in ladder.session.inside.lines} if ladder.session.inside is not None else {}
-    line = lines.get(piece.culprit.where) if piece.culprit is not None else None
-    if line is None or line.library:
-        return []
-    rungs = [_rung_without(ladder, piece)] if piece.ms.value >= large else []
-    of_it = [one.ms.value for one in pieces if one.stage == piece.stage and one.culprit is not None]
-    alike = [lines.get(one.culprit.where) for one in pieces if one.stage == piece.stage and one.culprit is not None]
-    whole = sum(ms for ms, one in zip(of_it, alike, strict=True) if one is not None and one.function == line.function)
-    if whole >= large and not _is_everything(ladder.session, line.function):
-        rungs.append(_functions_left_out(ladder).get(line.function) or without_rung(f"{line.where}()"))
-    return [rung for rung in rungs if rung and left_out(rung) is not None]
-
-
-def _is_everything(session: Session, function: str) -> bool:
-    """Return whether a function makes whole samples or batches."""
-    collate = session.loader.collate if session.loader is not None else None
-    method = function.rpartition(".")[2]
-    return method in _WHOLE or (collate is not None and function == collate.name)
-
-
-def _functions_left_out(ladder: LadderView) -> dict[str, str]:
-    """Return the rungs that leave out a function, by its name."""
-    session = ladder.session
-    functions = {line.where: line.function for line in session.inside.lines} if session.inside is not None else {}
-    found = {rung: left_out(rung) or "" for rung in session.rungs}
-    return {
-        functions[line_left_out(where)]: rung
-        for rung, where in found.items()
-        if where.endswith("()") and line_left_out(where) in functions
-    }
-
-
 def _rung_without(ladder: LadderView, piece: Stage) -> str:
-    """Return the rung that leaves out a piece, if it is one line of the user's, or a function; empty if none does."""
-    place, inside = piece.culprit, ladder.session.inside
-    if piece.stage not in ("load", "collate") or place is None or piece.links != [place.name]:
-        return ""
-    rung = _functions_left_out(ladder).get(place.name, "")
-    return rung or (without_rung(place.where) if single(inside, piece.stage, place.name, place.where) else "")
+    """Return the rung that leaves out a piece, if it is one line of the user's or a function; empty if none does."""
+    place = piece.culprit
+    alone = place is not None and piece.links == [place.name]
+    return rung_of(ladder.session, piece.stage, place.name, place.where) if place is not None and alone else ""
 
 
 def _leaves_out(ladder: LadderView, rung: str, piece: Stage) -> bool:

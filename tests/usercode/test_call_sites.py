@@ -164,17 +164,16 @@ def test_says_nothing_about_the_text_that_it_compiles(load: Load) -> None:
 
 
 AROUND = {
-    "arguments": ("def h(a, b=2, *, c=3):\n    d = a + b\n    return d * c  # here\ndef g(x):\n    return h(x), h(1, 1, c=x)"),
-    "a method": ("class A:\n    def h(self, x):\n        return x * self.k  # here\n    k = 2\ndef g(x):\n    return A().h(x)"),
-    "super": (
-        "class B:\n    def h(self, x): return x\nclass A(B):\n    def h(self, x):\n"
-        "        return super().h(x) + 1  # here\ndef g(x):\n    return A().h(x)"
-    ),
-    "a class method": ("class A:\n    @classmethod\n    def h(cls, x):\n        return cls, x  # here\ng = A.h"),
-    "a closure": ("def f(k):\n    def h(x):\n        return x + k  # here\n    return h\ng = f(3)"),
-    "a comprehension": ("def h(x):\n    return [y for y in (x, 1)\n        if y]  # here\ndef g(x):\n    return h(x)"),
-    "decorated": ("import functools\n@functools.cache\ndef h(x):\n    return x  # here\ndef g(x):\n    h.cache_clear()\n    return h(x)"),
-}  # fmt: skip
+    "arguments": "def h(a, b=2, *, c=3):\n    d = a + b\n    return d * c  # here\ndef g(x):\n    return h(x), h(1, 1, c=x)",
+    "a method": "class A:\n    def h(self, x):\n        return x, self  # here\na = A()\ndef g(x):\n    return a.h(x)",
+    "super": "class B:\n    def h(self, x): return x\nclass A(B):\n    def h(self, x):\n"
+    "        return super().h(x) + 1  # here\ndef g(x):\n    return A().h(x)",
+    "a class method": "class A:\n    @classmethod\n    def h(cls, x):\n        return cls, x  # here\ng = A.h",
+    "a closure": "def f(k):\n    def h(x):\n        return x + k  # here\n    return h\ng = f(3)",
+    "a comprehension": "def h(x):\n    return [y for y in (x, 1)\n        if y]  # here\ndef g(x):\n    return h(x)",
+    "decorated": "import functools\n@functools.cache\ndef h(x):\n    return x  # here\ndef g(x):\n    h.cache_clear()\n"
+    "    return h(x)",
+}
 
 
 @pytest.mark.parametrize("what", AROUND)

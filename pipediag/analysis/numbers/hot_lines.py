@@ -168,16 +168,6 @@ def of_stage(inside: Inside, stage: str, whole: Collection[str] = ()) -> list[Ho
     return [*found, _together(left, f"{OTHERS} {functions.pop() if len(functions) == 1 else what}")]
 
 
-def single(inside: Inside | None, stage: str, name: str, where: str) -> HotLine | None:
-    """Return the user's line that stands by itself in a stage under this name, or None."""
-    lines = of_stage(inside, stage) if inside is not None else []
-    alone = {(line.where, line.stage): line.share for line in inside.lines} if inside is not None else {}
-    for line in lines:
-        if (line.name, line.where) == (name, where) and not line.library and line.share == alone.get((where, stage)):
-            return line
-    return None
-
-
 def _add(total: dict[str, float], calls: dict[str, float], part: float = 1.0) -> None:
     for name, share in calls.items():
         total[name] = total.get(name, 0.0) + share * part
