@@ -1,9 +1,9 @@
 """Pass calls in the user's code through a function of ours: those at a line, or those of the function around it.
 
-The line's file is compiled again with its calls and arithmetic rewritten: ``f(x)`` becomes ``through(f, x)``, and
-``a * b`` becomes ``through(mul, a, b)``. All else stays as it is, lines included. A function is left alone unless its
-running code is what its file gives without that change. Names need not be found: an alias, a method of a compiled
-object and a function made on the spot are called by the same text.
+The line's file is compiled again with its calls and operators rewritten: ``f(x)`` becomes ``through(f, x)``, ``a * b``
+becomes ``through(mul, a, b)``, and ``a[i]`` becomes ``through(getitem, a, i)``. All else stays as it is, lines included.
+A function is left alone unless its running code is what its file gives without that change. Names need not be found: an
+alias, a method of a compiled object and a function made on the spot are called by the same text.
 
 The function around a line gets code that only calls ``through(f, ...)``, where ``f`` is what it was.
 """
@@ -30,15 +30,26 @@ from .places import short
 
 #: Stands in compiled code for the function that calls pass through, and with a name for a function of an operator.
 _THROUGH = "<pipediag passes this call through>"
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    _THROUGH + "Add": operator.add,
-    _THROUGH + "Sub": operator.sub,
-    _THROUGH + "Mult": operator.mul,
-    _THROUGH + "Div": operator.truediv,
-    _THROUGH + "FloorDiv": operator.floordiv,
-    _THROUGH + "Mod": operator.mod,
-    _THROUGH + "Pow": operator.pow,
-    _THROUGH + "MatMult": operator.matmul,
+_IN_PLACE, _ITEM, _SLICE = _THROUGH + " in place ", _THROUGH + " item", _THROUGH + " slice"
+_BINARY = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mult": "mul",
+    "Div": "truediv",
+    "FloorDiv": "floordiv",
+    "Mod": "mod",
+    "Pow": "pow",
+    "MatMult": "matmul",
+    "BitAnd": "and_",
+    "BitOr": "or_",
+    "BitXor": "xor",
+}
+_COMPARED = {"Lt": "lt", "LtE": "le", "Gt": "gt", "GtE": "ge", "Eq": "eq", "NotEq": "ne"}
+_OPERATORS: dict[str, Any] = {
+    **{_THROUGH + kind: getattr(operator, name) for kind, name in {**_BINARY, **_COMPARED}.items()},
+    **{_IN_PLACE + kind: getattr(operator, f"i{name.rstrip('_')}") for kind, name in _BINARY.items()},
+    _ITEM: operator.getitem,
+    _SLICE: slice,
 }
 _FUNCTION = "<pipediag passes this function on>"
 #: Number of classes inside each other that are looked into.
@@ -163,7 +174,7 @@ def _rewritten(running: CodeType, line: int, through: Callable[..., Any]) -> Cod
 
 
 class _Passing(ast.NodeTransformer):
-    """Rewrites the calls and the arithmetic of a line."""
+    """Rewrites the calls and operators of a line."""
 
     def __init__(self, line: int) -> None:
         self._line = line
@@ -177,15 +188,51 @@ class _Passing(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        name, sides = _THROUGH + type(node.op).__name__, [node.left, node.right]
-        if node.lineno != self._line or name not in _OPERATORS or all(isinstance(one, ast.Constant) for one in sides):
+        sides = [node.left, node.right]
+        if all(isinstance(one, ast.Constant) for one in sides):
             return node
-        return self._passed(node, ast.Constant(name), sides, [])
+        return self._computed(node, _THROUGH + type(node.op).__name__, sides)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if len(node.ops) > 1:
+            return node
+        return self._computed(node, _THROUGH + type(node.ops[0]).__name__, [node.left, *node.comparators])
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name):
+            return node
+        sides = [ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target), node.value]
+        value = self._computed(node, _IN_PLACE + type(node.op).__name__, sides)
+        return value if value is node else ast.copy_location(ast.Assign([node.target], value), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        index = node.slice
+        if isinstance(index, ast.Tuple):
+            index = ast.copy_location(ast.Tuple([*map(_as_call, index.elts)], ast.Load()), index)
+        return self._computed(node, _ITEM, [node.value, _as_call(index)])
+
+    def _computed(self, node: Any, function: str, values: list[ast.expr]) -> Any:
+        if node.lineno != self._line or function not in _OPERATORS:
+            return node
+        return self._passed(node, ast.Constant(function), values, [])
 
     def _passed(self, node: ast.expr, called: ast.expr, args: list[ast.expr], keywords: list[ast.keyword]) -> ast.AST:
         self.count += 1
         call = ast.Call(ast.Constant(_THROUGH), [called, *args], keywords)
         return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+def _as_call(index: ast.expr) -> ast.expr:
+    """Return an index without the form that stands in brackets only."""
+    if not isinstance(index, ast.Slice):
+        return index
+    ends = [one or ast.Constant(None) for one in (index.lower, index.upper, index.step)]
+    return ast.copy_location(ast.Call(ast.Constant(_SLICE), ends, []), index)
 
 
 def _pairs(one: CodeType, other: CodeType) -> Iterator[tuple[CodeType, CodeType]]:

@@ -64,6 +64,17 @@ WHAT_IS_CALLED = {
     "a local function": ("def g(x):\n    def h(y): return y\n    return h(x)  # here", ["h"]),
     "a class": ("class A:\n    def __new__(cls, x): return x\ndef g(x):\n    return A(x)  # here", ["A"]),
     "arithmetic": ("def g(x):\n    return (x + 1) * 2 ** x  # here", ["add", "pow", "mul"]),
+    "an item": ("def g(x):\n    y = [1, 2, 3, 4]\n    return y[x], y[1:], y[::2], (x, y)[0]  # here", 4 * ["getitem"]),
+    "items of arrays": (
+        "import numpy as np\ny = np.arange(24).reshape(4, 6)\ndef g(x):\n"
+        "    return y[1:, ..., x].tolist(), y[y[0, 0], None].sum()  # here",
+        ["getitem", "tolist", "getitem", "getitem", "sum"],
+    ),
+    "a stored item": ("def g(x):\n    y = [1]\n    y[0] = abs(x)  # here\n    return y", ["abs"]),
+    "a comparison": ("def g(x):\n    return (x > 0) == (0 < x < 2)  # here", ["gt", "eq"]),
+    "in place": ("def g(x):\n    y = [x]\n    z = y\n    y += [1]  # here\n    return y, z is y", ["iadd"]),
+    "in place of an item": ("def g(x):\n    y = [x]\n    y[0] += abs(x)  # here\n    return y", ["abs"]),
+    "a mask": ("def g(x):\n    return x & 3 | 4 ^ x  # here", ["and_", "xor", "or_"]),
     "constants": ("def g(x):\n    return abs(x - 2 * 3)  # here", ["sub", "abs"]),
     "a comprehension": ("def g(x):\n    return [abs(i) for i in (x, -x)]  # here", ["abs", "abs"]),
     "a lambda": ("def g(x):\n    return (lambda y: abs(y))(x)  # here", ["<lambda>", "abs"]),
@@ -164,7 +175,8 @@ def test_says_nothing_about_the_text_that_it_compiles(load: Load) -> None:
 
 
 AROUND = {
-    "arguments": "def h(a, b=2, *, c=3):\n    d = a + b\n    return d * c  # here\ndef g(x):\n    return h(x), h(1, 1, c=x)",
+    "arguments": "def h(a, b=2, *, c=3):\n    d = a + b\n    return d * c  # here\n"
+    "def g(x):\n    return h(x), h(1, 1, c=x)",
     "a method": "class A:\n    def h(self, x):\n        return x, self  # here\na = A()\ndef g(x):\n    return a.h(x)",
     "super": "class B:\n    def h(self, x): return x\nclass A(B):\n    def h(self, x):\n"
     "        return super().h(x) + 1  # here\ndef g(x):\n    return A().h(x)",
