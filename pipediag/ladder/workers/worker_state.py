@@ -80,6 +80,7 @@ class WorkerState:
     clock: Callable[[], float]
     queued: Callable[[], float]
     stubs: CollateStubs
+    of_threads: bool = False  # whether the workers share a process
     # What is cached
     indices: list[Any] = field(default_factory=list)
     complete: bool = False  # there are enough items to represent the dataset
