@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 
-from ..session import CONTROLS, Session, Warning_, fed_apart
+from ..session import Session, Warning_, is_of_ladder
 from .amortised import seen_once
 from .diagnosis import Stage
 from .numbers.chain import parts_of_sample
@@ -31,7 +31,7 @@ DEPENDENT, REPEATABLE = 0.2, 3.0
 def missing(ladder: LadderView) -> list[str]:
     """Return the ladder's rungs that could be measured but have no window."""
     available = [rung.name for rung in ladder.session.rungs.values() if rung.available]
-    return [name for name in available if name not in CONTROLS and not fed_apart(name) and not ladder.windows(name)]
+    return [name for name in available if is_of_ladder(name) and not ladder.windows(name)]
 
 
 def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:

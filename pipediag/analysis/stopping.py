@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Sequence
 
 from ..session import CONTROLS, FEWER_THREADS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
+from .diagnosis import Stage
 from .numbers.chain import why_unsplit
 from .numbers.ladder import LadderView
+from .numbers.left_out import rungs_for
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .trials import threads
 from .verdict import DISTURBED, disagreements, judge, measured_share, rungs_beside, starved_share, starves
-from .waterfall import by_stage, waterfall
+from .waterfall import by_stage, ranked, waterfall
 
 #: A link with at least this share of its range's worker time is cut out at once; other ranges are halved.
 _DOMINANT = 0.5
@@ -72,6 +74,7 @@ def _next_of_ladder(session: Session) -> list[str]:
         wanted |= {rung for rung, *_ in disagreements(ladder) if ladder.windows(rung) < _ENOUGH}
         if "warm" in rungs and ladder.windows("warm") < _HEADLINE and top in ("load", "storage"):
             wanted |= {"warm", "baseline"}
+        wanted |= _lines(ladder, pieces, refused)
         costs = {piece.stage: piece.ms.value for piece in by_stage(ladder, pieces)}
         if costs.get("transform", 0.0) > gate:
             for fast, slow in itertools.pairwise(rungs):
@@ -93,6 +96,26 @@ def _headline(ladder: LadderView) -> set[str]:
     if min(map(ladder.windows, pair)) >= _HEADLINE > min(map(ladder.times, pair)):
         return pair  # another window alone would follow the last one back to back
     return {rung for rung in pair if ladder.windows(rung) < _HEADLINE}
+
+
+def _lines(ladder: LadderView, pieces: list[Stage], refused: set[str]) -> set[str]:
+    """Return the rung without the line of the user's that takes most of the workers' time, if they are known by lines.
+
+    If the line cannot be left out, it is the rung without the function that the line is in. Where the dataset has
+    transforms, the ladder separates loading from them, and only collating is left out.
+    """
+    session, loader = ladder.session, ladder.session.loader
+    if loader is None or loader.iterable or loader.plain_iterable or "warm" not in session.rungs:
+        return set()
+    for piece in ranked([one for one in pieces if one.stage in OF_THE_WORKERS]):
+        if piece.stage not in ("load", "collate") or (piece.stage == "load" and session.links) or not piece.culprit:
+            return set()
+        stage = sum(one.ms.value for one in pieces if one.stage == piece.stage)
+        large = _LARGE * sides(ladder).waits.value / max(stage, 1e-9)
+        for rung in rungs_for(session, piece.stage, piece.culprit.where, large):
+            if rung not in refused:
+                return {rung, "baseline"} if ladder.windows(rung) < _HEADLINE else set()
+    return set()
 
 
 def _cuts(ladder: LadderView, slow: str, fast: str, refused: set[str]) -> set[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..session import STAGE_OF_RUNG, Inside, Place, Session
@@ -23,6 +24,7 @@ from .numbers.chain import dominant, grains, heaviest, joined
 from .numbers.hot_lines import of_stage
 from .numbers.intervals import Interval, exactly, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
+from .numbers.left_out import functions_left_out, rung_of
 from .numbers.loop_and_workers import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
 from .numbers.paired_windows import WORKERS
 from .thresholds import CO_BOTTLENECK, RESOLUTION
@@ -34,6 +36,8 @@ _SHARE_ARM = 0.05
 #: Most that handing a batch over and copying it adds to a step beyond the wait for it, in all and for each megabyte:
 #: memory that the host of a virtual machine provides on first use takes 2.4 ms per megabyte.
 _MOVED_MS, _MOVED_MS_PER_MB = 10.0, 2.5
+#: Least part of a line's share of the workers' time that must be missing while its calls are left out.
+_LEFT_OUT = 0.5
 #: Rounding error left by differences that cancel out.
 _DUST = 1e-9
 
@@ -166,15 +170,27 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
     covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
-    parts = [*reversed(links), *_by_line(ladder.session, inside, "load", loading, covers, "warm")]
+    apart = [function for function, rung in functions_left_out(ladder.session).items() if ladder.has(rung)]
+    parts = [*reversed(links), *_by_line(ladder.session, inside, "load", loading, covers, "warm", apart)]
     if collating is not None:
-        parts = [*_by_line(ladder.session, inside, "collate", work.collate, ["collate"], "sample"), *parts]
+        parts = [*_by_line(ladder.session, inside, "collate", work.collate, ["collate"], "sample", apart), *parts]
     return [*parts, _Part("storage", storage, ["storage"], "baseline")] if storage > 0 else parts
 
 
-def _by_line(session: Session, inside: Inside, stage: str, weight: float, covers: list[str], rung: str) -> list[_Part]:
-    """Return loading or collating by the lines that take its time, as one part if they are unknown."""
-    lines, code = of_stage(inside, stage), culprit(session, stage)
+def _by_line(
+    session: Session,
+    inside: Inside,
+    stage: str,
+    weight: float,
+    covers: list[str],
+    rung: str,
+    functions: Collection[str],
+) -> list[_Part]:
+    """Return loading or collating by the lines that take its time, as one part if they are unknown.
+
+    The lines of each of ``functions`` come together.
+    """
+    lines, code = of_stage(inside, stage, functions), culprit(session, stage)
     whole = sum(line.share for line in lines)
     made = code.made if code is not None else ""
     return [
@@ -301,11 +317,33 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
     from a cache.
     """
     step = ladder.ms("baseline").value
+    if (rung := _rung_without(ladder, piece)) and _leaves_out(ladder, rung, piece):
+        return Without(1000.0 / min(step, ladder.beside(rung).value), True)
     if piece.stage == "load" and ladder.has("raw") and not together:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
     if numbers is None:
         return Without(1000.0 / max(1e-6, _observed(ladder, piece)), False)
     return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
+
+
+def _rung_without(ladder: LadderView, piece: Stage) -> str:
+    """Return the rung that leaves out a piece, if it is one line of the user's or a function; empty if none does."""
+    place = piece.culprit
+    alone = place is not None and piece.links == [place.name]
+    return rung_of(ladder.session, piece.stage, place.name, place.where) if place is not None and alone else ""
+
+
+def _leaves_out(ladder: LadderView, rung: str, piece: Stage) -> bool:
+    """Return whether a rung was measured and shows the loop without a piece: with its time, and with no other's.
+
+    Under the rung files come from the page cache.
+    """
+    took, waits = ladder.evidence("baseline").get("worker_ms", 0.0), sides(ladder).waits.value
+    if not ladder.has(rung) or took <= 0 or waits <= 0 or _cold(ladder) > RESOLUTION:
+        return False
+    seen = ladder.evidence(rung)
+    left = seen.get("worker_ms", took) - seen.get("copy_ms", 0.0)
+    return 1 - left / took >= _LEFT_OUT * piece.ms.value / waits
 
 
 def speedup_without(ladder: LadderView, numbers: WhatIf, piece: Stage) -> Interval:

@@ -16,7 +16,7 @@ from ..analysis.thresholds import GATE
 from ..analysis.trials.remedy import first, following, leaves_rest, remedy_of, reserved, under_way
 from ..analysis.trials.settings import makes_way
 from ..analysis.whatif import transfer_matters
-from ..session import CACHED, Rung, Session, cut_of
+from ..session import CACHED, Rung, Session, is_found_later
 from .driven import Driven
 from .loop_side import Loop, LoopSide, Turn
 from .probes import modelside
@@ -127,7 +127,7 @@ class Climb(Driven):
                     if may_end():
                         return "budget"
                 self._setting.send("progress", {"rung": rung, "round": schedule.round + 1})
-                if cut_of(rung) is not None and rung not in self._session.rungs:
+                if is_found_later(rung) and rung not in self._session.rungs:
                     self.loop_side.announce(Rung(rung))
                 with self.steering.under(rung):
                     failed = yield from self._measure(rung)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..session import Session, cut_of
+from ..session import Session, is_found_later
 
 #: Order of rungs: whether the loop starves, then which side limits it, then where on that side.
 _FIRST = ("device", "worker", "baseline", "host", "sample", "raw", "warm", "supply")
@@ -40,7 +40,7 @@ class Schedule:
         return [name for name in self._rungs if name not in self._withdrawn]
 
     def allows(self, rung: str) -> bool:
-        return rung not in self._withdrawn and (rung in self._rungs or cut_of(rung) is not None)
+        return rung not in self._withdrawn and (rung in self._rungs or is_found_later(rung))
 
     def next_rung(self) -> str | None:
         """Return the rung to measure now, or None if more windows would not change the answer."""

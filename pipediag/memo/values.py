@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..usercode.attributes import is_exactly
@@ -35,6 +36,18 @@ def pack(value: Any) -> Packed:
     """
     packing = _Packing()
     return packing.of(value, _DEPTH), packing.parts
+
+
+def copies_of(value: Any) -> tuple[int, Callable[[], Any]]:
+    """Return a value's bytes, and a function that returns a new copy of it at each call.
+
+    Raises:
+        Unfit: no copy would be equal.
+    """
+    head, parts = pack(value)
+    assert isinstance(parts, list), "the value has no room of its own"
+    body = memoryview(b"".join(parts))
+    return len(body), partial(_unpacked, head, body)
 
 
 def unpack(entry: Entry) -> Any:

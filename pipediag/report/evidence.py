@@ -12,7 +12,19 @@ from ..analysis.numbers.foreign_load import mean_account
 from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
 from ..analysis.words import counted, few, number, percent, shown, waiting
-from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Prefix, Profile, Session, ordered, settings_of
+from ..session import (
+    CONTROLS,
+    RUNG_MEANING,
+    Cost,
+    HotLine,
+    Prefix,
+    Profile,
+    Session,
+    left_out,
+    line_left_out,
+    ordered,
+    settings_of,
+)
 from .document import Listing, Section, Table
 
 #: Share of a sample's time from which the code between the transforms has a row.
@@ -77,7 +89,8 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
     for name in ordered({*RUNG_MEANING, *diagnosis.session.rungs}):
         found = diagnosis.session.rungs.get(name)
         if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
-            lines.append(f"{name}: {found.why_not or 'not reached'}")
+            where, why = left_out(name), found.why_not or "not reached"
+            lines.append(f"{name}: {why}" if where is None else f"{line_left_out(where)}: timed, not proven: {why}")
     lines += filter(None, [why_no_account(diagnosis)])
     if unsplit := why_unsplit(diagnosis.session):
         lines.append(f"single transforms: {unsplit}")

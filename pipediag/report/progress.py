@@ -22,6 +22,8 @@ from ..session import (
     Rung,
     Session,
     cut_of,
+    left_out,
+    line_left_out,
     settings_of,
 )
 from ..session.events import Applying, FirstBatch, Looking, Pass, Progress, Trying, read
@@ -171,6 +173,8 @@ def _named(rung: str) -> str:
     """Return what is measured under a rung, in a few words."""
     if (links := cut_of(rung)) is not None:
         return f"with the transforms from number {links + 1} on"
+    if (where := left_out(rung)) is not None:
+        return f"without {line_left_out(where)}"
     return _MEASURED.get(rung) or f"with {shown(STAGE_OF_RUNG.get(rung, rung))}"
 
 

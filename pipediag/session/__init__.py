@@ -27,6 +27,7 @@ from .rungs import (
     HANDED_OVER,
     LADDER,
     LOADED_ONCE,
+    MOST_OF_A_LINE,
     REMEDIED,
     REMEDIES,
     RUNG_MEANING,
@@ -36,12 +37,17 @@ from .rungs import (
     cut_of,
     cut_rung,
     fed_apart,
+    is_found_later,
+    is_of_ladder,
     is_rung,
+    left_out,
+    line_left_out,
     made_under,
     ordered,
     received,
     settings_of,
     settings_rung,
+    without_rung,
     workers_make,
 )
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
@@ -109,7 +115,7 @@ class Session:
     def measured(self) -> list[str]:
         """Return the ladder's rungs that have at least one window, fastest rung first."""
         seen = {w.rung for w in self.windows}
-        return [name for name in ordered(seen) if name not in CONTROLS and not fed_apart(name)]
+        return [name for name in ordered(seen) if is_of_ladder(name)]
 
     @property
     def evaluates(self) -> bool:

@@ -117,8 +117,10 @@ RUNG_MEANING = {kind.name: kind.meaning for kind in (*LADDER, *_CONTROLS)}
 #: Rungs whose batches come from a cache in the training process.
 CACHED = tuple(kind.name for kind in LADDER if kind.cached)
 
-_CUT, _SETTINGS = "transform:", "settings:"
+_CUT, _SETTINGS, _WITHOUT = "transform:", "settings:", "without:"
 _MOST_DIGITS = 6
+#: Maximum number of bytes of the line that a rung ``without:line`` leaves out.
+MOST_OF_A_LINE = 240
 
 
 #: What the training loop receives under a remedy, in words for a reader.
@@ -134,6 +136,9 @@ def received(rung: str) -> str:
     """Return what the training loop receives under a rung, in words for a reader."""
     if (links := cut_of(rung)) is not None:
         return f"cached samples after the first {links} transform{'s' if links > 1 else ''}, the others run anew"
+    if (where := left_out(rung)) is not None:
+        what = "the calls" if where == line_left_out(where) else "the function"
+        return f"a few items made without {what} at {line_left_out(where)}, whose results are cached"
     return {**RUNG_MEANING, **_UNDER_REMEDIES}.get(rung, "batches of a loader with other settings")
 
 
@@ -157,6 +162,27 @@ def cut_of(rung: str) -> int | None:
     return _number(rung, _CUT)
 
 
+def without_rung(where: str) -> str:
+    """Return the name of the rung under which the calls at the line ``where`` are left out; see :func:`left_out`."""
+    return f"{_WITHOUT}{where}"
+
+
+def left_out(rung: str) -> str | None:
+    """Return what is left out under a rung ``without:...``; None for any other.
+
+    It is the calls at a line, as ``file:line``, or those of the function that a line is in, as ``file:line()``.
+    """
+    where = rung[len(_WITHOUT) :]
+    number = line_left_out(where).rpartition(":")[2]
+    known = rung.startswith(_WITHOUT) and number.isdecimal() and len(number) <= _MOST_DIGITS
+    return where if known and len(where.encode()) <= MOST_OF_A_LINE else None
+
+
+def line_left_out(where: str) -> str:
+    """Return the line of :func:`left_out`."""
+    return where.removesuffix("()")
+
+
 def settings_rung(number: int) -> str:
     """Return the name of the rung for the ``number``-th loader settings tried, counted from 1."""
     return f"{_SETTINGS}{number}"
@@ -172,9 +198,20 @@ def fed_apart(rung: str) -> bool:
     return rung in REMEDIES or settings_of(rung) is not None
 
 
+def is_found_later(rung: str) -> bool:
+    """Return whether it is known only once samples were looked into that there is such a rung."""
+    return cut_of(rung) is not None or left_out(rung) is not None
+
+
+def is_of_ladder(rung: str) -> bool:
+    """Return whether a rung is one of the ladder's own, or a cut of the transform chain."""
+    return rung in RUNGS or cut_of(rung) is not None
+
+
 def is_rung(name: str) -> bool:
     """Return whether there is such a rung."""
-    return name in RUNG_MEANING or name in REMEDIES or cut_of(name) is not None or bool(settings_of(name))
+    known = name in RUNG_MEANING or name in REMEDIES or cut_of(name) is not None or bool(settings_of(name))
+    return known or left_out(name) is not None
 
 
 def _number(rung: str, prefix: str) -> int | None:

@@ -140,14 +140,17 @@ def short(function: str) -> str:
     return ".".join([package, *kept])
 
 
-def of_stage(inside: Inside, stage: str) -> list[HotLine]:
+def of_stage(inside: Inside, stage: str, whole: Collection[str] = ()) -> list[HotLine]:
     """Return the lines of ``load`` or ``collate`` that stand by themselves, then those of a function, then all others.
 
     The others together are never more than a line that stands by itself, as far as they are known. If none does, the
-    list is empty.
+    list is empty. The lines of the functions ``whole`` come together first.
     """
     lines = [replace(line, name=named(line)) for line in inside.lines if line.stage == stage]
-    found = [line for line in lines if line.where and line.share >= _NAMED]
+    apart = [[line for line in lines if line.where and line.function == function] for function in whole]
+    joint = [replace(_together(group, group[0].function), name=group[0].function) for group in apart if group]
+    lines = [line for line in lines if line.function not in whole or not line.where]
+    found = joint + [line for line in lines if line.where and line.share >= _NAMED]
     single = {line.function for line in found}
     left = [line for line in lines if line not in found]
     groups = dict[str, list[HotLine]]()

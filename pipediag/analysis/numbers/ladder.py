@@ -20,6 +20,7 @@ from ...session import (
     Window,
     cut_of,
     fed_apart,
+    is_of_ladder,
     ordered,
     settings_of,
 )
@@ -109,7 +110,7 @@ class LadderView:
         if self._only_observed and session.observed:
             self._windows["baseline"] = {n: _window(one) for n, one in enumerate(_going(session.observed))}
         #: The ladder's measured rungs, fastest first, without the controls.
-        self.rungs = [name for name in ordered(self._windows) if name in RUNGS or cut_of(name) is not None]
+        self.rungs = [name for name in ordered(self._windows) if is_of_ladder(name)]
 
     def _leave_out_warm_up(self) -> None:
         """Drop the first baseline windows if their workers were far slower than later.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-from ...session import cut_of, cut_rung, workers_make
+from ...clock import time
+from ...session import MOST_OF_A_LINE, cut_of, cut_rung, left_out, without_rung, workers_make
 from .rungs import SERVED
 
 #: Codes from here on are cuts of the transform chain.
@@ -18,7 +18,12 @@ _CUTS = 1000
 PAUSE = 10.0
 #: Seconds between two checks whether a pause is over.
 _LOOK = 0.002
-_RUNG, _POOL, _PAUSED_UNTIL, _TIMING, _TRIES, _FIRST_WORKER = range(6)
+#: Number of integers that hold the line which is left out, as bytes that a 0 ends.
+_OF_A_LINE = MOST_OF_A_LINE // 8 + 1
+_RUNG, _POOL, _PAUSED_UNTIL, _TIMING, _TRIES, _LINE = range(6)
+_FIRST_WORKER = _LINE + _OF_A_LINE
+#: Code of a rung ``without:line``.
+_WITHOUT = -1
 
 
 class RungSwitch:
@@ -42,8 +47,17 @@ class RungSwitch:
 
     def set(self, rung: str) -> None:
         """Let the workers serve ``rung`` from their next batch on; a pause continues."""
-        links = cut_of(rung)
+        links, where = cut_of(rung), left_out(rung)
+        if where is not None:
+            ctypes.memmove(self._line, where.encode() + b"\0", len(where.encode()) + 1)
+            self._cells[_RUNG] = _WITHOUT
+            return
         self._cells[_RUNG] = [*SERVED].index(workers_make(rung)) if links is None else _CUTS + links
+
+    @property
+    def _line(self) -> int:
+        """Address of the line that is left out."""
+        return ctypes.addressof(self._cells) + 8 * _LINE
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -61,6 +75,9 @@ class RungSwitch:
     @property
     def rung(self) -> str:
         code = self._cells[_RUNG]
+        if code == _WITHOUT:
+            rung = without_rung(ctypes.string_at(self._line).decode(errors="replace"))
+            return rung if left_out(rung) is not None else "baseline"  # another line is being written
         return cut_rung(code - _CUTS) if code >= _CUTS else [*SERVED][code]
 
     @property

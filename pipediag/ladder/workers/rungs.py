@@ -7,16 +7,18 @@ with an entry in :data:`SERVED`. :mod:`.worker_side` calls the user's code.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...session import cut_of
+from ...session import cut_of, left_out
 from ...usercode import tree
 from ...usercode.chain import Apart, Chain, CutSample, chain_of, take_apart
 from ...usercode.dissect import NotSeparable, RawSample
 from ...usercode.transform_slots import find_slots
 from ..probes.inspection import made_twice
+from .kept_calls import KeptCalls
 from .worker_state import CUT_SHARE, RAW_SHARE, WorkerState, within
 
 if TYPE_CHECKING:
@@ -146,6 +148,63 @@ class _Raw(_Cached):
             return self.side.one(state.indices[0])
 
 
+class _Without(Served):
+    """A few items whose files are in the page cache, made and collated without the calls at one line."""
+
+    needs_indices = True
+
+    def __init__(self, side: WorkerSide, where: str) -> None:
+        super().__init__(side)
+        self._where = where
+        self._kept: KeptCalls | None = None
+        self._turn = 0
+        self._drawn: list[Any] = []  # the batch's indices
+
+    def items(self, state: WorkerState, count: int) -> list[Any] | None:
+        self._drawn = []
+        if not state.complete:
+            return None
+        room = (CUT_SHARE if state.raws else CUT_SHARE + RAW_SHARE) * self.side.rung_switch.pool_bytes
+        self._kept = kept = self._kept or KeptCalls(self._where, room, state.of_threads)
+        state.cuts.clear()  # they would take the same room
+        indices, items = self._next(state, count), list[Any]()
+        with self._left_out(state, kept):
+            for unit in [indices] if self.side.many else [[index] for index in indices]:
+                if not kept.why_not:
+                    items += kept.make((*map(id, unit),), partial(self.side.fetch, unit))
+        self._drawn = [] if kept.why_not else indices
+        return items if self._drawn else None
+
+    def batch(self, state: WorkerState, items: Any) -> Any:
+        kept, made = self._kept, list[Any]()
+        if kept is None or not self._drawn:
+            return super().batch(state, items)
+        with self._left_out(state, kept):
+            made.append(kept.make(("batch", *map(id, self._drawn)), partial(super().batch, state, items)))
+            if kept.idle:
+                kept.why_not = "it does not run for every batch"
+        return made[0] if made else super().batch(state, self.side.fetch(self._drawn))
+
+    def _next(self, state: WorkerState, count: int) -> list[Any]:
+        """Return the indices of a batch: few different batches, since each is made in full first."""
+        known, indices = len(state.indices), state.indices
+        first = (self._turn % (known // count)) * count if count < known else 0
+        self._turn += 1
+        return [indices[(first + number) % known] for number in range(count)]
+
+    @contextmanager
+    def _left_out(self, state: WorkerState, kept: KeptCalls) -> Iterator[None]:
+        """Make something without the calls; an error ends that: if it is the user's own, it comes again without."""
+        kept.seconds, kept.complete = 0.0, True
+        try:
+            with kept.undisturbed():
+                yield
+        except Exception as error:
+            kept.why_not = f"the code fails without it: {type(error).__name__}: {error}"
+        state.copies.seconds += kept.seconds
+        state.stable, state.why_not = state.stable and kept.complete and not kept.why_not, kept.why_not
+
+
 #: What workers serve under each rung, in the order of their numbers in shared memory; see also :func:`serving`.
 SERVED: dict[str, Callable[[WorkerSide], Served]] = {
     "baseline": Served,
@@ -157,7 +216,9 @@ SERVED: dict[str, Callable[[WorkerSide], Served]] = {
 
 
 def serving(side: WorkerSide, rung: str) -> Served:
-    """Return what serves ``rung``, which may be a cut of the transform chain, ``transform:k``."""
+    """Return what serves ``rung``: also a cut of the transform chain, ``transform:k``, or the loop without a line."""
+    if (where := left_out(rung)) is not None:
+        return _Without(side, where)
     links = cut_of(rung)
     return SERVED[rung](side) if links is None else _Raw(side, links)
 

@@ -7,7 +7,6 @@ shared memory at the beginning of every batch; there is no other signal that the
 from __future__ import annotations
 
 import operator
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ...analysis.recommend.cheaper import JPEGS
+from ...clock import time
 from ...usercode import tree
 from ...usercode.spying import opened
 from ...usercode.transform_slots import Slot, find_slots
@@ -127,7 +127,9 @@ class WorkerSide:
         if state is None:
             alone = info is not None and getattr(info, "worker_method", "multiprocessing") == "multiprocessing"
             clock = with_children(time.process_time if alone else time.thread_time)
-            state = self._states[worker] = WorkerState(worker, clock, queue_clock(), CollateStubs(self.collate))
+            state = self._states[worker] = WorkerState(
+                worker, clock, queue_clock(), CollateStubs(self.collate), of_threads=info is not None and not alone
+            )
         return state
 
     # Map-style datasets
@@ -167,18 +169,18 @@ class WorkerSide:
         return self._served[state.rung]
 
     @property
-    def _many(self) -> Callable[[Any], Any] | None:
+    def many(self) -> Callable[[Any], Any] | None:
         """The dataset's function for the samples of a whole batch, if torch would call it."""
         return getattr(self.dataset, "__getitems__", None) if self.batched else None
 
     def fetch(self, indices: Sequence[Any]) -> Any:
         """Fetch samples as torch's fetcher does."""
-        many = self._many
+        many = self.many
         return many(indices) if many else [self.dataset[i] for i in indices]
 
     def _fetched(self, state: WorkerState, indices: Sequence[Any]) -> Any:
         """Fetch samples under the baseline: time them, and inspect some of them."""
-        inspects, timed, many = self._inspects(state), state.times_samples or not self.batched, self._many
+        inspects, timed, many = self._inspects(state), state.times_samples or not self.batched, self.many
         if not inspects and (many or not timed):
             return self.fetch(indices)
         if many:

@@ -71,9 +71,9 @@ def beside_others() -> Iterator[None]:
     """
     native = torch.cuda.CUDAGraph.capture_begin
 
-    def capture_begin(graph: Any, pool: Any = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(graph: Any, pool: Any = None, capture_error_mode: str = "global", **others: Any) -> None:
         mode = "thread_local" if capture_error_mode == "global" else capture_error_mode
-        native(graph, pool=pool, capture_error_mode=mode)
+        native(graph, pool=pool, capture_error_mode=mode, **others)
 
     with replaced(torch.cuda.CUDAGraph, "capture_begin", capture_begin):
         yield
