@@ -1,7 +1,7 @@
 """Pass calls in the user's code through a function of ours: those at a line, or those of the function around it.
 
 The line's file is compiled again with its calls and operators rewritten: ``f(x)`` becomes ``through(f, x)``, ``a * b``
-becomes ``through(mul, a, b)``, and ``a[i]`` becomes ``through(getitem, a, i)``. All else stays as it is, lines included.
+becomes ``through(mul, a, b)``, and ``a[i]`` becomes ``through(getitem, a, i)``. All else and the lines stay.
 A function is left alone unless its running code is what its file gives without that change. Names need not be found: an
 alias, a method of a compiled object and a function made on the spot are called by the same text.
 
@@ -186,20 +186,20 @@ class _Passing(ast.NodeTransformer):
             return node
         return self._passed(node, node.func, node.args, node.keywords)
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
         self.generic_visit(node)
         sides = [node.left, node.right]
         if all(isinstance(one, ast.Constant) for one in sides):
             return node
         return self._computed(node, _THROUGH + type(node.op).__name__, sides)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+    def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
         if len(node.ops) > 1:
             return node
         return self._computed(node, _THROUGH + type(node.ops[0]).__name__, [node.left, *node.comparators])
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         self.generic_visit(node)
         if not isinstance(node.target, ast.Name):
             return node
@@ -207,7 +207,7 @@ class _Passing(ast.NodeTransformer):
         value = self._computed(node, _IN_PLACE + type(node.op).__name__, sides)
         return value if value is node else ast.copy_location(ast.Assign([node.target], value), node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Load):
             return node
