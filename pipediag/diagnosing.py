@@ -9,7 +9,6 @@ does it for an unmodified script in child interpreters.
 from __future__ import annotations
 
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +25,7 @@ from .analysis.stopping import next_round
 from .analysis.summary import StageCost, summarise
 from .analysis.trials.remedy import best, remedy_of, why_none
 from .analysis.words import few_of, number
+from .clock import time
 from .errors import AnalysisOver, NothingMeasured, UsageError, positive
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
 from .session.events import unmeasurable

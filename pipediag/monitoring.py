@@ -13,9 +13,9 @@ from statistics import fmean, median
 from typing import Any
 
 from .analysis.thresholds import GATE
+from .clock import Clock, SystemClock
 from .errors import UsageError, at_least
 from .loop.iterators import IteratorHook, NativeIterator
-from .measure.clock import Clock, SystemClock
 from .measure.window import EventMaker, StepClock
 from .usercode.attributes import has_attribute
 

@@ -22,7 +22,7 @@ LIGHT = (
     "pipediag.commands.sweep",
     "pipediag.measure.schedule",
     "pipediag.measure.window",
-    "pipediag.measure.clock",
+    "pipediag.clock",
     "pipediag.host.passes",
 )
 #: Packages whose tests load no torch.

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "pipediag"
 #: Packages and single modules, lowest first; those in one line do not import from each other.
 LAYERS = (
-    ("errors", "frames", "lifeline", "marker", "patches", "_version"),
+    ("clock", "errors", "frames", "lifeline", "marker", "patches", "_version"),
     ("session",),
     ("analysis",),
     ("usercode", "report"),

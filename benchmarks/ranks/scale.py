@@ -22,9 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pipediag.clock import SystemClock
 from pipediag.ladder.ranks.lockstep import EPOCH, Follower, Leader, Stopped, Superseded
 from pipediag.ladder.ranks.shared_store import FollowersStore, LeadersStore
-from pipediag.measure.clock import SystemClock
 
 from ..common import RESULTS, save
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..session import Loader, Session, SyncCall, fed_apart, ordered
+from ..session import FEWER_THREADS, Loader, Session, SyncCall, fed_apart, ordered
 from .amortised import startup_ms
 from .diagnosis import Diagnosis, Recommendation
 from .numbers.cores import threads
@@ -417,7 +417,8 @@ def next_round(session: Session, gate: float) -> list[str]:
     """
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
-    wanted = {name for name in session.rungs if not fed_apart(name) and ladder.windows(name) < _ENOUGH}
+    rungs = {name for name in session.rungs if not fed_apart(name)} - {FEWER_THREADS}
+    wanted = {name for name in rungs if ladder.windows(name) < _ENOUGH}
     if "baseline" in ladder.rungs and len(ladder.rungs) > 1:
         for pair, interval, bound in _compared(ladder, gate):
             if not pair & refused and exceeds(interval, bound) is None:

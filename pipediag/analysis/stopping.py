@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..session import CONTROLS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
+from ..session import CONTROLS, FEWER_THREADS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
 from .diagnosis import Stage
 from .numbers.chain import why_unsplit
 from .numbers.ladder import LadderView
 from .numbers.left_out import rungs_for
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
+from .trials import threads
 from .verdict import DISTURBED, disagreements, judge, measured_share, rungs_beside, starved_share, starves
 from .waterfall import by_stage, ranked, waterfall
 
@@ -37,11 +38,15 @@ def next_round(session: Session) -> list[str]:
     machine may need time to become stable. A stage of the training process is decided if its whole interval lies on one
     side of ``GATE`` times the baseline step, or is no wider than half of that: a cost of 4.5 to 6.5 % is known well
     enough. Rungs that contradict the workers' time are measured again. If the transforms cost more than the gate, their
-    chain is cut.
+    chain is cut. If torch's threads wait for cores, fewer of them are tried at once: the other rungs may be slow.
     """
+    return ordered({*_next_of_ladder(session), *threads.next_rungs(session)})
+
+
+def _next_of_ladder(session: Session) -> list[str]:
     ladder = LadderView(session)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
-    offered = {*session.rungs, *ladder.rungs} - refused
+    offered = {*session.rungs, *ladder.rungs} - refused - {FEWER_THREADS}
     new = {name for name in offered if not ladder.windows(name)}
     for tier in (_WHETHER, _WHERE):
         if new & tier:

@@ -34,7 +34,7 @@ ENOUGH = 2
 _APART, DISTURBED = 0.25, 0.1
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
 _SHORT = 2
-#: Verdicts that rest on the kernel's counters.
+#: Verdicts on what remains of a step, which rest on the kernel's counters.
 _COUNTED = ("contention", "ipc")
 #: Description of each stage's work.
 _WORK = {
@@ -105,8 +105,11 @@ def starves(ladder: LadderView, starved: Interval) -> bool | None:
     """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait.
 
     Not if other processes may have disturbed one side of the measurements: workers that are on time also take cores. A
-    loop that waits for other loaders in its steps starves as far as is known.
+    loop that waits for other loaders in its steps starves as far as is known. Of one that was watched, nothing is known
+    if no batch was seen to come from anywhere.
     """
+    if draws_unseen(ladder.session):
+        return None
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is not True and ladder.waits_beside > GATE:
         return None
@@ -114,6 +117,12 @@ def starves(ladder: LadderView, starved: Interval) -> bool | None:
     if known is None and alike and waited is not None and waited.high < GATE and starved.value < GATE:
         return False
     return known
+
+
+def draws_unseen(session: Session) -> bool:
+    """Return whether a watched loop was seen to draw no batch: a function that it calls may make them."""
+    watched = session.watched
+    return watched is not None and session.loader is None and watched.shares.get("other", 0.0) > GATE
 
 
 def _at_the_gate(starved: Interval) -> str:
@@ -270,8 +279,10 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"
-    if bottleneck in _COUNTED and session.workers and any(window.account is None for window in windows):
-        yield "the kernel does not count how long threads wait for a core"
+    if bottleneck in _COUNTED and session.workers:
+        yield from busy  # these are what remains of a step, and so is the time that others take
+        if any(window.account is None for window in windows):
+            yield "the kernel does not count how long threads wait for a core"
 
 
 def rungs_beside(stage: str) -> tuple[str, ...]:
@@ -297,6 +308,8 @@ def so_far(session: Session) -> list[str]:
     waits = waiting(ladder)
     if not waits:
         return []
+    if draws_unseen(session):
+        return ["the loop was seen to draw from no loader, generator or queue yet"]
     step, starved = number(ladder.ms("baseline").value), starved_share(ladder)
     parts = [waits]
     if ladder.intervened and starved is not None:
@@ -404,6 +417,8 @@ def _not_starved(ladder: LadderView, share: Interval) -> str:
 def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     most = f" Most of it would be {shown(top.stage)}." if top is not None else ""
     found = f"It is not yet certain whether the loop starves: data costs {percent_of('each step', share)}.{most}"
+    if draws_unseen(ladder.session):
+        return "It is open whether the loop waits for data: it was seen to draw from no loader, generator or queue."
     if ladder.waits_beside > GATE:
         return f"{found} The loop waits for another loader, too: --loader N analyses the N-th that it iterates."
     return f"{found} A longer budget narrows the interval."

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ..analysis import diagnose_session
 from ..analysis.verdict import so_far
-from ..errors import EXIT_OK, UsageError
+from ..errors import EXIT_OK, NothingMeasured, UsageError
 from ..host.standard_streams import put
 from ..report import screen_for
 from ..watch.processes import described, jobs_of
@@ -40,7 +40,10 @@ def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Res
             if live:
                 _draw(watching, results)
             elif seconds > _FIRST and not watching.ended:
-                results.note("; ".join(so_far(watching.session())[:2]))
+                try:
+                    results.note("; ".join(so_far(watching.session())[:2]))
+                except NothingMeasured as error:
+                    results.note(str(error))
                 watching.look(max(1, round(seconds) - _FIRST))
         results.deliver(diagnose_session(results.reported(watching.session())))
     return results.code(EXIT_OK)
@@ -51,7 +54,10 @@ def _draw(watching: Watching, results: Results) -> None:
     lines, on_a_terminal = 0, sys.stdout.isatty()
     try:
         while not watching.ended:
-            screen = screen_for(diagnose_session(results.reported(watching.session())), sys.stdout)
+            try:
+                screen = screen_for(diagnose_session(results.reported(watching.session())), sys.stdout)
+            except NothingMeasured as error:
+                screen = f"{error}\n"
             put(f"\x1b[{lines}A\x1b[J{screen}" if lines else screen, sys.stdout)
             lines = screen.count("\n") if on_a_terminal else 0
             watching.look(_EVERY)

@@ -6,13 +6,14 @@ descriptors, or start them from another process.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+
+from ..session.codec import dumps, loads
 
 Event = tuple[str, dict[str, Any]]
 
@@ -40,7 +41,7 @@ class Sender:
     def send(self, kind: str, data: dict[str, Any]) -> None:
         if os.getpid() != self._pid:
             return
-        with suppress(OSError):
+        with suppress(Exception):  # whatever the script has replaced: it may be opening a file in this moment
             if not self._is_open() and self._members:
                 self._take(_connection(self._members))
                 self._write("member", {"pid": self._pid, "rank": None})
@@ -48,7 +49,7 @@ class Sender:
                 self._write(kind, data)
 
     def _write(self, kind: str, data: dict[str, Any]) -> None:
-        line = json.dumps([kind, data], default=str).encode() + b"\n"
+        line = dumps([kind, data]).encode() + b"\n"
         while line:
             line = line[os.write(self._fd, line) :]
 
@@ -84,7 +85,10 @@ class Receiver:
         self._rest = b""
 
     def events(self) -> Iterator[Event]:
-        """Yield every event that has arrived completely."""
+        """Yield every event that has arrived completely; leave out what is none.
+
+        A signal's handler, or another thread, may send an event while a long one is half written.
+        """
         while not self.gone:
             try:
                 chunk = os.read(self.fd, 1 << 16)
@@ -97,8 +101,12 @@ class Receiver:
                 return
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             for line in lines:
-                kind, data = json.loads(line)
-                yield kind, data
+                try:
+                    kind, data = loads(line.decode())
+                except (TypeError, ValueError):
+                    continue
+                if isinstance(kind, str) and isinstance(data, dict):
+                    yield kind, data
 
     def close(self) -> None:
         os.close(self.fd)

@@ -9,9 +9,8 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import util
@@ -21,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.audit import next_round as next_audit_round
 from ..analysis.stopping import next_round
 from ..analysis.trials.remedy import next_trial
+from ..clock import time
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
-from ..measure.clock import stands_still
 from ..measure.machine import descriptors_left
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
@@ -35,7 +34,7 @@ from .hooks import Writes, before_ray_trains, on_backward, on_first_iteration, o
 from .hosting import hosting_members
 from .own_loops import OwnLoops, marked
 from .script import NoSuchModule, Target, compiled, run, script_aside
-from .standard_streams import keep_printing
+from .standard_streams import flush, keep_printing
 from .supervision import write_no_stacks, write_stacks_on_end
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class Child:
         except SystemExit:
             raise
         except BaseException as crash:
-            sys.stdout.flush()
+            flush()
             script_hook()(type(crash), crash, crash.__traceback__)
             return 1
         return 0
@@ -178,9 +177,6 @@ class Child:
 
         If this process has no room for it, such as memory or descriptors, the script trains on without.
         """
-        if stands_still():
-            self._cannot_measure("the time that your script sees does not pass: does it freeze its clock?")
-            raise analysis_over("clock")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
         try:
             if (left := descriptors_left()) < _DESCRIPTORS:
@@ -255,7 +251,5 @@ def leave(over: AnalysisOver) -> int:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     util._exit_function()  # type: ignore[attr-defined]
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+    flush()
     os._exit(code)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ..clock import time
 from ..frames import users_part
 from ..patches import replaced
 

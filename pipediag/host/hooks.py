@@ -44,7 +44,7 @@ def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] 
 
         return get_iterator
 
-    with _patched(_DATALOADER, lambda module: get_iterator_replaced(module.DataLoader, trampoline)) as patch:
+    with patched(_DATALOADER, lambda module: get_iterator_replaced(module.DataLoader, trampoline)) as patch:
         yield
 
 
@@ -57,7 +57,7 @@ def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
         if os.getpid() == process:
             stepped()
 
-    with _patched(_OPTIMIZER, lambda module: hooked(module.register_optimizer_step_post_hook(note))):
+    with patched(_OPTIMIZER, lambda module: hooked(module.register_optimizer_step_post_hook(note))):
         yield
 
 
@@ -78,7 +78,7 @@ def on_backward(passed: Callable[[], None]) -> Iterator[None]:
 
         return replaced(module, "backward", backward)
 
-    with _patched(_AUTOGRAD, noted):
+    with patched(_AUTOGRAD, noted):
         try:
             yield
         finally:
@@ -102,12 +102,12 @@ def before_ray_trains(begins: Callable[[], None]) -> Iterator[None]:
 
     with ExitStack() as stack:
         for name, trainer in _RAY:
-            stack.enter_context(_patched(name, partial(noted, trainer)))
+            stack.enter_context(patched(name, partial(noted, trainer)))
         yield
 
 
 @contextmanager
-def _patched(name: str, patch: Callable[[ModuleType], AbstractContextManager[None]]) -> Iterator[ExitStack]:
+def patched(name: str, patch: Callable[[ModuleType], AbstractContextManager[None]]) -> Iterator[ExitStack]:
     """Enter ``patch(module)`` once the module is imported; leave it with this context, or by closing the stack."""
     with ExitStack() as stack, when_imported(name, lambda module: stack.enter_context(patch(module))):
         yield stack

@@ -1,8 +1,8 @@
 """Host the processes that a script or launcher starts and that may train, as ranks of a job or by themselves.
 
 A rank is recognised by its command and environment, which ``subprocess.Popen`` is given; a script that starts itself
-again by its command; a ``multiprocessing`` process by its code. Processes are also started for loading, logging and
-prediction, and those are left alone.
+again by its command; a ``multiprocessing`` process, and what a pool of ``concurrent.futures`` is given, by its code.
+Processes are also started for loading, logging and prediction, and those are left alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from importlib import import_module
 from multiprocessing.process import BaseProcess
@@ -24,6 +24,7 @@ from typing import Any
 from ..frames import is_users
 from ..measure.own_rank import RANK_VARIABLES
 from ..patches import replaced
+from .hooks import patched
 from .processes import ENTRY
 from .script import PythonCommand, interpreter_of, is_this_python
 
@@ -62,6 +63,7 @@ def hosting_members(
     with (
         hosting_relaunched(words, started, missed),
         _hosting_trainers(words, started),
+        _hosting_submitted(words, started),
         _hosting_successor(words, started),
     ):
         yield
@@ -118,6 +120,27 @@ def _hosting_trainers(words: Sequence[str], started: Callable[[], None]) -> Iter
             vars(self).pop("run", None)
 
     with replaced(BaseProcess, "start", start):
+        yield
+
+
+@contextmanager
+def _hosting_submitted(words: Sequence[str], started: Callable[[], None]) -> Iterator[None]:
+    """Host every function that this process submits to processes of ``concurrent.futures`` and that trains."""
+    owner = os.getpid()
+
+    def hosting(module: ModuleType) -> AbstractContextManager[None]:
+        native = module.ProcessPoolExecutor.submit
+
+        @wraps(native)
+        def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if os.getpid() == owner and _trains(fn, fn):
+                started()
+                fn = Hosted(words, fn)
+            return native(self, fn, *args, **kwargs)
+
+        return replaced(module.ProcessPoolExecutor, "submit", submit)
+
+    with patched("concurrent.futures.process", hosting):
         yield
 
 

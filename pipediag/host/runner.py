@@ -21,6 +21,7 @@ from .exceptions import raised_in_threads, script_hook
 from .hooks import on_first_iteration
 from .hosting import hosting_members
 from .script import NoSuchModule, Target, run, script_aside
+from .standard_streams import flush, tell
 
 #: Arguments instead of a plan's file: find out what can move, without or with the decoding of JPEGs. The first one also
 #: stands for no folder of samples.
@@ -97,11 +98,11 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print one line about a problem, with the rank if this process is not the first of a job."""
     rank = own_rank()
-    print(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}", file=sys.stderr, flush=True)
+    tell(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}")
 
 
 def _print_error(error: PipediagError | RunOver) -> int:
-    sys.stdout.flush()
+    flush()
     warn(str(error))
     return error.exit_code
 

@@ -60,6 +60,23 @@ def output_beside() -> Iterator[None]:
         os.close(own)
 
 
+def tell(text: str) -> None:
+    """Print one line on the script's standard error; do nothing if the script has closed it.
+
+    A file that the script opens then gets its number. Such a file is not inherited by programs, and the stream is.
+    """
+    with suppress(Exception):  # the script may have put anything in the stream's place
+        if sys.stderr is not None and os.get_inheritable(2):
+            print(text, file=sys.stderr, flush=True)
+
+
+def flush() -> None:
+    """Write what the script has printed, if whatever it has put in its streams' place can do that."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+
+
 class _Untroubled(io.FileIO):
     """A file that discards what it cannot write."""
 

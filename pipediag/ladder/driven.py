@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..session import Rung
+from ..session import CONTROLS, Rung
 from .feed import epoch_length
 from .loader_facts import availability
 from .loop_side import Loop, LoopSide, Turn
@@ -21,7 +21,7 @@ from .remedy_trial import Trial
 from .steering import Epochs, OutOfTime, Steering
 from .windows import Windows
 
-_RANKS_WAIT = "the ranks of a job wait for each other in each step, so no loader runs without steps"
+_RANKS_WAIT = "the ranks of a job wait for each other in each step, so none is measured apart from the others"
 
 
 class Driven(ABC):
@@ -100,7 +100,8 @@ class Driven(ABC):
 
     def _announce_rungs(self) -> None:
         """Report which rungs can be measured, as far as it is known beforehand."""
-        excluded = {**self._plan.excluded, **({"supply": _RANKS_WAIT} if self._lockstep.in_job else {})}
+        alone = dict.fromkeys(CONTROLS, _RANKS_WAIT) if self._lockstep.in_job else {}
+        excluded = {**self._plan.excluded, **alone}
         for rung in availability(self.feed.loader, self._device.is_cpu, excluded, self.steering.schedule.rungs):
             self.loop_side.announce(rung)
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..clock import Clock
 from ..loop.iterators import NativeIterator, queued
 from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
-from ..measure.clock import Clock
 from ..session import Startup
 from ..usercode import tree
 from .findings import Findings

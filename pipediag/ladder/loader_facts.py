@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import UsageError
 from ..loop.copies import require_no_state
 from ..loop.iterables import Batches, is_plain
-from ..session import Loader, Place, Rung
+from ..session import FEWER_THREADS, Loader, Place, Rung
 from ..usercode.attributes import attribute, is_a
 from ..usercode.constructions import places_of
 from ..usercode.loops import dataset_line, datasets_in
@@ -133,6 +133,8 @@ def availability(
         absent["worker"] = "num_workers=0: the training process makes the batches and hands nothing over"
     if on_cpu:
         absent["host"] = "training runs on the CPU: there is no transfer"
+    else:
+        absent[FEWER_THREADS] = "training runs on a device: torch's threads do little of a step"
     reasons = dict(excluded)
     if is_plain(loader):
         absent.update(raw=FINISHED, warm=FINISHED, supply=_USED_UP)

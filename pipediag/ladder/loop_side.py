@@ -14,7 +14,7 @@ import torch
 
 from ..measure.account import Counters, InNext
 from ..measure.device import Device
-from ..session import CACHED, Rung, cut_of
+from ..session import CACHED, Rung, cut_of, made_under
 from ..usercode import tree
 from .caches import BatchCache, Caches
 from .feed import Feed, Source
@@ -234,9 +234,9 @@ class LoopSide:
         return delivery
 
     def take_fitting(self, rung: str) -> Turn[Delivery | None]:
-        """Return the next delivery if it was made under ``rung`` throughout, otherwise None."""
+        """Return the next delivery if it was made for ``rung`` throughout, otherwise None."""
         delivery = yield from self.take(rung)
-        if delivery is None or not delivery.fits(rung):
+        if delivery is None or not delivery.fits(made_under(rung)):
             return None
         self.plain = delivery if rung == "baseline" else None
         return delivery

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import weakref
@@ -15,16 +14,17 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
+from ..clock import Clock, SystemClock
 from ..errors import AnalysisOver, SessionFileError, analysis_over
 from ..frames import in_one_line
 from ..loop.iterables import Batches
 from ..loop.iterators import IteratorHook, NativeIterator
 from ..loop.training import EVIDENCE, Place, Places, Training
-from ..measure.clock import Clock, SystemClock
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
 from ..patches import hooked
 from ..session import NOT_YET, Session
+from ..session.codec import dumps, loads
 from ..session.events import EDITED, KEPT_BATCHES, UNMEASURABLE, LoaderUse, Story
 from ..session.remedies import listed
 from ..usercode import randomness
@@ -195,8 +195,9 @@ class Measurement:
             return
         self._ignored += 1
         if self._ignored > _DEAF:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):  # the script may have put anything in their place
+                    stream.flush()
             os._exit(0)
         raise analysis_over(self.over)
 
@@ -375,12 +376,12 @@ class Measurement:
 
     def report(self) -> str:
         gathers = self._gathers or self._joining.several_hosts
-        return json.dumps(self.session.to_dict(), default=str) if gathers else ""
+        return dumps(self.session.to_dict()) if gathers else ""
 
     def take_reports(self, reports: dict[int, str]) -> None:
         for rank, text in reports.items():
             try:
-                session = Session.from_dict(json.loads(text)) if text else None
+                session = Session.from_dict(loads(text)) if text else None
             except (SessionFileError, TypeError, ValueError, RecursionError):
                 self.send("warning", STRANGE_MESSAGE)
                 continue

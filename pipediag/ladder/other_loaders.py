@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..clock import Clock
 from ..measure.account import Counters, Times
-from ..measure.clock import Clock
 from ..session import OtherStart
 
 if TYPE_CHECKING:

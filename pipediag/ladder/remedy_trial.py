@@ -20,11 +20,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..analysis.thresholds import GATE
 from ..analysis.trials.remedy import outcome, remedy_of, why_no_handoff
+from ..clock import Clock
 from ..errors import UsageError
 from ..loop.copies import detached_twin, require_no_state, wrap_sampler
 from ..loop.iterables import is_plain
 from ..loop.wrappers import EndlessSampler, FirstItems
-from ..measure.clock import Clock
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
 from ..usercode.attributes import has_attribute
 from .feed import Source

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from ..measure.clock import Clock
+from ..clock import Clock
 from ..measure.device import Device
 from ..measure.evidence import BatchCost
 from ..measure.window import StepClock

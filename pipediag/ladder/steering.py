@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from ..measure.clock import Clock
+from ..clock import Clock
 from ..measure.schedule import Schedule
 from ..measure.window import window_seconds, window_steps
 from ..session import CACHED, REMEDIES, Window

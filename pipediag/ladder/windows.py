@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
-from ..session import CACHED, fed_apart
+import torch
+
+from ..analysis.trials.threads import threads_to_try
+from ..session import CACHED, FEWER_THREADS, fed_apart
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .settling import Settler
@@ -24,6 +28,17 @@ OTHER_LOADERS = {
 _TOLERATED = 3
 #: Seconds of steps that rank 0 of a job grants at a time within a window.
 _AHEAD = 0.5
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use ``count`` threads for an operation of this thread within the context."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Windows:
@@ -46,7 +61,7 @@ class Windows:
     def measure(self, rung: str) -> Turn[str]:
         """Measure one window of ``rung``; return why there is none, or ""."""
         loop_side = self._loop_side
-        if rung != "baseline" and not fed_apart(rung):
+        if rung not in ("baseline", FEWER_THREADS) and not fed_apart(rung):
             yield from self.settler.fill_caches()
         no_shared = rung == "worker" and loop_side.caches is not None and not loop_side.caches.shared
         if no_shared or (rung in CACHED and not loop_side.cache(rung)):
@@ -55,6 +70,11 @@ class Windows:
             return ""
         if rung == "supply":
             return (yield from self._measure_supply())
+        if rung == FEWER_THREADS:
+            count = threads_to_try(self._setting.session) or 1
+            self._setting.send("environment", {"fewer_threads": count})
+            with torch_threads(count):
+                return (yield from self._measure_loop(rung))
         return (yield from self._measure_loop(rung))
 
     def _measure_loop(self, rung: str) -> Turn[str]:

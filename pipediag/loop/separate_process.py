@@ -18,6 +18,7 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -111,7 +112,9 @@ def tried(
 def _silence() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for standard in (1, _STANDARD):
-        os.dup2(nowhere, standard)
+        with suppress(OSError):
+            if os.get_inheritable(standard):  # else the script has closed it, and a file that it needs has its number
+                os.dup2(nowhere, standard)
     os.close(nowhere)
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - notebooks have others than the process's
 

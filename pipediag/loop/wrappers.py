@@ -7,12 +7,12 @@ again.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from torch.utils.data import get_worker_info
 
+from ..clock import time
 from ..lifeline import end_worker_with_parent
 
 

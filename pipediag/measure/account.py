@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 from typing import NamedTuple
 
+from ..clock import Clock, time
 from ..session import Account
-from .clock import Clock
 from .machine import allowed_cpus
 
 #: Folders in which Linux describes the threads of this process, and its processors.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 
+from ..clock import time
 from .nvml import Gpu
 
 #: Ticks of the delay that measures the clock: about a millisecond.

@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import psutil
 
+from ..clock import time
 from .machine import allowed_cpus
 from .nvml import Gpu
 

@@ -16,6 +16,8 @@ import psutil
 
 #: Folder in which Linux describes the limits of a control group.
 CGROUP = Path("/sys/fs/cgroup")
+#: File that lists the control groups of the process on Linux.
+_OWN_GROUPS = Path("/proc/self/cgroup")
 #: Folder in which Linux describes the NUMA nodes.
 NODES = Path("/sys/devices/system/node")
 
@@ -85,25 +87,25 @@ def _listed(file: Path) -> set[int]:
         return set()
 
 
-def cgroup_quota(root: Path = CGROUP) -> float | None:
-    """Return the control group's CPU quota in cores, from its version 2 or version 1 files, or None if unlimited."""
-    try:
-        limit, period = (root / "cpu.max").read_text().split()
-    except (OSError, ValueError):
+def cgroup_quota(root: Path = CGROUP, own: Path = _OWN_GROUPS) -> float | None:
+    """Return the smallest CPU quota of the control groups that the process is in, in cores, or None if unlimited."""
+    quotas = [_quota_of(folder) for folder in group_folders(own, root, "cpu")]
+    return min((quota for quota in quotas if quota), default=None)
+
+
+def _quota_of(group: Path) -> float | None:
+    """Return a control group's CPU quota in cores, from its version 2 or version 1 files, or None if unlimited."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
-            limit = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu/cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    if limit in ("max", "-1"):
-        return None
-    return int(limit) / int(period)
+            limit, period = " ".join((group / name).read_text() for name in names).split()
+            return int(limit) / int(period) if int(limit) > 0 else None
+        except (OSError, ValueError, ZeroDivisionError):  # a root group has no such files; "max" is no number
+            continue
+    return None
 
 
 #: Folder through which torch transfers batches between processes on Linux.
 _SHARED = Path("/dev/shm")
-#: File that lists the control groups of the process on Linux.
-_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def free_bytes(root: Path = CGROUP) -> int:
@@ -115,11 +117,7 @@ def limits(root: Path = CGROUP, own: Path = _OWN_GROUPS) -> Iterator[tuple[int, 
     """Yield total and free bytes of the machine, and of each limited control group that the process is in."""
     machine = psutil.virtual_memory()
     yield int(machine.total), int(machine.available)
-    try:
-        groups = own.read_text()
-    except OSError:  # not on this platform
-        groups = ""
-    for folder in group_folders(groups, root):
+    for folder in group_folders(own, root, "memory"):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             try:
                 texts = [(folder / name).read_text() for name in (limit, used, "memory.stat")]
@@ -130,19 +128,24 @@ def limits(root: Path = CGROUP, own: Path = _OWN_GROUPS) -> Iterator[tuple[int, 
                 yield found
 
 
-def group_folders(groups: str, root: Path) -> list[Path]:
-    """Return the folders of the control groups that limit a process's memory.
+def group_folders(own: Path, root: Path, controller: str) -> list[Path]:
+    """Return the folders of the control groups that limit what a process takes.
 
     Args:
-        groups: content of its ``/proc/<pid>/cgroup``.
+        own: its ``/proc/<pid>/cgroup``.
+        controller: ``cpu`` or ``memory``, which version 1 keeps apart.
         root: where control groups are mounted. In a container this may be the process's own group, and the path
-            in ``groups`` may not exist below it.
+            in that file may not exist below it.
     """
-    folders = {root: None, root / "memory": None}  # without duplicates, in order
+    try:
+        groups = own.read_text()
+    except OSError:  # not on this platform
+        groups = ""
+    folders = {root: None, root / controller: None}  # without duplicates, in order
     for line in groups.splitlines():
         number, controllers, path = line.split(":", 2)
-        if number == "0" or "memory" in controllers.split(","):
-            mount = root if number == "0" else root / "memory"
+        if number == "0" or controller in controllers.split(","):
+            mount = root if number == "0" else root / controller
             group = mount / path.strip("/")
             folders.update(dict.fromkeys(folder for folder in (group, *group.parents) if folder.is_relative_to(mount)))
     return list(folders)

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
+from ..clock import Clock, SystemClock
 from ..errors import UsageError
 from ..frames import is_ours, is_users
 from ..patches import replaced
 from ..session import SyncCall
 from ..usercode.places import short
 from . import known_syncs
-from .clock import Clock, SystemClock
 
 _SYNCHRONISED = "called a synchronizing CUDA operation"
 #: Torch's message when its warnings are switched on.

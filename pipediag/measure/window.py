@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .clock import Clock
+from ..clock import Clock
 
 #: Minimum and maximum length of a window, in batches.
 MIN_STEPS, MAX_STEPS = 4, 1000

@@ -104,6 +104,7 @@ class Arena:
         # Memory is accounted for when it is used, so a second mapping takes none.
         self._large = Mapping(number, size, writable=True) if folder is None and self._claimable >= LARGE else None
         self._verified: set[int] = set()  # places of earlier runs' entries that are whole
+        self._length = 0  # bytes that the file has at least
         self._claimed = _Claim()
         self._lock = Lock(number)
 
@@ -148,9 +149,9 @@ class Arena:
                 return None
             if self._words[_INDEX + 2 * slot] != tag:
                 continue
-            entry = self._content[begin : begin + room]  # empty if a later run has made the file longer
-            if len(entry) < _START.size:
+            if not self._reaches(begin, begin + room):
                 continue
+            entry = self._content[begin : begin + room]
             check, run, own, nbytes, described = _START.unpack_from(entry)
             behind = _START.size + _up(nbytes, _UNIT)
             if own != key or behind + described > room:
@@ -250,6 +251,15 @@ class Arena:
             return "the limit is reached"
         return os.strerror(code) if code else ""
 
+    def _reaches(self, begin: int, end: int) -> bool:
+        """Return whether the file and this mapping hold these bytes: reading behind the file's end kills the process.
+
+        A damaged index may name any place. A later run may have made the file longer than the mapping.
+        """
+        if end > self._length:
+            self._length = min(os.fstat(self.number).st_size, len(self._content))
+        return self._front <= begin and end <= self._length
+
     def _probed(self, tag: int) -> Iterator[int]:
         mask = self._slots - 1
         for step in range(self._slots):
@@ -263,7 +273,8 @@ class Arena:
                 held, room = _place(self._words[_INDEX + 2 * slot + 1])
                 if not room:
                     break
-                if self._words[_INDEX + 2 * slot] == tag and self._content[held + 16 : held + 32] == key:
+                is_tagged = self._words[_INDEX + 2 * slot] == tag and self._reaches(held, held + room)
+                if is_tagged and self._content[held + 16 : held + 32] == key:
                     whole = self.find(key) is not None  # else a crash of the machine has damaged it
                     if whole:
                         return False

@@ -10,11 +10,11 @@ import os
 import platform
 import stat
 import sys
-import time
 from pathlib import PosixPath, PurePosixPath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from ..clock import time
 from ..frames import in_package
 from ..usercode.attributes import is_exactly
 

@@ -7,7 +7,6 @@ import os
 import struct
 import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from ..clock import time
 from ..patches import alive, replaced, when_imported
 from . import calls, lent, pictures
 from .arena import Arena, Entry, Space
@@ -51,7 +51,7 @@ class Memo:
         self._process, self._lock, self._users, self._undo = 0, threading.Lock(), 0, ExitStack()
 
     def __reduce__(self) -> Any:
-        return Memo, (self.arena, self.tally, self._clock)
+        return Memo, (self.arena, self.tally)
 
     def __deepcopy__(self, copies: dict[int, Any]) -> Memo:
         return self

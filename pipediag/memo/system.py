@@ -16,7 +16,6 @@ import os
 import shutil
 import socket
 import threading
-import time
 import weakref
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Any
 
 import psutil
 
+from ..clock import time
 from ..measure.machine import limits
 
 

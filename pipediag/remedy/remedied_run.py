@@ -7,7 +7,6 @@ and of all generators, and persistent workers stay.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..clock import Clock, SystemClock, time
 from ..frames import in_one_line, users_text
 from ..loop.copies import plain_twin, require_no_state
-from ..measure.clock import Clock, SystemClock
 from ..replay.certify.samples import Real, Recorded
 from ..replay.plan import Plan, moved_links
 from ..streams.feed import fetches_ahead

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from ..measure.clock import Clock
+from ..clock import Clock
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded
 from ..replay.layout import copied

@@ -13,6 +13,7 @@ from ..analysis.verdict import so_far
 from ..analysis.words import counted, number, shown
 from ..session import (
     DECODED,
+    FEWER_THREADS,
     HANDED_OVER,
     LOADED_ONCE,
     REMEDIED,
@@ -40,6 +41,7 @@ _MEASURED = {
     "device": "the model alone",
     "baseline": "as it is",
     "supply": "the loader alone",
+    FEWER_THREADS: "with fewer threads",
     REMEDIED: "with transforms on the device",
     DECODED: "with JPEGs decoded on the device",
     LOADED_ONCE: "with samples from a cache",

@@ -23,6 +23,7 @@ from .rungs import (
     CACHED,
     CONTROLS,
     DECODED,
+    FEWER_THREADS,
     HANDED_OVER,
     LADDER,
     LOADED_ONCE,
@@ -58,6 +59,7 @@ _ENTRIES: dict[str, dict[str, Any]] = {
     "environment": {
         **dict.fromkeys(("cores", "cpus", "affinity", "cgroup_quota", "memory_gib"), float | None),
         "threads": dict[str, int],
+        "fewer_threads": int,
     },
     "device": {"type": str, "name": str | None},
     "caches": dict.fromkeys(("held_bytes", "device", "host", "shared"), float),

@@ -28,6 +28,8 @@ _LARGEST_FLOAT, _LARGEST_INT = 1e39, 1 << 63
 MOST_BYTES, MOST_VALUES, DEEPEST = 16 << 20, 200_000, 40
 #: pipediag measures no numbers with more digits.
 _MOST_DIGITS = 18
+#: JSON as Python has it, also if a script replaces the functions of its module while it is measured.
+dumps, loads = json.JSONEncoder(default=str).encode, json.JSONDecoder().decode
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 

@@ -95,8 +95,13 @@ LADDER = (
         "reading from storage",
     ),
 )
+#: The loop as it is, with no more torch threads in the training process than there are cores left for them.
+FEWER_THREADS = "fewer-threads"
 #: Controls, measured in addition to the ladder.
-_CONTROLS = (RungKind("supply", "", "", "the loader alone, without the training step"),)
+_CONTROLS = (
+    RungKind("supply", "", "", "the loader alone, without the training step"),
+    RungKind(FEWER_THREADS, "", "", "the loader as it is, with fewer torch threads in the training process"),
+)
 #: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; what library calls read and
 #: decode is kept; or only the hand-off of the batches changes. Each is measured after the ladder, in rounds that
 #: include a baseline of their own. The same holds for the rungs ``settings:k``: the loop fed by copies of its loader

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.cuda import Event
 
+from ..clock import time
 from ..lifeline import keep_garbage_in_forks
 from ..loop.iterators import queued
+from ..replay.run.capture import beside_others
 from ..usercode import tree
 from .feed import Feed
 from .handover import Ready, hand_over, labelled, loops_streams
@@ -104,7 +105,9 @@ class Background:
         self._finished: queue.SimpleQueue[tuple[Event, float] | None] = queue.SimpleQueue()
         self._closed, self._again = threading.Event(), threading.Event()
         self._ended = self._failed = False
-        work = _Work(source, arrive, _Due(depth, device), self._given, self._finished, self._closed, self._again)
+        due, beside = _Due(depth, device), ExitStack()
+        beside.enter_context(beside_others())  # here, as the loop may capture before the thread runs
+        work = _Work(source, arrive, due, self._given, self._finished, self._closed, self._again, beside)
         self._thread = threading.Thread(target=work.run, args=(device,), name="pipediag-fetch", daemon=True)
         self._thread.start()
 
@@ -155,6 +158,7 @@ class _Work:
     finished: queue.SimpleQueue[tuple[Event, float] | None]
     closed: threading.Event
     again: threading.Event  # set when the loop asks for a batch after an error
+    beside: ExitStack  # holds beside_others(), while batches are fetched
 
     def run(self, device: torch.device) -> None:
         raised: BaseException | None = None
@@ -164,6 +168,7 @@ class _Work:
         except BaseException as error:  # the loop raises it
             raised = error
         finally:
+            self.beside.close()
             del self.source, self.arrive  # a loader's iterator ends its workers when it is collected
             self.given.put(raised)
             del raised
@@ -180,11 +185,14 @@ class _Work:
             if given is None:
                 return
             failed = isinstance(given, Failed)
+            if failed:
+                self.beside.close()  # the loop may keep the error, and with it this thread
             self.given.put(given)
             del given  # the loop adds its frames to an error, and they would live as long as this reference
             if failed:
                 self.again.wait()
                 self.again.clear()
+                self.beside.enter_context(beside_others())
 
     def _launched(self) -> Ready | None:
         """Return the next batch, launched; None if no more batches are wanted.

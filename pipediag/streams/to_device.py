@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -70,6 +73,8 @@ class ToDevice(Feed):
         self._copying = torch.cuda.Stream(device) if on_gpu else None
         self._replaying = torch.cuda.Stream(device) if on_gpu else None
         self._repeats = GraphCache(device)
+        self._read = _Read()
+        weakref.finalize(self, _finish, self._read, self._repeats).atexit = False
 
     def begin(self) -> Iterator[Sent]:
         self.evidence.clear()
@@ -146,10 +151,11 @@ class ToDevice(Feed):
         self._there = there
         with labelled("replay"), torch.cuda.stream(self._replaying):
             self._replaying.wait_event(copied)
-            there.memory.record_stream(self._replaying)
             made = replay(there, self.device, self._plan.moved, self._repeats.results(there))
-            self._there = None
-            return Ready(made, self._replaying.record_event())
+            replayed = self._replaying.record_event()
+        self._read.until(replayed, there.memory)
+        self._there = None
+        return Ready(made, replayed)
 
     def recovered(self, sent: Sent, error: Exception) -> Any:
         """Return a batch that could not be brought to the device: replayed on the CPU."""
@@ -163,6 +169,36 @@ class ToDevice(Feed):
                 packed = replace(there, memory=there.memory.cpu())
             batch = replay(packed, _CPU, {place: _OnCpu(shapes.fn) for place, shapes in self._plan.own.items()})
         return batch if self.at_home else moved(batch, self.device, non_blocking=True)
+
+
+class _Read:
+    """Memory of the copying stream that the replaying stream reads, kept until it has been read.
+
+    ``record_stream`` is not enough: while any thread captures a CUDA graph, torch's allocator takes the stream for one
+    of the graph's, and reuses the memory without waiting for it (``insert_events_deferred_until_no_capture`` in
+    CUDACachingAllocator). The loop may capture at any time.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[torch.cuda.Event, Tensor]] = deque()
+        self._turn = threading.Lock()  # two epochs at once fetch in two threads
+
+    def until(self, event: torch.cuda.Event, memory: Tensor) -> None:
+        """Keep the memory until the device has reached ``event``; drop what has been read."""
+        with self._turn:
+            self._kept.append((event, memory))
+            while self._kept and self._kept[0][0].query():
+                self._kept.popleft()
+
+    def finish(self) -> None:
+        """Wait until all of it has been read."""
+        for event, _ in self._kept:
+            event.synchronize()
+
+
+def _finish(read: _Read, repeats: GraphCache) -> None:
+    """Wait for the last replays: their memory, and that of the graphs, is freed after this."""
+    read.finish()
 
 
 class _OnCpu:

@@ -8,12 +8,12 @@ link, with the reason.
 from __future__ import annotations
 
 import inspect
-import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..clock import time
 from ..session import Link
 from . import randomness, tree
 from .attributes import attribute, is_a

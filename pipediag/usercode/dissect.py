@@ -7,11 +7,11 @@ replay calls the transforms on the inputs again and fills the holes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..clock import time
 from . import tree
 from .attributes import is_a
 from .paths import DEPTH, Path, follow, has_identity, parts, private, replace, same, walk

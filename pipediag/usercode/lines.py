@@ -54,11 +54,14 @@ def line_at(code: CodeType, instruction: int) -> Line:
         name = ""  # a variable, such as that of a loop over functions
     if end is not None and (expression.endswith("]") or _is_operation(code, instruction)):
         name = expression
-    # The function that code belongs to: a lambda or a comprehension has no name of its own.
-    function = _IN_FUNCTION.sub("", getattr(code, "co_qualname", code.co_name))
-    function = function or ("a lambda" if code.co_name == "<lambda>" else code.co_name)
+    function = function_around(getattr(code, "co_qualname", code.co_name))
     name = _cut(name, in_brackets=True) or (function if text.startswith("def ") else "")
     return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text), function)
+
+
+def function_around(name: str) -> str:
+    """Return the function that code of this full name belongs to: a lambda or comprehension has no name of its own."""
+    return _IN_FUNCTION.sub("", name) or ("a lambda" if name.endswith("<lambda>") else name)
 
 
 def described_line(text: str, function: str, where: str) -> Line:

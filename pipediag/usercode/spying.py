@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from .. import marker
+from ..clock import time
 from .attributes import attribute, has_attribute, is_a
 from .paths import Path, has_identity, private, same, walk
 from .stand_ins import standing_in

@@ -21,7 +21,9 @@ from ..session.private import masked
 _RANK, _WORLD = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
 #: Words of a command that helps others: it makes no batches.
-_HELPS = ("resource_tracker", "semaphore_tracker", "forkserver import main", "compile_worker")
+_HELPS = ("resource_tracker", "semaphore_tracker", "compile_worker")
+#: Words of the commands that start multiprocessing's processes. A process that is forked has its parent's command.
+_FORKS, _SPAWNS = "multiprocessing.forkserver import main", "multiprocessing.spawn import spawn_main"
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Training:
 
     @property
     def workers(self) -> list[int]:
-        """The processes below this one at present that may make its batches, or are the ranks of a launcher."""
-        return [pid for pid in _below(self.pid) if not any(map(_command(pid).count, _HELPS))]
+        """The processes below this one at present that may make its batches: multiprocessing has started them."""
+        return [pid for parent, pid in _below(self.pid) if _is_worker(pid, parent)]
 
     @classmethod
     def of(cls, pid: int) -> Training:
@@ -81,7 +83,7 @@ def jobs_of(pid: int | None) -> list[list[Training]]:
     """
     if pid is not None:
         one = Training.of(pid)
-        return [_in_order([Training.of(child) for child in one.workers if _is_rank(child)] or [one])]
+        return [_in_order([Training.of(child) for _, child in _below(pid) if _is_rank(child)] or [one])]
     own, parents = os.geteuid(), dict[int, int]()
     for process in psutil.process_iter(["ppid", "uids"]):
         uids = process.info["uids"]
@@ -91,7 +93,8 @@ def jobs_of(pid: int | None) -> list[list[Training]]:
     launchers = {parents[rank] for rank in ranks}
     jobs: dict[tuple[str, ...], list[Training]] = {}
     for number in parents.keys() - launchers:
-        if number in ranks or parents[number] not in parents.keys() - launchers:
+        parent = parents[number]
+        if number in ranks or parent not in parents.keys() - launchers or not _is_worker(number, parent):
             with suppress(PipediagError):  # it has ended
                 found = Training.of(number)
                 if found.on_gpu or any(map(_has_torch, found.workers)):
@@ -134,17 +137,28 @@ def _number(given: dict[str, str], names: Sequence[str]) -> int | None:
     return next((int(text) for name in names if (text := given.get(name, "")).isdecimal()), None)
 
 
-def _below(pid: int) -> list[int]:
-    """Return the processes below another one. Linux may list them; psutil reads all processes for that."""
+def _below(pid: int) -> list[tuple[int, int]]:
+    """Return the processes below another one, each after its parent. Linux may list them, else psutil reads all."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
         lists = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
     except OSError:
         with suppress(psutil.Error):
-            return [one.pid for one in psutil.Process(pid).children(recursive=True)]
+            return [(one.ppid(), one.pid) for one in psutil.Process(pid).children(recursive=True)]
         return []
     found = [int(child) for text in lists for child in text.split()]
-    return [*found, *(one for child in found for one in _below(child))]
+    return [*((pid, child) for child in found), *(pair for child in found for pair in _below(child))]
+
+
+def _is_worker(pid: int, parent: int) -> bool:
+    """Return whether multiprocessing has started a process, and not to help others, as its server of forks does.
+
+    A program that a training runs, such as another script of its own, makes none of its batches.
+    """
+    command, of_parent = _command(pid), _command(parent)
+    if any(map(command.count, _HELPS)) or (_FORKS in command and _FORKS not in of_parent):
+        return False
+    return command == of_parent or _FORKS in command or _SPAWNS in command
 
 
 @cache

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .._version import __version__
+from ..analysis.verdict import draws_unseen
 from ..analysis.words import percent
 from ..errors import NothingMeasured
 from ..measure.account import Times
@@ -17,7 +18,7 @@ from ..measure.machine import cores, environment
 from ..session import Cost, Inside, Loader, Observed, Script, Session, Watched
 from ..session.private import masked
 from .processes import Training
-from .sampling import Stack, Thread
+from .sampling import Frame, Stack, Thread
 from .sources import Sources
 from .stacks import (
     COLLATES,
@@ -86,7 +87,7 @@ def session_of(seen: Seen) -> Session:
     """Return what was seen as a session of level *observed*.
 
     Raises:
-        NothingMeasured: no stack was seen.
+        NothingMeasured: no stack was seen, or the process neither trained nor drew batches.
     """
     pid, source = seen.training.pid, seen.source
     everything = _merged(thread for one in seen.stretches for thread in one.threads)
@@ -94,6 +95,10 @@ def session_of(seen: Seen) -> Session:
     if loop is None:
         raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
     sampled = _of_loop(seen, loop)
+    if not sampled:
+        busy = [frame for stack in loop.stacks for frame in stack if users(frame)][-1:]
+        where = f" It is at {source.where(busy[0])}." if busy else ""
+        raise NothingMeasured(f"process {pid} neither trains nor draws batches yet.{where} Watch it later")
     seconds, shares = sum(one.seconds for one in sampled), _shares(sampled)
     count = counted(
         [threads[loop.tid] for threads in seen.looks if loop.tid in threads],
@@ -151,6 +156,8 @@ def session_of(seen: Seen) -> Session:
         session.inside = Inside(len(made), whole, whole, lines=hot_lines(made, source), looks=len(made))
     queued = seen.threads[loop.tid].queue / seen.passed if loop.tid in seen.threads else 0.0
     _warn(session, shares[START], queued, evidence)
+    if draws_unseen(session):
+        _say_where(session, sampled, wrappers(loop.stacks), source)
     return session
 
 
@@ -163,6 +170,7 @@ class _Sampled(NamedTuple):
 
 
 def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
+    """Return what the loop's thread did from the first moment on at which it trains or draws a batch."""
     # A stack that was read while it changed may lack its outer calls: it does not begin where the others do.
     root = _most(Counter(stack[0].name for stack in loop.stacks if stack))
     wraps, found = wrappers(loop.stacks), list[_Sampled]()
@@ -170,7 +178,12 @@ def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
         stacks = [stack for thread in one.threads if thread.tid == loop.tid for stack in thread.stacks]
         stacks = [stack for stack in stacks if stack and stack[0].name == root]
         if stacks:
-            found.append(_Sampled(one.seconds, stacks, [of_loop(stack, wraps, seen.source) for stack in stacks]))
+            moments = [of_loop(stack, wraps, seen.source) for stack in stacks]
+            begins = next((number for number, moment in enumerate(moments) if moment.kind != OTHER), len(moments))
+            begins = 0 if found else begins
+            if begins < len(moments):
+                seconds = one.seconds * (1 - begins / len(moments))
+                found.append(_Sampled(seconds, stacks[begins:], moments[begins:]))
     return found
 
 
@@ -240,6 +253,25 @@ def _loader(
 
 def _most(counts: Counter[str]) -> str:
     return max(counts, key=lambda name: counts[name], default="")
+
+
+def _say_where(
+    session: Session, sampled: Sequence[_Sampled], training: Collection[tuple[str, str]], source: Sources
+) -> None:
+    """Say which line of the loop takes most of the time in which it does not train: it may make the batches."""
+    lines, looks = Counter[Frame](), 0
+    for one in sampled:
+        looks += len(one.moments)
+        for stack, moment in zip(one.stacks, one.moments, strict=True):
+            own = [frame for frame in stack if users(frame)] if moment.kind == OTHER else []
+            lines.update([frame for frame in own if (frame.file, frame.name) in training][-1:] or own[-1:])
+    if lines:
+        (frame, count), *_ = lines.most_common(1)
+        session.warn(
+            "elsewhere",
+            f"{percent(count / looks)} of the time it runs {source.text(frame)} ({source.where(frame)}): if that makes "
+            "its batches, the loop waits for data that long",
+        )
 
 
 def _warn(session: Session, starts: float, queued: float, evidence: dict[str, float]) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ..frames import in_package, is_users
 from ..session import HotLine
-from ..usercode.lines import described_line
+from ..usercode.lines import described_line, function_around
 from .sampling import Frame, Stack, Thread
 
 #: What the loop's thread does.
@@ -193,14 +193,14 @@ def hot_lines(made: Sequence[tuple[Stack, str]], source: Reads) -> list[HotLine]
         at = own if own >= 0 else next(does, len(stack) - 1)
         if at >= 0:
             frame = stack[at]
-            key = (stage, frame.file, frame.name, frame.line if own >= 0 else 0)
+            key = (stage, frame.file, function_around(frame.name), frame.line if own >= 0 else 0)
             seen.setdefault(key, Counter())[frame] += 1
             inner = dict.fromkeys(map(_function, stack[at + 1 if own >= 0 else at :]))
             calls.setdefault(key, Counter()).update(name for name in inner if name)
     lines, whole = [], sum(counts.total() for counts in seen.values())
     for key, counts in sorted(seen.items(), key=lambda one: one[1].total(), reverse=True):
         stage, own, ((frame, _),) = key[0], key[3] > 0, counts.most_common(1)
-        text, function = source.text(frame), frame.name.rpartition("<locals>.")[2]
+        text, function = source.text(frame), key[2]
         found = described_line(text, function, source.where(frame))
         name = found.calls if own and found.calls else function
         inside = {one: round(count / whole, 4) for one, count in calls[key].items()}

@@ -134,7 +134,7 @@ class Watching:
         """Return what was seen as a session: of a job, that of the rank that waits longest, with all ranks.
 
         Raises:
-            NothingMeasured: no stack was seen.
+            NothingMeasured: no stack was seen, or a process neither trained nor drew batches.
         """
         sessions = {}
         for number, one in enumerate(self._seen):

@@ -28,7 +28,6 @@ from pipediag.analysis.audit import (
 from pipediag.host.passes import Request
 from pipediag.report import RENDERERS, blocks, read, text, write
 from pipediag.session import (
-    CONTROLS,
     RUNGS,
     Knobs,
     LoaderSettings,
@@ -470,7 +469,7 @@ def test_unanswered(id: str, session: Session, status: str, told: str) -> None:
 
 class TestRounds:
     def test_every_rung_gets_a_few_windows(self) -> None:
-        assert next_round(make(WELL, rounds=1, noise=0.0), 0.05) == [*RUNGS, *CONTROLS]
+        assert next_round(make(WELL, rounds=1, noise=0.0), 0.05) == [*RUNGS, "supply"]
 
     def test_enough(self) -> None:
         assert next_round(run(rounds=3), 0.05) == []

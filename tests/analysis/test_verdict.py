@@ -165,6 +165,18 @@ def test_contention_is_not_certain_where_the_kernel_does_not_count() -> None:
     assert "kernel" in verdict.uncertain
 
 
+@pytest.mark.parametrize(("busy", "certain"), [(4.0, True), (6.0, False)])
+def test_contention_beside_other_processes_is_not_certain(busy: float, certain: bool) -> None:
+    """They took 2 of 8 cores in every window alike: the time that they take remains of a step as contention does."""
+    load = {"cores_busy": busy, "cores_used": 4.0}
+    seen = {rung: load | waits(0.4, worker_ms=200.0, worker_cpu=1.0).get(rung, {}) for rung in RUNGS}
+    accounts = dict.fromkeys(RUNGS, Account(cpu_ms=50.0)) | {"baseline": Account(cpu_ms=52.0, queue_ms=28.2)}
+    session = make(climbing(raw=30.0), noise=0.0, evidence=seen, accounts=accounts, environment={"cores": 8})
+    verdict = judged(session).verdict
+    assert (verdict.bottleneck, verdict.certain) == ("contention", certain), verdict.uncertain
+    assert ("other processes used 2 of 8 cores" in verdict.uncertain) is not certain
+
+
 def test_contention_is_at_most_what_the_training_thread_lost() -> None:
     """A step takes 30.2 ms longer, but its thread works no longer, and waits for a core 5 ms: no more is contention."""
     seen = waits(0.4, worker_ms=200.0, worker_cpu=1.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from .fault import (
     AS_ANYBODY,
@@ -281,11 +283,18 @@ def _ranks() -> Iterator[Fault]:
 # Scripts that are none
 
 
+def _zipped(folder: Path) -> str:
+    with zipfile.ZipFile(folder / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", "raise SystemExit(3)\n")
+    return "app.pyz"
+
+
 def _no_scripts() -> Iterator[Fault]:
     scripts: list[tuple[str, Lay, int, str]] = [
         ("no such script", at("none.py"), 2, "no such script: none.py"),
         ("script is a folder", at("results"), 2, "is a directory; give a script"),
         ("script is binary", text(bytes(range(1, 256))), 1, "SyntaxError|ValueError"),
+        ("script is a zip archive", _zipped, 2, "is a zip archive; unpack it"),
         ("script with null bytes", text(b"x = 1\0\n"), 1, "SyntaxError|ValueError"),
         ("syntax error", text("def f(:\n"), 1, "SyntaxError: invalid syntax"),
         ("import error", text("import no_such_module\n"), 1, "ModuleNotFoundError: No module named 'no_such_module'"),

@@ -49,6 +49,7 @@ def _scratch(folder: str) -> tuple[str, ...]:
     return shell(f'd=$TMPDIR/{folder}; mkdir "$d"; TMPDIR=$d "$@"; c=$?; rmdir "$d"; exit $c')
 
 
+_CGROUP = "mount -t tmpfs none /sys/fs/cgroup"
 _BLOCKED = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())"
 _IGNORED = "[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 10, 12, 13, 14, 15, 17, 20, 21, 22)]"
 #: How each state is made. Those of the second part are tried on a training too: they may matter while it is measured.
@@ -74,8 +75,6 @@ _STATES: dict[str, tuple[str, ...]] = {
     "unknown-locale": ("env", "LANG=xx_YY.none", "LC_ALL=xx_YY.none"),
     "ascii-output": ("env", "PYTHONIOENCODING=ascii"),
     "latin-1-output": ("env", "PYTHONIOENCODING=latin-1:replace"),
-    "no-asserts": ("env", "PYTHONOPTIMIZE=2"),
-    "safe-path": ("env", "PYTHONSAFEPATH=1"),
     "no-bytecode-folder": ("env", "PYTHONPYCACHEPREFIX=/nonexistent"),
     "short-numbers": ("env", "PYTHONINTMAXSTRDIGITS=640"),
     "no-columns": ("env", "COLUMNS=0", "LINES=0"),
@@ -94,7 +93,6 @@ _STATES: dict[str, tuple[str, ...]] = {
     "no-privileges": ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"),
     "sparse-shared-memory": _mounted("mount -t tmpfs -o size=4k none /dev/shm"),
     "long-scratch": _scratch("d" * 120),
-    "development-mode": ("env", "PYTHONDEVMODE=1"),
     "memory-is-traced": ("env", "PYTHONTRACEMALLOC=3"),
     "no-sys": _mounted("mount -t tmpfs none /sys"),
 }
@@ -111,6 +109,17 @@ _STATES_OF_TRAININGS: dict[str, tuple[str, ...]] = {
     "plain-locale": ("env", "LC_ALL=C", "PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0"),
     "warnings-are-errors": ("env", "PYTHONWARNINGS=error"),
     "nonblocking-output": _python("[os.set_blocking(n, False) for n in (1, 2)]"),
+    "no-asserts": ("env", "PYTHONOPTIMIZE=2"),
+    "safe-path": ("env", "PYTHONSAFEPATH=1"),
+    "development-mode": ("env", "PYTHONDEVMODE=1"),
+    "debug-allocator": ("env", "PYTHONMALLOC=debug"),
+    "startup-file": ("env", "PYTHONSTARTUP=/nonexistent", "PYTHONNOUSERSITE=1"),
+    "half-a-core": _mounted(f"{_CGROUP} && echo 50000 100000 >/sys/fs/cgroup/cpu.max"),
+    "odd-quota": _mounted(f"{_CGROUP} && echo many 0 >/sys/fs/cgroup/cpu.max"),
+    "little-memory": _mounted(
+        f"{_CGROUP} && cd /sys/fs/cgroup && echo 500000000 >memory.max && echo 450000000 >memory.current"
+        " && echo inactive_file 1000 >memory.stat && cd - >/dev/null"
+    ),
     "timers": _python("signal.signal(14, signal.SIG_IGN); signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)"),
 }
 
@@ -140,7 +149,8 @@ def _inherited() -> Iterator[Fault]:
 
 
 def _clocks() -> Iterator[Fault]:
-    for kind in ("frozen", "backwards", "set", "sleepless", "ticks"):
+    yield _timed("analyze", "frozen", "import", COMPLETE)
+    for kind in ("frozen", "backwards", "set", "slowed", "sleepless", "ticks"):
         for moment in ("first-batch", "window"):
             yield _timed("analyze", kind, moment, COMPLETE)
         yield _timed("run", kind, "training", NOTHING, "--steps=40")
@@ -167,6 +177,19 @@ _PROTOCOLS = {
     "Model": ("__bool__", "__len__", "__repr__"),
     "Loader": ("__bool__", "__repr__", "__eq__"),
 }
+#: Protocols of a class's own class, which matter where types are compared, hashed or asked for, and which classes have
+#: them besides _OF_CLASSES. Torch itself asks for the hash of a dataset's class and of a batch's, and compares a
+#: dataset's.
+_OF_CLASSES = ("Scale", "Order", "Model", "Loader", "Sample")
+_META = {
+    "__hash__": (),
+    "__eq__": ("Batch",),
+    "odd __eq__": ("Batch",),
+    **dict.fromkeys(
+        ("odd __bool__", "__instancecheck__", "odd __instancecheck__", "__subclasscheck__", "__len__", "__dir__"),
+        ("Batch", "Images"),
+    ),
+}
 
 
 def _protocols() -> Iterator[Fault]:
@@ -177,6 +200,13 @@ def _protocols() -> Iterator[Fault]:
             yield Fault(kind, "analyze", part, trained("analyze", odd), 0, "", COMPLETE)
             if part in ("Scale", "Images"):
                 yield Fault(kind, "run", part, trained("run", odd, "--steps=40"), 0, "trained to its end")
+    for protocol, parts in _META.items():
+        odd = f"--odd={','.join((*_OF_CLASSES, *parts))}:meta.{protocol}"
+        kind = f"protocol {protocol.replace(' ', '-')}"
+        yield Fault(kind, "analyze", "classes", trained("analyze", odd), 0, "", COMPLETE)
+        applied = trained("analyze --apply", odd, options=("--apply-budget", "10"))
+        yield Fault(kind, "analyze --apply", "classes", applied, 0, "", COMPLETE)
+        yield Fault(kind, "run", "classes", trained("run", odd, "--steps=40"), 0, "trained to its end")
 
 
 # Restarts
@@ -187,6 +217,8 @@ def _restarts() -> Iterator[Fault]:
         planted("analyze", "raises", "window", 0, "", MEASURED, "--tries=2"),
         planted("run", "raises", "training", 0, "trained to its end", NOTHING, "--tries=2", "--steps=40"),
         planted("run", "execs", "import", 0, "moved from", NOTHING, "--steps=40"),
+        planted("analyze", "calls", "import", 0, "", COMPLETE),
+        planted("run", "calls", "import", 0, "moved from", NOTHING, "--steps=40"),
     ):
         yield replace(row, kind=f"restart {row.kind}")
     for moment, budget in (("import", "6"), ("first-batch", "25")):  # which goes on while the script starts again

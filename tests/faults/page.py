@@ -27,6 +27,10 @@ _FAMILIES = {
     "clock": "time that stops or jumps",
     "protocol": "objects whose protocols raise",
     "restart": "restarts",
+    "tool": "tools and flags of the interpreter",
+    "taken": "what a script replaces or takes",
+    "place": "where a script trains",
+    "script": "what becomes of its file",
 }
 
 _HEAD = """# What happens if something fails

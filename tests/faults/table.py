@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import of_files, of_programs, of_scripts, of_surroundings
+from . import of_files, of_processes, of_programs, of_scripts, of_surroundings
 from .fault import Fault
 
-FAULTS: tuple[Fault, ...] = (*of_scripts.rows(), *of_files.rows(), *of_programs.rows(), *of_surroundings.rows())
+_PARTS = (of_scripts, of_files, of_programs, of_surroundings, of_processes)
+FAULTS: tuple[Fault, ...] = tuple(row for part in _PARTS for row in part.rows())

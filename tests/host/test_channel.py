@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -51,6 +52,32 @@ def test_a_line_cut_inside_a_character(pipe: tuple[int, int]) -> None:
     assert list(receiver.events()) == []
     os.write(pipe[1], line[cut:])
     assert list(receiver.events()) == [("a", {"x": "ü"})]
+
+
+def test_what_is_no_event_is_left_out(pipe: tuple[int, int]) -> None:
+    """Such as a long event into which a signal's handler has sent another."""
+    receiver = Receiver(pipe[0])
+    for line in (
+        b'["a", {"x": ["b", {}]',
+        b"1}]",
+        b"\xff",
+        b"[]",
+        b'["a"]',
+        b'["a", 1]',
+        b"3",
+        b"[1, {}]",
+        b'["c", {}]',
+    ):
+        os.write(pipe[1], line + b"\n")
+    assert list(receiver.events()) == [("c", {})]
+
+
+def test_a_script_that_replaces_json(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("dumps", "loads"):
+        monkeypatch.setattr(json, name, lambda *args, **kwargs: b"not what json gives")
+    receiver, sender = Receiver(pipe[0]), Sender(pipe[1])
+    sender.send("a", {"x": 1})
+    assert list(receiver.events()) == [("a", {"x": 1})]
 
 
 def test_large_events_arrive_whole(pipe: tuple[int, int]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipediag.host.hosting import hosted_command, hosting_relaunched, names_a_rank
+from pipediag.host.hosting import Hosted, hosted_command, hosting_members, hosting_relaunched, names_a_rank
 from pipediag.host.processes import ENTRY
 
 ROLE = ["member", "order.json"]
@@ -117,6 +118,37 @@ class TestPopen:
             subprocess.run(f"{PYTHON} -c pass", shell=True, check=True, env={**os.environ, "RANK": "1"})
             subprocess.run("true", shell=True, check=True, env={**os.environ, "RANK": "1"})
         assert missed == [f"{PYTHON} -c pass"]
+
+
+def trains_a_step(loss: Any) -> None:
+    loss.backward()
+
+
+def predicts(loss: Any) -> None:
+    return loss
+
+
+class TestSubmitted:
+    """What ``concurrent.futures`` runs in a process, seen by what its queue would be given."""
+
+    def submitted(self, monkeypatch: pytest.MonkeyPatch, function: Any) -> Any:
+        given: list[Any] = []
+        monkeypatch.setattr(ProcessPoolExecutor, "submit", lambda self, fn, *args, **kwargs: given.append((fn, args)))
+        native = ProcessPoolExecutor.submit
+        with hosting_members(ROLE, pytest.fail):
+            ProcessPoolExecutor.__new__(ProcessPoolExecutor).submit(function, 3)
+        assert ProcessPoolExecutor.submit is native
+        ((fn, args),) = given
+        assert args == (3,)
+        return fn
+
+    def test_what_trains_is_hosted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pipediag.host.hosting.is_users", lambda file: file == __file__)
+        assert isinstance(self.submitted(monkeypatch, trains_a_step), Hosted)
+
+    def test_other_work_is_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pipediag.host.hosting.is_users", lambda file: file == __file__)
+        assert self.submitted(monkeypatch, predicts) is predicts
 
 
 def test_a_script_that_starts_itself_again_stays_hosted(tmp_path: Path) -> None:

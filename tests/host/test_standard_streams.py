@@ -85,6 +85,26 @@ def test_what_a_script_prints_arrives(tmp_path: Path) -> None:
     assert sorted((tmp_path / "x").read_text("utf-8").split()) == ["2", "3", "é1"]
 
 
+@pytest.mark.parametrize(
+    ("closes", "left"),
+    [
+        ("os.close(2)", ""),
+        ("os.close(2); held = os.open('held', os.O_CREAT | os.O_RDWR)", ""),
+        ("sys.stderr.close()", ""),
+        ("sys.stderr = None", ""),
+        ("sys.stderr = type('Odd', (), {'flush': print})()", ""),
+        ("os.dup2(os.open('held', os.O_CREAT | os.O_RDWR), 2)", "told"),
+        ("sys.stderr = open('held', 'w')", "told"),
+    ],
+)
+def test_a_line_to_standard_error_that_the_script_has_changed(tmp_path: Path, closes: str, left: str) -> None:
+    """It is written where the script wants it, and into no other file that has got the number."""
+    code = f"os.chdir({str(tmp_path)!r})\n{closes}\ntell('told')\nflush()"
+    assert ran(code, ">/dev/null")[0] == 0
+    held = tmp_path / "held"
+    assert (held.read_text().strip() if held.exists() else "") == left
+
+
 def test_output_beside() -> None:
     code = """
 with output_beside():

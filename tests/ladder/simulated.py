@@ -20,7 +20,7 @@ from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
 from pipediag.measure.account import Times
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
-from pipediag.session import REMEDIED, Session, Startup, Window, settings_rung
+from pipediag.session import FEWER_THREADS, REMEDIED, Session, Startup, Window, settings_rung
 
 from ..clock import Clock
 
@@ -34,7 +34,7 @@ POLL, STILL = 1 / 64, 1 / 8
 QUIET = STILL - POLL
 
 #: The rung that workers serve, if they are not paused, while the loop is fed in another way.
-_WORKERS_DO = dict.fromkeys(("device", "host", "supply", REMEDIED, CLONED), "baseline")
+_WORKERS_DO = dict.fromkeys(("device", "host", "supply", FEWER_THREADS, REMEDIED, CLONED), "baseline")
 
 
 class Workers:
@@ -182,6 +182,7 @@ class Loop:
         self.others = SimpleNamespace(spent=Spent(0.0, Times(0.0, 0.0)), beside=0.0)
         self.starts_others: dict[int, float] = {}  # seconds by step: another loader is started after it
         self.timed: list[bool] = []  # for each step, whether the workers were not to be disturbed
+        self.threads: list[int] = []  # torch's, for each step
         self.is_drawn_ahead = False  # by a thread of the script
         self.training = SimpleNamespace(
             steps=0, backwards=0, drew=lambda ordinal: None, drawn_ahead=lambda ordinal: self.is_drawn_ahead
@@ -190,7 +191,9 @@ class Loop:
         self.epochs = Epochs(length, 0, horizon)
         self.session = Session(windows=[*earlier])
         self.schedule = Schedule(
-            ["baseline", "sample", "device", "host", "supply", REMEDIED, CLONED], self.session, lambda session: []
+            ["baseline", "sample", "device", "host", "supply", FEWER_THREADS, REMEDIED, CLONED],
+            self.session,
+            lambda session: [],
         )
         setting = SimpleNamespace(
             plan=SimpleNamespace(inference=False, budget=budget, attempt=1),
@@ -224,6 +227,7 @@ class Loop:
                 continue
             steps += 1
             self.timed.append(self.feed.rung_switch.timing)
+            self.threads.append(torch.get_num_threads())
             self.clock.seconds += self.step
             self.training.steps += self.epochs.serial not in self.evaluates
             self.clock.seconds += self.stands_still.get(self.training.steps, 0.0)

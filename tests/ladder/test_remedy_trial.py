@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import pipediag
+from pipediag.clock import SystemClock
 from pipediag.ladder.remedy_trial import RemediedFeed, Trial
-from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
 from pipediag.memo import system
 from pipediag.session import (

@@ -17,12 +17,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
+from pipediag.clock import SystemClock
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.workers import rung_switch as module
 from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
 from pipediag.ladder.workers.rungs import SERVED, Served
 from pipediag.ladder.workers.worker_state import WorkerState
-from pipediag.measure.clock import SystemClock
 from pipediag.session import cut_rung
 
 ROOT = Path(__file__).resolve().parents[2]

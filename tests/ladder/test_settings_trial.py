@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader
 from pipediag.analysis.stopping import next_round
 from pipediag.analysis.trials.halving import FIRST_LOOK, best
 from pipediag.analysis.trials.settings import Candidates
+from pipediag.clock import SystemClock
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import settings_trial as knobs
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.plan import Plan
 from pipediag.ladder.settings_trial import ClonedFeed, SettingsTrial, cloned, proposal
-from pipediag.measure.clock import SystemClock
 from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
 
 from ..clock import Clock

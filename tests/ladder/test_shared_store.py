@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from pipediag.clock import SystemClock
 from pipediag.ladder.ranks import shared_store as module
 from pipediag.ladder.ranks.lockstep import Follower, Leader, Stopped, Superseded
 from pipediag.ladder.ranks.shared_store import FollowersStore, LeadersStore
-from pipediag.measure.clock import SystemClock
 
 SECRET = b"s" * 32
 

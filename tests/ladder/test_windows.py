@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from pipediag.ladder.ranks.lockstep import Lockstep
 from pipediag.ladder.steering import OutOfTime
-from pipediag.ladder.windows import OTHER_LOADERS
-from pipediag.session import REMEDIED
+from pipediag.ladder.windows import OTHER_LOADERS, torch_threads
+from pipediag.session import FEWER_THREADS, REMEDIED
 
 from .simulated import CLONED, Loop, beside
 
@@ -306,6 +308,42 @@ class TestOtherLoaders:
         assert loop.measure("baseline")[0] == ""
         assert len(loop.recorded) == 1
         assert ("warning", dict(OTHER_LOADERS)) in loop.events
+
+
+class TestFewerThreads:
+    """The loop as it is, with one torch thread."""
+
+    @pytest.fixture(autouse=True)
+    def three_threads(self) -> Iterator[None]:
+        with torch_threads(3):
+            yield
+
+    def test_in_every_step_until_the_window_ends(self) -> None:
+        loop = Loop()
+        assert loop.measure("baseline")[0] == ""
+        before = len(loop.threads)
+        assert loop.measure(FEWER_THREADS)[0] == ""
+        assert {*loop.threads[:before]} == {3}
+        assert {*loop.threads[before:]} == {1}
+        assert torch.get_num_threads() == 3
+        plain, fewer = loop.recorded
+        assert (fewer["rung"], fewer["steps"], fewer["seconds"]) == (FEWER_THREADS, plain["steps"], plain["seconds"])
+        assert ("environment", {"fewer_threads": 1}) in loop.events
+
+    def test_the_time_ends_within_it(self) -> None:
+        loop = Loop()
+        measuring = loop.windows.measure(FEWER_THREADS)
+        next(measuring)
+        assert torch.get_num_threads() == 1
+        with pytest.raises(OutOfTime):
+            measuring.throw(OutOfTime())
+        assert torch.get_num_threads() == 3
+
+    def test_the_script_ends_within_it(self) -> None:
+        measuring = Loop().windows.measure(FEWER_THREADS)
+        next(measuring)
+        measuring.close()
+        assert torch.get_num_threads() == 3
 
 
 class TestStretches:

@@ -19,12 +19,12 @@ from torch.utils.data import (
     default_collate,
 )
 
+from pipediag.clock import SystemClock
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.workers.rung_switch import RungSwitch
 from pipediag.ladder.workers.worker_side import WorkerSide
 from pipediag.loop import wrappers
 from pipediag.loop.wrappers import EndlessSampler, InitWorker, StagedDataset, StagedIterable
-from pipediag.measure.clock import SystemClock
 
 from ..clock import Clock
 from ..things import Transformed, same

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 
+from pipediag import clock
 from pipediag.measure.device import Device
 
 
 def test_a_delay_on_the_cpu_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(clock.time, "sleep", slept.append)
     device = Device(torch.device("cpu"))
     device.delay(0.25)
     device.delay(0.5)

@@ -90,6 +90,11 @@ def test_affinity(monkeypatch: pytest.MonkeyPatch, numbers: list[int], text: str
     assert machine.affinity() == text
 
 
+#: Content of a process's own list of control groups, of version 2 and version 1.
+V2 = "0::/user.slice/job.scope\n"
+V1 = "9:name=systemd:/\n5:cpuacct,cpu:/elsewhere\n4:memory:/docker/3b89\n0::/\n"
+
+
 class TestQuota:
     def test_version_2(self, tmp_path: Path) -> None:
         (tmp_path / "cpu.max").write_text("150000 100000\n")
@@ -111,6 +116,29 @@ class TestQuota:
         (tmp_path / "cpu/cpu.cfs_quota_us").write_text("400000\n")
         assert cgroup_quota(tmp_path) is None
 
+    @pytest.mark.parametrize("limit", ["", "max", "many 100000", "100000 0", "0 100000", "1 2 3"])
+    def test_what_is_no_quota(self, tmp_path: Path, limit: str) -> None:
+        (tmp_path / "cpu.max").write_text(limit)
+        assert cgroup_quota(tmp_path) is None
+
+    @pytest.mark.parametrize(
+        ("groups", "files", "cores"),
+        [
+            (V2, {"user.slice/cpu.max": "300000 100000", "user.slice/job.scope/cpu.max": "max 100000"}, 3.0),
+            (V2, {"user.slice/cpu.max": "300000 100000", "user.slice/job.scope/cpu.max": "50000 100000"}, 0.5),
+            (V1, {"cpu/elsewhere/cpu.cfs_quota_us": "250000", "cpu/elsewhere/cpu.cfs_period_us": "100000"}, 2.5),
+            (V1, {"elsewhere/cpu.max": "100000 100000"}, None),
+        ],
+    )
+    def test_all_groups_up_to_the_root_count(
+        self, tmp_path: Path, groups: str, files: dict[str, str], cores: float | None
+    ) -> None:
+        (tmp_path / "own").write_text(groups)
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        assert cgroup_quota(tmp_path, tmp_path / "own") == cores
+
     def test_no_control_groups(self, tmp_path: Path) -> None:
         assert cgroup_quota(tmp_path / "nowhere") is None
 
@@ -128,9 +156,6 @@ def test_environment_takes_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -
     assert environment()["cores"] == 6
 
 
-V2 = "0::/user.slice/job.scope\n"
-V1 = "9:name=systemd:/\n5:cpuacct,cpu:/elsewhere\n4:memory:/docker/3b89\n0::/\n"
-NESTED = "0::/../other\n"
 #: Recorded in a container with version 1, and in one with version 2.
 STAT_V1 = (
     "cache 200704\ninactive_file 40960\nhierarchical_memory_limit 9223372036854771712\ntotal_inactive_file 81920\n"
@@ -147,12 +172,15 @@ STAT_V2 = "anon 500\nfile 700\ninactive_file 300\nactive_file 400\n"
         ("", [".", "memory"]),
     ],
 )
-def test_folders_of_groups_that_limit_memory(groups: str, expected: list[str]) -> None:
-    assert group_folders(groups, Path("/cg")) == [Path("/cg") / folder for folder in expected]
+def test_folders_of_groups_that_limit_memory(tmp_path: Path, groups: str, expected: list[str]) -> None:
+    (tmp_path / "own").write_text(groups)
+    found = group_folders(tmp_path / "own", Path("/cg"), "memory")
+    assert found == [Path("/cg") / folder for folder in expected]
 
 
 def test_a_group_outside_the_containers_own_is_harmless(tmp_path: Path) -> None:
-    assert all(folder.is_relative_to(tmp_path) for folder in group_folders(NESTED, tmp_path))
+    (tmp_path / "own").write_text("0::/../other\n")
+    assert all(folder.is_relative_to(tmp_path) for folder in group_folders(tmp_path / "own", tmp_path, "memory"))
 
 
 @pytest.mark.parametrize(

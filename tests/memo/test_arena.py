@@ -131,6 +131,17 @@ class TestInAFolder:
         assert later.find(KEYS[0]) is None
         assert later.add(KEYS[0], None, [b"y"]) and found(later, KEYS[0]) == (None, b"y")
 
+    @pytest.mark.parametrize("place", [1 << 30, -(1 << 20), 0], ids=["behind the file", "before it", "in the index"])
+    def test_an_index_that_names_another_place(self, tmp_path: Path, place: int) -> None:
+        """Reading behind the end of the file would end the process."""
+        Arena.create(1 << 30, tmp_path).add(KEYS[0], None, [b"x" * 1000])
+        later = Arena.create(1 << 30, tmp_path)
+        slot = arenas._INDEX + 2 * (arenas._tag(KEYS[0]) & (later._slots - 1)) + 1
+        word = place // arenas._UNIT << arenas._SIZE_BITS | 1 << 4
+        os.pwrite(later.number, struct.pack("=q", word), 8 * slot)
+        assert later.find(KEYS[0]) is None
+        assert later.add(KEYS[0], None, [b"y"]) and found(later, KEYS[0]) == (None, b"y")
+
     @pytest.mark.parametrize("content", [b"", b"nonsense" * 100, struct.pack("=8s2q", b"pipediag", 3, 5)])
     def test_another_file_is_replaced(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "memo.cache").write_bytes(content)

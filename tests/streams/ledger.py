@@ -91,6 +91,15 @@ class Ledger:
         with _Operations(self), _Devices(self):
             yield
 
+    @contextmanager
+    def captured_elsewhere(self) -> Iterator[None]:
+        """Inside the context, another thread captures a graph."""
+        self._capturing.add(0)
+        try:
+            yield
+        finally:
+            self._capturing.discard(0)
+
     # ---- what the modes record
 
     def holds(self, tensor: Any) -> bool:
@@ -116,9 +125,9 @@ class Ledger:
         return copied
 
     def tell(self, tensor: Tensor, stream: Stream) -> None:
-        """Stand in for ``Tensor.record_stream``."""
+        """Stand in for ``Tensor.record_stream``, which is lost while another thread captures a graph."""
         memory = self._of(tensor)
-        if memory is not None:
+        if memory is not None and self._capturing <= {threading.get_ident()}:
             memory.told.add(stream.number)
 
     def use(self, reads: Iterable[Tensor], writes: Iterable[Tensor], what: str) -> None:

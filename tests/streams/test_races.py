@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -299,6 +300,33 @@ def test_offload_then_a_stage(chain: Chain, consumer: str, gpu: torch.device) ->
     found = driven(consumer, pipeline, lambda number: work(chain.batches[number]))
     assert found == Found(len(chain.batches), [])
     assert ": captured" in pipeline.notes[0], pipeline.notes
+
+
+@pytest.mark.parametrize("mode", ["thread_local", "global"])
+def test_offload_while_the_loop_captures_graphs(mode: str, gpu: torch.device) -> None:
+    """Torch's allocator forgets the streams that are recorded during a capture, in whichever thread."""
+    offloaded = offload(images_loader(bytes_only(), 2, 240), gpu, samples=8)
+    assert offloaded.plan.moves, offloaded.plan.reasons
+    torch.manual_seed(0)
+    batches = list(in_sequence(offloaded, gpu))
+    feed, native, side = offloaded.feed, offloaded.feed.arrive, torch.cuda.Stream(gpu)
+
+    def replayed_late(sent: Any) -> Any:
+        with torch.cuda.stream(feed._replaying):
+            torch.cuda._sleep(4 * MILLISECOND)
+        return native(sent)
+
+    def capturing() -> Iterator[Any]:
+        for batch in offloaded:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side, capture_error_mode=mode):
+                _ = torch.zeros(8, device=gpu) + 1
+                time.sleep(0.01)  # other batches arrive meanwhile
+            yield batch
+
+    feed.arrive = replayed_late
+    torch.manual_seed(0)
+    assert driven("ahead", capturing(), batches.__getitem__) == Found(len(batches), [])
 
 
 def test_offload_for_a_consumer_that_changes_streams_and_keeps_old_batches(chain: Chain, gpu: torch.device) -> None:

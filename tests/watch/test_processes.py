@@ -3,7 +3,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -11,10 +12,12 @@ from pipediag.errors import PipediagError
 from pipediag.watch.processes import Training, described, jobs_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="watch reads Linux's /proc")
-#: A program that starts two more with the variables of ranks, as a launcher does; each of these starts a worker.
+#: A program that starts two more with the variables of ranks, as a launcher does; each of these starts a worker, and
+#: another program.
 LAUNCHER = """
 import os, subprocess, sys, time
-rank = "import os, subprocess, time; subprocess.Popen(['sleep', '60']); os.write(1, bytes([49, 10])); time.sleep(60)"
+rank = "import os, subprocess, time; subprocess.Popen(['sleep', '60']); os.fork() or time.sleep(60); "
+rank += "os.write(1, bytes([49, 10])); time.sleep(60)"
 open("train.py", "w").write(rank)
 given = {"WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 for number in (1, 0):
@@ -60,3 +63,57 @@ def test_a_rank_alone(launcher: int) -> None:
 def test_no_such_process() -> None:
     with pytest.raises(PipediagError, match="there is no process 999999999"):
         Training.of(999999999)
+
+
+#: A program that trains, with two workers that are started as its argument says. Told to, it runs another program
+#: that has torch.
+TRAINS = """
+import subprocess, sys, time, torch
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    if "evaluates" in sys.argv:
+        subprocess.Popen([sys.executable, "-c", "import time, torch; print(2, flush=True); time.sleep(60)"])
+    if sys.argv[1] != "none":
+        batches = iter(DataLoader(range(9), num_workers=2, multiprocessing_context=sys.argv[1]))
+        next(batches)
+    print(1, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def trains(tmp_path: os.PathLike[str]) -> Iterator[Callable[..., int]]:
+    """Return a function that starts the program with these arguments, and returns its number once it trains."""
+    (script := os.path.join(tmp_path, "train.py"))
+    with open(script, "w") as file:
+        file.write(TRAINS)
+    started = []
+
+    def start(*arguments: str) -> int:
+        process = subprocess.Popen(
+            [sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert {process.stdout.readline() for _ in arguments} == {f"{n}\n" for n in range(1, len(arguments) + 1)}
+        return process.pid
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, 9)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow), "forkserver"])
+def test_workers_however_they_are_started(trains: Callable[..., int], method: str) -> None:
+    """Multiprocessing's own helpers are none."""
+    assert len(Training.of(trains(method)).workers) == 2
+
+
+def test_another_program_of_a_training_is_no_worker(trains: Callable[..., int]) -> None:
+    pid = trains("none", "evaluates")
+    assert Training.of(pid).workers == []
+    with suppress(PipediagError):  # there may be other trainings, or none
+        assert pid not in {one.pid for job in jobs_of(None) for one in job}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.ranks.merging import job_session
 from pipediag.analysis.summary import summarise
+from pipediag.analysis.verdict import so_far
 from pipediag.errors import NothingMeasured
 from pipediag.measure.account import Times
 from pipediag.report import RENDERERS, screen
@@ -20,7 +22,22 @@ from pipediag.watch.sampling import Stack, Thread
 from pipediag.watch.seen import Seen, Stretch, session_of
 from pipediag.watch.steps import Look
 
-from .made import BACKWARD_CALL, CALL, EACH, FETCH, IN_ITER, IN_NEXT, IN_WORKER, MAIN, POLL, SCRIPT, Texts, frame, local
+from .made import (
+    BACKWARD_CALL,
+    CALL,
+    EACH,
+    FETCH,
+    IN_ITER,
+    IN_NEXT,
+    IN_WORKER,
+    MAIN,
+    POLL,
+    SCRIPT,
+    STEP_CALL,
+    Texts,
+    frame,
+    local,
+)
 
 ITEM = (*IN_WORKER, FETCH, EACH, frame("Pictures.__getitem__", SCRIPT, 7))
 WAITS_FOR_WORK = (*IN_WORKER, *POLL)
@@ -131,6 +148,59 @@ def test_what_else_matters_is_said() -> None:
 def test_a_process_of_which_nothing_was_seen() -> None:
     with pytest.raises(NothingMeasured, match="process 5 runs no Python"):
         session_of(seen([]))
+
+
+#: A loop that calls a function of its own, which may make its batches.
+CALLS = (*MAIN, frame("Replay.sample", SCRIPT, 21), frame("Tree.find", SCRIPT, 9))
+
+
+def test_a_loop_of_which_it_is_not_seen_where_its_batches_come_from() -> None:
+    """It may wait for data: nothing is said of it, but which line of the loop takes the time."""
+    texts = Texts({(SCRIPT, 40): "batch = replay.sample(256)"})
+    found = replace(seen([(*MAIN, CALL), CALLS, CALLS, (*MAIN, STEP_CALL)] * 20), source=texts)
+    diagnosis = diagnose_session(session_of(found))
+    assert (diagnosis.verdict.bottleneck, diagnosis.verdict.certain) == ("inconclusive", False)
+    shown = screen.write(summarise(diagnosis))
+    assert shown.startswith("IT IS OPEN WHETHER YOUR TRAINING WAITS FOR DATA (it draws from no loader,")
+    told = "- 50 % of the time it runs batch = replay.sample(256) (me/train.py:40): if that"
+    assert told in " ".join(shown.split())
+    assert "Nothing to gain" not in shown
+    assert so_far(diagnosis.session) == ["the loop was seen to draw from no loader, generator or queue yet"]
+
+
+def test_a_loop_that_does_little_but_train() -> None:
+    """It hardly waits, wherever its batches come from."""
+    session = session_of(seen([CALLS] + [(*MAIN, STEP_CALL), (*MAIN, CALL)] * 40))
+    assert diagnose_session(session).verdict.bottleneck == "none"
+
+
+#: A thread that does what is no part of a training: it makes data ready, or imports modules.
+PREPARES = (*MAIN, frame("prepare", SCRIPT, 12), frame("dumps", "/usr/lib/python3.9/json/__init__.py", 30))
+
+
+def test_a_process_that_does_not_train_yet() -> None:
+    """Nothing is said of its waiting: it has no loop."""
+    told = rf"process 5 neither trains nor draws batches yet. It is at {SCRIPT}:12. Watch it later"
+    with pytest.raises(NothingMeasured, match=told):
+        session_of(seen([PREPARES] * 40))
+
+
+def test_what_is_before_the_training_does_not_count() -> None:
+    found = seen([IN_NEXT, (*MAIN, CALL)] * 40)
+    found.stretches.insert(0, Stretch(10.0, [Thread(5, 5, "MainThread", [PREPARES] * 40)], 0))
+    watched = session_of(found).watched
+    assert watched is not None
+    assert (watched.seconds, watched.shares["data"], watched.shares["other"]) == (10.0, 0.5, 0.0)
+    found = seen([PREPARES] * 60 + [IN_NEXT, (*MAIN, CALL)] * 20)
+    watched = session_of(found).watched
+    assert watched is not None
+    assert (watched.seconds, watched.shares["data"], watched.shares["other"]) == (4.0, 0.5, 0.0)
+
+
+def test_a_loop_that_only_waits() -> None:
+    """Its interval has no width, and none is shown."""
+    shown = screen.write(summarise(diagnose_session(session_of(seen([IN_NEXT] * 80, [[ITEM] * 10])))))
+    assert "100 % OF ITS TIME (observed from outside for 10 s)" in shown
 
 
 def test_its_json_is_a_session_like_any_other() -> None:

@@ -127,7 +127,8 @@ def named(line: HotLine) -> str:
     last = names[-1].partition(".")[0] if names else ""
     public = [name for name in names if name.startswith(f"{last}.") and not _PRIVATE.match(name.rpartition(".")[2])]
     said = line.name.rpartition(".")[2]
-    if not public or last == names[0].partition(".")[0] or public[0].rpartition(".")[2] == said:
+    passed_on = bool(names) and last != names[0].partition(".")[0]
+    if not public or public[0].rpartition(".")[2] == said or (plain and not passed_on):
         return line.name
     return f"{line.name} > {short(public[0])}" if plain and not _PRIVATE.match(said) else short(public[0])
 

@@ -199,6 +199,16 @@ _OTHERS_MAKE = Way(
 )
 
 
+#: What helps where workers wait for each other at a lock, by what enters it.
+_LOCKS = ("multiprocessing.synchronize.SemLock", "multiprocessing.managers.AcquirerProxy", "fcntl.", "filelock.")
+_LOCKED = Way(
+    _LOCKS,
+    "hold it only around what must not run twice at once, and decode or convert after it; if it guards a file or a "
+    "connection, open one in each worker, which then needs no lock",
+    "what the lock guards may not bear two workers at once",
+)
+
+
 #: What helps where torch takes single rows of tensors.
 _ROWS = Way(
     (),
@@ -214,7 +224,10 @@ def way_for(line: HotLine, on_cpu: bool) -> Way | None:
         return DECODING
     if line.library and line.function == "TensorDataset.__getitem__":
         return _ROWS
-    if waits(line) or any(name.startswith(_OTHERS_MAKE.functions) for name in names):
+    between = [name for name in names if name.startswith((*_OTHERS_MAKE.functions, *_LOCKS))]
+    if between and between[0].startswith(_LOCKS):  # that of a queue is inside the queue's own functions
+        return _LOCKED
+    if between or waits(line):
         return _OTHERS_MAKE
     ways = (way for way in WAYS if not (on_cpu and way.moves))
     return next((way for way in ways if any(name.startswith(way.functions) for name in names)), None)
@@ -253,6 +266,8 @@ def what_helps(line: HotLine, on_cpu: bool) -> tuple[str, str, str]:
     title = f"Make {(python and line.function) or line.name} cheaper"
     if way is _OTHERS_MAKE:
         title = f"Have ready sooner what {line.name} waits for"
+    if way is _LOCKED:
+        title = f"Wait less for the lock: {line.name}"
     if way is not None:
         return title, way.how, way.risk or SAME_RESULTS
     return title, f"{LOOPS}; or once, and the result stored, if nothing is random" if python else _FEWER, SAME_RESULTS

@@ -13,6 +13,8 @@ from ..numbers.intervals import Interval, exactly
 from ..numbers.ladder import LadderView
 from ..ranks.shared_cores import workers_that_fit
 from ..thresholds import GATE, QUEUED
+from ..trials.threads import outcome as fewer_threads
+from ..trials.threads import queued_share
 from ..whatif import Change, WhatIf
 from ..words import counted, number, percent
 from .tried import RISKS, found_best, predicted_only, refuted
@@ -125,13 +127,29 @@ def irregular(ladder: LadderView, model: WhatIf) -> bool:
 
 
 def threads(view: View) -> Recommendation | None:
-    """Recommend fewer threads, if more threads than cores do run and something waits for a core.
+    """Recommend fewer threads: as measured if they were tried, else if more threads than cores run and one waits.
 
     A library that may use many threads in a worker often uses one: its own share of a core shows how many run.
     """
+    if (trial := fewer_threads(view.session)) is not None and trial.pays:
+        count, waits = trial.threads, percent(queued_share(view.session))
+        return view.made(
+            "threads",
+            f"{counted(count, 'thread')} for torch in the training process",
+            "compute",
+            None,
+            [
+                f"measured in {trial.rounds} rounds against the script as it is, which has {trial.before} threads",
+                f"one of these waits for a core {waits} of each step, and all operations wait for it",
+            ],
+            f"OMP_NUM_THREADS={count} in the environment, or torch.set_num_threads({count}) before the loop; then "
+            "analyse again: what data costs beside a faster step is not known yet",
+            "on cores that nothing else uses, more threads are faster; sums may round differently",
+            trial.speedup,
+        )
     model, running = view.whatif, wanting_to_run(view.session)
     queued, used = view.seen.get("worker_queued", 0.0), view.seen.get("process_cpu", 0.0)
-    if not model.workers or not running.exceed:
+    if not model.workers or not running.exceed or (running.each == 1 and trial is not None):
         return None
     if running.each > 1:
         used = view.seen.get("worker_cpu", 0.0) / max(1e-3, 1 - queued)

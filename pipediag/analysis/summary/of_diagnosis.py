@@ -17,7 +17,7 @@ from ..numbers.intervals import Interval
 from ..numbers.loop_and_workers import OF_THE_WORKERS
 from ..thresholds import GATE, RESOLUTION
 from ..trials.remedy import Outcome, best, commands_to_keep, outcomes, remedy_of, why_none
-from ..verdict import OBSERVED, PROVEN, decided
+from ..verdict import OBSERVED, PROVEN, decided, draws_unseen
 from ..waterfall import culprit, ranked, worker_parts
 from ..words import STAGES, counted, few_of, job, loop_of, number, percent, span
 from .parts import Action, Rate, StageCost, Summary, Tone, file, short, shortened, shorter_paths
@@ -36,6 +36,7 @@ _FIRST = (
     "later-pass-failed",
     "kept-batches",
     "hung",
+    "elsewhere",
     "training-not-restored",
     "start-seen-once",
     "paused",
@@ -102,7 +103,10 @@ def _watched(diagnosis: Diagnosis, starved: Interval, watched: Watched) -> Summa
     """Return the answer about a loop that was only seen from outside: what it waits, not what data costs it."""
     session, found = diagnosis.session, diagnosis.verdict.bottleneck
     share = f"{data_costs(diagnosis)} of {'every step' if session.counts_steps else 'its time'}"
-    certain = f"{span(starved)}, observed from outside for {watched.seconds:g} s"
+    certain = ", ".join(filter(None, [span(starved), f"observed from outside for {watched.seconds:g} s"]))
+    if draws_unseen(session):
+        why = f"it draws from no loader, generator or queue, observed from outside for {watched.seconds:g} s"
+        return Summary("It is open whether your training waits for data", "", why, "doubtful")
     if found == "inconclusive":
         return Summary("It is open whether your training waits for data", share, certain, "doubtful")
     if found == "none":

@@ -12,7 +12,6 @@ import inspect
 import itertools
 import math
 import statistics
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ import torch
 
 from ...analysis.numbers.chain import grains_of
 from ...analysis.recommend.cheaper import DRAFT, LOADING, to_try
+from ...clock import time
 from ...session import Alternative, Link
 from ...usercode import randomness
 from ...usercode.attributes import attribute, has_attribute

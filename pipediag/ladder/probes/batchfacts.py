@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ...measure.clock import Clock
+from ...clock import Clock
 from ...measure.device import Device
 from ...session import BatchFacts, Leaf, Padding
 from ...usercode import tree

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from ...clock import Clock
 from ...errors import PipediagError
-from ...measure.clock import Clock
 from ...measure.device import Device
 from ...patches import hooked
 from ...session import Prefix

@@ -14,13 +14,13 @@ import itertools
 import random
 import sys
 import threading
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
+from ...clock import time
 from ...frames import in_package, is_ours, is_torchs, is_users
 from ...session import HotLine
 from ...usercode.lines import Line, compiled_function, function_of, line_at

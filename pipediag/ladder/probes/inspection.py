@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable
 from types import CodeType
 from typing import Any
 
 import torch
 
+from ...clock import time
 from ...session import NOT_YET, Inside
 from ...usercode import randomness, tree
 from ...usercode.chain import Chain

@@ -5,12 +5,12 @@ from __future__ import annotations
 import builtins
 import io
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ...clock import time
 from ...patches import replaced
 from ...session import Files
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import statistics
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ...clock import time
 from ...session import Cost, Inside, Part
 from ...usercode import tree
 from ...usercode.attributes import attribute, has_attribute, is_a, is_routine, unwrapped

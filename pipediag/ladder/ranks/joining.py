@@ -7,11 +7,9 @@ must know the job's secret (:mod:`.connection`).
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import socket
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,11 +17,11 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from ...measure.clock import Clock
+from ...clock import Clock, time
 from ...measure.machine import affinity, cores, cpus, numa_node
 from ...measure.own_rank import local_rank
 from ...session import Rank
-from ...session.codec import build
+from ...session.codec import build, dumps, loads
 from .connection import new_secret, read_secret
 from .lockstep import EPOCH, Follower, Leader, Lockstep, comes_true
 from .shared_store import FollowersStore, LeadersStore, Store
@@ -112,7 +110,7 @@ class Joining:
             host, port = listener.getsockname()[:2]
             secret, told = new_secret(_is_loopback(host))
             self._store = self._watched(LeadersStore(listener, secret, self._cut), host)
-            _jobs_store().set(_key(), json.dumps(asdict(Address(host, port, told))))
+            _jobs_store().set(_key(), dumps(asdict(Address(host, port, told))))
         except (OSError, RuntimeError):
             self._is_unreachable = True
             return None
@@ -127,7 +125,7 @@ class Joining:
                 theirs = _jobs_store()
                 if not comes_true(lambda: theirs.check([_key()]), until, self._clock):
                     return None
-                address = build(Address, json.loads(theirs.get(_key())))
+                address = build(Address, loads(theirs.get(_key()).decode()))
                 secret = read_secret(address.secret)
                 connected = socket.create_connection((address.host, address.port), _CONNECTING)
                 self._store = self._watched(FollowersStore(connected, secret, self._cut), address.host)

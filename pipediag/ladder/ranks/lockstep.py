@@ -11,15 +11,14 @@ batches, rank 0 may itself be waiting for this rank. It then trains unchanged un
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from ...measure.clock import Clock
+from ...clock import Clock
 from ...session import REMEDIES, Rank, is_rung
-from ...session.codec import build
+from ...session.codec import build, dumps, loads
 from .shared_store import Store
 
 _T = TypeVar("_T")
@@ -161,7 +160,7 @@ class InJob(Lockstep):
     def _built(self, cls: type[_T], text: str) -> _T | None:
         """Return the object that a message describes, or None if it is a strange one."""
         try:
-            return build(cls, json.loads(text))
+            return build(cls, loads(text))
         except (TypeError, ValueError, RecursionError):
             self.warn(STRANGE_MESSAGE)
             return None
@@ -199,7 +198,7 @@ class Leader(InJob):
         self._reserved = max(0, self._reserved - steps)
         self._end = begin + steps
         grant = Grant(begin, self._end, self.activity)
-        self._store.set(_key(self._epoch, self._grants), json.dumps(asdict(grant)))
+        self._store.set(_key(self._epoch, self._grants), dumps(asdict(grant)))
         self._grants += 1
 
     def left(self, epoch: int, position: int) -> int:
@@ -340,7 +339,7 @@ class Follower(InJob):
             Stopped: rank 0 is gone.
         """
         with _leader_there():
-            self._store.set(f"note/{self.rank}", json.dumps(facts))
+            self._store.set(f"note/{self.rank}", dumps(facts))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
-from ...measure.clock import Clock
+from ...clock import Clock
 from .connection import Connection, is_cut
 
 #: Maximum number of connections that have not proven to be of the job.

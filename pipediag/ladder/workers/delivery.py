@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from ...clock import time
 from ...measure.evidence import BatchCost
 from ...session import Alternative, Inside
 

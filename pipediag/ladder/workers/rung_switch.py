@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from ...clock import time
 from ...session import MOST_OF_A_LINE, cut_of, cut_rung, left_out, without_rung, workers_make
 from .rungs import SERVED
 

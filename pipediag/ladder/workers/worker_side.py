@@ -7,7 +7,6 @@ shared memory at the beginning of every batch; there is no other signal that the
 from __future__ import annotations
 
 import operator
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ...analysis.recommend.cheaper import JPEGS
+from ...clock import time
 from ...usercode import tree
 from ...usercode.spying import opened
 from ...usercode.transform_slots import Slot, find_slots

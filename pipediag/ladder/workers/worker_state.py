@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...clock import time
 from ...measure.evidence import BatchCost, cpu_of_programs
 from ...usercode import tree
 from ...usercode.chain import Apart, Chain, CutSample

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from ...patches import replaced
+
 T = TypeVar("T")
 
 #: Graphs whose capture failed, kept alive: torch's allocator of page-locked memory may still query them.
@@ -58,6 +60,23 @@ def _give_up(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> No
             torch._C._cuda_releasePool(device.index or 0, pool)
         except RuntimeError:  # torch has already done it
             pass
+
+
+@contextmanager
+def beside_others() -> Iterator[None]:
+    """Let a capture of the loop's own go on while other threads allocate memory or query events, within the context.
+
+    In CUDA's mode "global", torch's default, each such call would end the capture. In "thread_local" only those of the
+    capturing thread do.
+    """
+    native = torch.cuda.CUDAGraph.capture_begin
+
+    def capture_begin(graph: Any, pool: Any = None, capture_error_mode: str = "global", **others: Any) -> None:
+        mode = "thread_local" if capture_error_mode == "global" else capture_error_mode
+        native(graph, pool=pool, capture_error_mode=mode, **others)
+
+    with replaced(torch.cuda.CUDAGraph, "capture_begin", capture_begin):
+        yield
 
 
 @contextmanager

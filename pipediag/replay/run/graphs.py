@@ -26,7 +26,7 @@ _MOST, _COUNTED = 2, 64
 
 
 class GraphCache:
-    """CUDA graphs of one loader's replays.
+    """CUDA graphs of one loader's replays. It must live until the device has finished the last of them.
 
     Batches arrive in a separate thread, but the loop's thread must capture: a capture puts the device's random
     generator in a special state, and the loop may draw from it. So :meth:`results` notes a sequence of launches that
@@ -86,7 +86,6 @@ class _Graph:
 
     def __call__(self, memory: Tensor) -> list[Tensor]:
         with self._turn:
-            self._memory.record_stream(torch.cuda.current_stream(memory.device))  # it was allocated on another stream
             self._memory.copy_(memory)
             self._graph.replay()
             return [result.clone() for result in self._results]

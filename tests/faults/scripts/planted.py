@@ -1,14 +1,23 @@
 """Faults that a training can be given: each has a name, and comes once the training has reached the given moment."""
 
 import atexit
+import builtins
+import faulthandler
+import gc
 import itertools
+import json
 import mmap
+import multiprocessing
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
-from contextlib import contextmanager
+import tracemalloc
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -293,8 +302,6 @@ def hangs(planted):
 
 def removes_the_results(planted):
     """The folder into which the report is to be written."""
-    import shutil
-
     shutil.rmtree("results")
 
 
@@ -306,7 +313,6 @@ def fills_the_results(planted):
 def removes_scratch(planted):
     """The temporary files of the command."""
     import glob
-    import shutil
     import tempfile
 
     for folder in glob.glob(os.path.join(tempfile.gettempdir(), "pipediag-*")):
@@ -314,8 +320,6 @@ def removes_scratch(planted):
 
 
 def removes_the_cache(planted):
-    import shutil
-
     shutil.rmtree("samples")
 
 
@@ -391,6 +395,145 @@ def calls_itself_again(planted):
         sys.exit(subprocess.call([sys.executable, *sys.argv]))
 
 
+# What a script may replace, take hold of, or change about itself
+
+
+def traces_calls(planted):
+    """As debuggers and coverage tools do."""
+
+    def traced(frame, event, argument):
+        return traced
+
+    threading.settrace(traced)
+    sys.settrace(traced)
+
+
+def profiles_calls(planted):
+    sys.setprofile(lambda frame, event, argument: None)
+
+
+def writes_stacks(planted):
+    faulthandler.enable()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.dump_traceback_later(0.5, repeat=True, file=nowhere)
+    atexit.register(faulthandler.cancel_dump_traceback_later)
+
+
+def traces_memory(planted):
+    tracemalloc.start(5)
+
+
+def slows_the_clocks(planted):
+    """As tools do that let tests of timeouts run faster, or a simulation slower."""
+    for name in _CLOCKS[:3]:
+        setattr(time, name, slowed(getattr(time, name)))
+
+
+def slowed(native):
+    began = native()
+    return lambda: began + (native() - began) / 10
+
+
+def replaces_json(planted):
+    json.dumps = lambda *args, **kwargs: b"{}"
+    json.loads = lambda *args, **kwargs: {}
+
+
+def replaces_open(planted):
+    builtins.open = lambda file, mode="r", *rest, native=open, **named: native(file, mode, *rest, **named)
+
+
+def forbids_the_network(planted):
+    """As plugins of pytest do; torch passes tensors through sockets in the file system."""
+
+    class Forbidden(socket.socket):
+        def __new__(cls, family=-1, *args, **kwargs):
+            if family != socket.AF_UNIX:
+                raise RuntimeError("the planted prohibition")
+            return super().__new__(cls, family, *args, **kwargs)
+
+    socket.socket = Forbidden
+
+
+def replaces_threads(planted):
+    class Counted(threading.Thread):
+        def start(self):
+            super().start()
+
+    threading.Thread = Counted
+
+
+def replaces_the_loader(planted):
+    import torch
+
+    native = torch.utils.data.DataLoader
+    torch.utils.data.DataLoader = torch.utils.data.dataloader.DataLoader = lambda *args, **kwargs: native(
+        *args, **kwargs
+    )
+
+
+def has_other_streams(planted):
+    """Without a descriptor or an encoding, as in notebooks and loggers."""
+    for name in ("stdout", "stderr"):
+        setattr(sys, name, Other(getattr(sys, name)))
+
+
+class Other:
+    def __init__(self, stream):
+        self.write, self.flush = stream.write, stream.flush
+
+
+def closes_errors(planted):
+    os.close(2)
+
+
+def closes_input(planted):
+    os.close(0)
+
+
+def reaps_children(planted):
+    def reap(number, frame):
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    signal.signal(signal.SIGCHLD, reap)
+
+
+def spawns_workers(planted):
+    multiprocessing.set_start_method("spawn", force=True)
+
+
+def collects_no_garbage(planted):
+    gc.disable()
+    gc.freeze()
+
+
+def limits_itself(planted):
+    import resource
+
+    for limit, most in (("NOFILE", 128), ("CORE", 0), ("CPU", 3000), ("AS", 8 << 30), ("STACK", 1 << 20)):
+        resource.setrlimit(getattr(resource, f"RLIMIT_{limit}"), (most, most))
+
+
+def removes_itself(planted):
+    os.remove(sys.argv[0])
+
+
+def removes_its_folder(planted):
+    shutil.rmtree(os.path.dirname(sys.argv[0]))
+
+
+def rewrites_itself(planted):
+    with open(sys.argv[0], "w") as file:
+        file.write("raise SystemExit(7)\n")
+
+
+def forgets_its_arguments(planted):
+    sys.argv.clear()
+    sys.path[:] = []
+
+
 # What a dataset, a worker or a transform may do; the value is the sample's
 
 
@@ -455,6 +598,27 @@ KINDS = {
     "ticks": is_interrupted_often,
     "execs": starts_itself_again,
     "calls": calls_itself_again,
+    "traces": traces_calls,
+    "profiles": profiles_calls,
+    "writes-stacks": writes_stacks,
+    "traces-memory": traces_memory,
+    "slowed": slows_the_clocks,
+    "json": replaces_json,
+    "open": replaces_open,
+    "sockets": forbids_the_network,
+    "threads": replaces_threads,
+    "loader": replaces_the_loader,
+    "streams": has_other_streams,
+    "closed-errors": closes_errors,
+    "closed-input": closes_input,
+    "children": reaps_children,
+    "start-method": spawns_workers,
+    "garbage": collects_no_garbage,
+    "limits": limits_itself,
+    "removed": removes_itself,
+    "folder-removed": removes_its_folder,
+    "rewritten": rewrites_itself,
+    "arguments": forgets_its_arguments,
     "dataset-stopped": stops,
     "dataset-raises": raises,
     "dataset-memory-error": runs_out_of_memory,

@@ -1,7 +1,9 @@
 """Trains on samples that cost a millisecond until the planted fault comes, alone or as a rank of a job."""
 
 import argparse
+import asyncio
 import os
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 from odd import with_odd
 from planted import KINDS, Planted
@@ -16,6 +18,7 @@ parser.add_argument("--broken", default="", choices=["", "init", "collate", "all
 parser.add_argument("--odd", default=":", help="CLASS,...:PROTOCOL, which raises")
 parser.add_argument("--tries", type=int, default=1, help="train again after an error, so many times in all")
 parser.add_argument("--starts", type=int, default=0, help="the fault comes only in so many starts of torchrun's")
+parser.add_argument("--place", default="main", help="where main() runs: main, thread, asyncio, executor")
 parser.add_argument("--vision", action="store_true", help="transforms that can move")
 parser.add_argument("--files", action="store_true", help="share tensors by files")
 parser.add_argument("--no-loader", action="store_true")
@@ -158,7 +161,7 @@ def train(loader, model, optimizer):
             step += 1
 
 
-if __name__ == "__main__":
+def main():
     if args.files:
         torch.multiprocessing.set_sharing_strategy("file_system")
     chain = nn.Sequential(Once(), Scale()) if args.broken == "replay" else Scale()
@@ -190,4 +193,23 @@ if __name__ == "__main__":
             if not left:
                 raise
             planted.over()
-    print("trained to its end")
+    print("trained to its end", flush=True)
+
+
+def in_a_thread():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(main).result()
+
+
+def in_a_process():
+    with ProcessPoolExecutor(1) as pool:
+        pool.submit(main).result()
+
+
+async def in_a_task():
+    await asyncio.create_task(asyncio.to_thread(main))
+
+
+PLACES = {"main": main, "thread": in_a_thread, "asyncio": lambda: asyncio.run(in_a_task()), "executor": in_a_process}
+if __name__ == "__main__":
+    PLACES[args.place]()

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pipediag
 from pipediag.analysis.recommend.model import lines_to_paste
+from pipediag.clock import SystemClock
 from pipediag.ladder.probes import frozen
 from pipediag.ladder.probes.frozen import MOST_STEPS, TRIES, frozen_prefix
-from pipediag.measure.clock import SystemClock
 from pipediag.measure.device import Device
 from pipediag.session import Prefix
 from pipediag.usercode.links import HOOKS_OF_ALL

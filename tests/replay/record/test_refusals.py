@@ -873,12 +873,12 @@ class Held:
         self.held = held
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and torch.equal(self.held, other.held)
+        return isinstance(other, Held) and torch.equal(self.held.cpu(), other.held.cpu())
 
 
 class HeldByName(SimpleNamespace):
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HeldByName) and torch.equal(self.held, other.held)
+        return isinstance(other, HeldByName) and torch.equal(self.held.cpu(), other.held.cpu())
 
 
 @pytest.mark.parametrize("workers", WORKERS)

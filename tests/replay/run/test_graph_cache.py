@@ -14,6 +14,7 @@ from pipediag.remedy.loader import OffloadedLoader
 from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
+from pipediag.replay.run.capture import beside_others
 from pipediag.replay.run.graphs import kind_of
 from pipediag.replay.worker import PackingSide
 from pipediag.streams.to_device import ToDevice
@@ -101,3 +102,24 @@ class TestOnGpu:
         mine = drawn(offloaded)
         assert repeats(offloaded) == 1
         assert torch.equal(torch.stack(mine), torch.stack(drawn(range(30))))
+
+
+# ---- captures of the loop's own
+
+
+class _Begun:
+    """Stand-in for a CUDA graph: keeps what its capture began with."""
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global", **others: Any) -> None:
+        self.begun = pool, capture_error_mode, others
+
+
+def test_the_loops_captures_go_on_beside_threads_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", _Begun)
+    native, graph = _Begun.capture_begin, _Begun()
+    with beside_others(), beside_others():
+        graph.capture_begin("pool")
+        assert graph.begun == ("pool", "thread_local", {})
+        graph.capture_begin(capture_error_mode="relaxed", later="option")
+        assert graph.begun == (None, "relaxed", {"later": "option"})
+    assert _Begun.capture_begin is native

@@ -273,18 +273,23 @@ def handed_over(hand_over: Callable[[Ready, Any], Any]) -> None:
         loop(StagePipeline(loader(0), [inverted], GPU))
 
 
-def replayed_without_telling() -> None:
-    """The allocator is not told of the stream that reads a packed batch, which another one copies."""
-    images = DataLoader(Images(v2.Compose(CHAINS["flips"])), batch_size=4)
-    made = offload(images, GPU, samples=8)
+def arrived_during_a_capture() -> None:
+    """Batches arrive in their thread while the loop captures a graph."""
+    made = offload(DataLoader(Images(v2.Compose(CHAINS["flips"])), batch_size=4), GPU, samples=8)
     LEDGER.take()
-    native = torch.Tensor.record_stream
-    torch.Tensor.record_stream = lambda tensor, stream: None  # type: ignore[method-assign, assignment]
-    try:
+    with LEDGER.captured_elsewhere():
         ready = [made.feed.arrive(sent) for sent in made.feed.begin()]
-    finally:
-        torch.Tensor.record_stream = native  # type: ignore[method-assign]
     assert isinstance(made.feed, replayed.ToDevice) and len(ready) == COUNT
+
+
+def replayed_without_keeping() -> None:
+    """The memory of a packed batch is not kept until the other stream has read it."""
+    native = replayed._Read.until
+    replayed._Read.until = lambda self, event, memory: None  # type: ignore[method-assign]
+    try:
+        arrived_during_a_capture()
+    finally:
+        replayed._Read.until = native  # type: ignore[method-assign]
 
 
 SCENARIOS: dict[str, Callable[[], None]] = {
@@ -302,6 +307,7 @@ SCENARIOS: dict[str, Callable[[], None]] = {
     "training on a frozen encoder": training,
     "branches": branches,
     **{f"offload: {name}": lambda links=links: offloaded(links) for name, links in CHAINS.items()},
+    "batches that arrive during a capture": arrived_during_a_capture,
     "offload: mixing": lambda: offloaded([v2.RandomCrop(8), FLOATS], collate_fn=mixed),
     "a loop that prefetches": lambda: read_apart(True),
     "a loop that prefetches without waiting": lambda: read_apart(False),
@@ -310,7 +316,7 @@ SCENARIOS: dict[str, Callable[[], None]] = {
     "wrong: unawaited": lambda: prefetcher(mistakes.unawaited),
     "wrong: handed over without waiting": lambda: handed_over(without_waiting),
     "wrong: handed over without telling the allocator": lambda: handed_over(without_telling),
-    "wrong: replayed without telling the allocator": replayed_without_telling,
+    "wrong: replayed without keeping the memory": replayed_without_keeping,
 }
 
 
