@@ -326,7 +326,7 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
     if place is not None and piece.links == [place.name] and waits > 0:
         measured = measured_without(ladder, piece.stage, place, piece.ms.value / waits)
         if measured is not None:
-            return Without(1000.0 * measured.value / step, True)
+            return Without(min(1000.0 * measured.value / step, 1000.0 / ladder.best.value), True)
     if piece.stage == "load" and ladder.has("raw") and not together:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
     if numbers is None:

@@ -83,6 +83,11 @@ class CallSites:
                 self._codes.append((one, code, codes[code]))
         if not self._codes:
             raise NoCalls("its function is not found")
+        function = self._codes[0][0]
+        text = "\n" * (line - 1) + "lambda fn, args, kwargs: fn(*args, **kwargs)"
+        made = eval(compile(text, function.__code__.co_filename, "eval", dont_inherit=True))
+        #: Calls ``fn(*args, **kwargs)`` as the line does: what it warns of, or raises, is there.
+        self.call: Callable[..., Any] = FunctionType(made.__code__.replace(co_name=_THROUGH), function.__globals__)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -104,7 +109,8 @@ def _functions(file: str) -> Iterator[FunctionType]:
     spaces = [vars(one) for one in [*sys.modules.values()] if is_a(one, ModuleType)] if gc.get_freeze_count() else []
     hidden = (_in_namespace(space, _DEPTH) for space in spaces if named(str(space.get("__file__"))) == file)
     for one in itertools.chain(gc.get_objects(), *hidden):
-        if type(one) is FunctionType and named(one.__code__.co_filename) == file:
+        ours = type(one) is not FunctionType or one.__code__.co_name == _THROUGH
+        if not ours and named(one.__code__.co_filename) == file:
             yield one
 
 
