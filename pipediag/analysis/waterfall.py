@@ -22,7 +22,7 @@ from ..session import STAGE_OF_RUNG, Inside, Place, Session
 from .diagnosis import Stage, Without
 from .numbers.chain import dominant, grains, heaviest, joined
 from .numbers.hot_lines import of_stage
-from .numbers.intervals import Interval, exactly, least, total
+from .numbers.intervals import Interval, exactly, largest, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
 from .numbers.left_out import functions_left_out, rung_of
 from .numbers.loop_and_workers import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
@@ -170,11 +170,16 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
     covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
-    apart = [function for function, rung in functions_left_out(ladder.session).items() if ladder.has(rung)]
+    apart = functions_measured(ladder)
     parts = [*reversed(links), *_by_line(ladder.session, inside, "load", loading, covers, "warm", apart)]
     if collating is not None:
         parts = [*_by_line(ladder.session, inside, "collate", work.collate, ["collate"], "sample", apart), *parts]
     return [*parts, _Part("storage", storage, ["storage"], "baseline")] if storage > 0 else parts
+
+
+def functions_measured(ladder: LadderView) -> list[str]:
+    """Return the functions that were left out while the loop was timed."""
+    return [function for function, rung in functions_left_out(ladder.session).items() if ladder.has(rung)]
 
 
 def _by_line(
@@ -317,8 +322,11 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
     from a cache.
     """
     step = ladder.ms("baseline").value
-    if (rung := _rung_without(ladder, piece)) and _leaves_out(ladder, rung, piece):
-        return Without(1000.0 / min(step, ladder.beside(rung).value), True)
+    place, waits = piece.culprit, sides(ladder).waits.value
+    if place is not None and piece.links == [place.name] and waits > 0:
+        measured = measured_without(ladder, piece.stage, place, piece.ms.value / waits)
+        if measured is not None:
+            return Without(min(1000.0 * measured.value / step, 1000.0 / ladder.best.value), True)
     if piece.stage == "load" and ladder.has("raw") and not together:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
     if numbers is None:
@@ -326,24 +334,19 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
     return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
 
 
-def _rung_without(ladder: LadderView, piece: Stage) -> str:
-    """Return the rung that leaves out a piece, if it is one line of the user's or a function; empty if none does."""
-    place = piece.culprit
-    alone = place is not None and piece.links == [place.name]
-    return rung_of(ladder.session, piece.stage, place.name, place.where) if place is not None and alone else ""
+def measured_without(ladder: LadderView, stage: str, line: Place, part: float) -> Interval | None:
+    """Return the speedup of the loop without a line or function, or None if that was not measured.
 
-
-def _leaves_out(ladder: LadderView, rung: str, piece: Stage) -> bool:
-    """Return whether a rung was measured and shows the loop without a piece: with its time, and with no other's.
-
-    Under the rung files come from the page cache.
+    Nor was it if less of the workers' time is missing then than of ``part``, its share; or if cold files cost the loop
+    something, since under the rung they come from the page cache.
     """
-    took, waits = ladder.evidence("baseline").get("worker_ms", 0.0), sides(ladder).waits.value
-    if not ladder.has(rung) or took <= 0 or waits <= 0 or _cold(ladder) > RESOLUTION:
-        return False
+    rung = rung_of(ladder.session, stage, line.name, line.where)
+    took = ladder.evidence("baseline").get("worker_ms", 0.0)
+    if not rung or not ladder.has(rung) or took <= 0 or _cold(ladder) > RESOLUTION:
+        return None
     seen = ladder.evidence(rung)
     left = seen.get("worker_ms", took) - seen.get("copy_ms", 0.0)
-    return 1 - left / took >= _LEFT_OUT * piece.ms.value / waits
+    return largest(ladder.ratio("baseline", rung), exactly(1.0)) if 1 - left / took >= _LEFT_OUT * part else None
 
 
 def speedup_without(ladder: LadderView, numbers: WhatIf, piece: Stage) -> Interval:

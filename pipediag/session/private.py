@@ -85,5 +85,6 @@ def _walked(data: Any, change: Callable[[str], str]) -> Any:
         return [_walked(one, change) for one in data]
     if isinstance(data, dict):
         source = _SOURCE | {"name"} if "text" in data else _SOURCE  # a line's name is what it calls
-        return {name: "" if name in source else _walked(one, change) for name, one in data.items() if name != "plan"}
+        kept = {name: one for name, one in data.items() if name != "plan"}
+        return {change(name): "" if name in source else _walked(one, change) for name, one in kept.items()}
     return data

@@ -1,7 +1,7 @@
 """Pass calls in the user's code through a function of ours: those at a line, or those of the function around it.
 
 The line's file is compiled again with its calls and operators rewritten: ``f(x)`` becomes ``through(f, x)``, ``a * b``
-becomes ``through(mul, a, b)``, and ``a[i]`` becomes ``through(getitem, a, i)``. All else stays as it is, lines included.
+becomes ``through(mul, a, b)``, and ``a[i]`` becomes ``through(getitem, a, i)``. All else and the lines stay.
 A function is left alone unless its running code is what its file gives without that change. Names need not be found: an
 alias, a method of a compiled object and a function made on the spot are called by the same text.
 
@@ -83,6 +83,11 @@ class CallSites:
                 self._codes.append((one, code, codes[code]))
         if not self._codes:
             raise NoCalls("its function is not found")
+        function = self._codes[0][0]
+        text = "\n" * (line - 1) + "lambda fn, args, kwargs: fn(*args, **kwargs)"
+        made = eval(compile(text, function.__code__.co_filename, "eval", dont_inherit=True))
+        #: Calls ``fn(*args, **kwargs)`` as the line does: what it warns of, or raises, is there.
+        self.call: Callable[..., Any] = FunctionType(made.__code__.replace(co_name=_THROUGH), function.__globals__)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -104,7 +109,8 @@ def _functions(file: str) -> Iterator[FunctionType]:
     spaces = [vars(one) for one in [*sys.modules.values()] if is_a(one, ModuleType)] if gc.get_freeze_count() else []
     hidden = (_in_namespace(space, _DEPTH) for space in spaces if named(str(space.get("__file__"))) == file)
     for one in itertools.chain(gc.get_objects(), *hidden):
-        if type(one) is FunctionType and named(one.__code__.co_filename) == file:
+        ours = type(one) is not FunctionType or one.__code__.co_name == _THROUGH
+        if not ours and named(one.__code__.co_filename) == file:
             yield one
 
 
@@ -186,20 +192,20 @@ class _Passing(ast.NodeTransformer):
             return node
         return self._passed(node, node.func, node.args, node.keywords)
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
         self.generic_visit(node)
         sides = [node.left, node.right]
         if all(isinstance(one, ast.Constant) for one in sides):
             return node
         return self._computed(node, _THROUGH + type(node.op).__name__, sides)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+    def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
         if len(node.ops) > 1:
             return node
         return self._computed(node, _THROUGH + type(node.ops[0]).__name__, [node.left, *node.comparators])
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         self.generic_visit(node)
         if not isinstance(node.target, ast.Name):
             return node
@@ -207,7 +213,7 @@ class _Passing(ast.NodeTransformer):
         value = self._computed(node, _IN_PLACE + type(node.op).__name__, sides)
         return value if value is node else ast.copy_location(ast.Assign([node.target], value), node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
         self.generic_visit(node)
         if not isinstance(node.ctx, ast.Load):
             return node

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import operator
 import random
+import warnings
 from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +101,13 @@ def test_the_generators_stay_where_they_were() -> None:
         assert (np.random.get_state()[1] == states[2]).all()
 
 
+def test_arithmetic_on_what_nobody_else_holds() -> None:
+    """numpy computes it in place."""
+    x = np.random.rand(256, 256)
+    _, _, why = made_again(lambda: passed(operator.mul, passed(operator.pow, x, 2.2), passed(np.exp, x)), room=16 * MIB)
+    assert why == ""
+
+
 def test_several_calls_in_their_order() -> None:
     found, calls, _ = made_again(lambda: [passed(lambda x: slowly(x * 2), IMAGE[:n]) for n in range(1, 5)])
     assert calls == 0 and [len(x) for x in found[-1]] == [1, 2, 3, 4]
@@ -161,6 +170,17 @@ def test_an_error_comes_each_time() -> None:
 
     found, calls, why = made_again(survives)
     assert (found, calls) == ([7] * 6, 5) and "raises an error" in why
+
+
+def test_a_warning_is_of_the_users_line() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        made_again(lambda: passed(lambda x: slowly(x) / 0, np.ones(3)))
+        made_again(lambda: passed(warnings.warn, "of the caller", stacklevel=1))
+        passed(warnings.warn, "of the caller", stacklevel=1)
+    files = {warning.filename for warning in seen}
+    assert files == {__file__, left_out.__file__}
+    assert {one.lineno for one in seen if one.filename == left_out.__file__} == {int(where("# the line").split(":")[1])}
 
 
 def test_other_arguments_than_the_first_time() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pipediag.analysis import diagnose_session
 from pipediag.report import OF_A_DIAGNOSIS, RENDERERS
-from pipediag.session import Session
+from pipediag.session import Rung, Session
 from pipediag.session.private import MASK, masked, redacted, without_heads, without_values
 from pipediag.session.worker import HotLine
 
@@ -93,6 +93,8 @@ def private(session: Session) -> Session:
         rank.host = f"PRIVATE{number}"
     if session.inside is not None:
         session.inside.lines.append(HotLine("PRIVATE/data.py:3", "PRIVATE = key()", 0.4, "PRIVATE", "f", "load"))
+    rung = "without:/home/PRIVATE/data.py:3"
+    session.rungs[rung] = Rung(rung, False, "/home/PRIVATE/data.py changes what it is given")
     session.warn("x", "could not read /home/PRIVATE/data/a.jpg")
     return session
 

@@ -12,7 +12,9 @@ from ..diagnosis import Recommendation
 from ..numbers.hot_lines import OTHERS, familiar, is_python, mostly, of_stage, waits
 from ..numbers.loop_and_workers import Work, saving
 from ..thresholds import WORTH
+from ..waterfall import functions_measured, measured_without
 from ..whatif import Change
+from ..words import number
 from .view import ALL, View, at_line, share_text
 
 #: What changes with another implementation of which nothing more is known.
@@ -247,7 +249,7 @@ def cheaper_ways(view: View) -> list[Recommendation]:
     if work is None:
         return []
     for stage, whole in (("load", work.load), ("collate", work.collate)):
-        lines = of_stage(view.inside, stage)
+        lines = of_stage(view.inside, stage, functions_measured(view.ladder))
         total, pieces = sum(line.share for line in lines), dict[str, list[HotLine]]()
         for line in lines:
             key = line.function if is_python(line) else line.where
@@ -283,5 +285,8 @@ def _cheaper(view: View, work: Work, line: HotLine, stage: str, ms: float) -> Re
         evidence.append(f"most of it in {does}")
     dataset = view.loader.dataset_code
     place = Place(line.name, line.where, line.library, dataset.made if dataset is not None else "")
-    change = Change(work=saving(ms))
+    left_out = measured_without(view.ladder, stage, place, ms / work.run)
+    if left_out is not None:
+        evidence.append(f"measured: {number(1000 * left_out.value / view.whatif.base)} steps/s with its results cached")
+    change = Change(work=saving(ms)) if left_out is None else left_out
     return view.made("line", title, stage, change, evidence, f"{at_line(place)}{how}", risk, at_most=True)

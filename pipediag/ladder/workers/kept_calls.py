@@ -160,7 +160,7 @@ class KeptCalls:
             return result
         begins = time.perf_counter()
         self.seconds += begins - began
-        result = fn(*args, **kwargs)
+        result = self._sites.call(fn, args, kwargs)
         if known is None or known.again is not None:
             self._missed += time.perf_counter() - begins
         return result
@@ -168,6 +168,7 @@ class KeptCalls:
     def _keep(self, calls: list[_Call], fn: Any, args: Any, kwargs: Any) -> Any:
         began = time.perf_counter()
         self.idle, given = False, [_receiver(fn), args, kwargs]
+        held = [*args, *kwargs.values()]  # numpy writes into arrays that nobody else holds
         looks, reads = _looks((label(fn), args, kwargs)), _reads_on(given)
         before, drawn = None if reads else _state(given), randomness.glance()
         begins = time.perf_counter()
@@ -175,7 +176,7 @@ class KeptCalls:
         call = _Call(looks, 0.0, why_not=f"{label(fn)} raises an error")
         calls.append(call)
         try:
-            result = fn(*args, **kwargs)
+            result = self._sites.call(fn, args, kwargs)
         finally:
             ends = time.perf_counter()
             call.seconds = ends - begins
@@ -184,6 +185,7 @@ class KeptCalls:
             call.why_not = f"{label(fn)} {call.why_not}"
         elif randomness.drawn_from(drawn, randomness.glance()):
             call.after = randomness.state()
+        del held
         self.seconds += time.perf_counter() - ends
         return result
 

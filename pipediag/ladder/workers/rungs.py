@@ -19,7 +19,7 @@ from ...usercode.dissect import NotSeparable, RawSample
 from ...usercode.transform_slots import find_slots
 from ..probes.inspection import made_twice
 from .kept_calls import KeptCalls
-from .worker_state import CUT_SHARE, RAW_SHARE, WorkerState, within
+from .worker_state import CUT_SHARE, LEFT_OUT_BYTES, MIN_ITEMS, RAW_SHARE, WorkerState, within
 
 if TYPE_CHECKING:
     from .worker_side import WorkerSide
@@ -164,9 +164,8 @@ class _Without(Served):
         self._drawn = []
         if not state.complete:
             return None
-        room = (CUT_SHARE if state.raws else CUT_SHARE + RAW_SHARE) * self.side.rung_switch.pool_bytes
+        room = LEFT_OUT_BYTES // max(8, len(self.side.batch_queues))
         self._kept = kept = self._kept or KeptCalls(self._where, room, state.of_threads)
-        state.cuts.clear()  # they would take the same room
         indices, items = self._next(state, count), list[Any]()
         with self._left_out(state, kept):
             for unit in [indices] if self.side.many else [[index] for index in indices]:
@@ -186,8 +185,9 @@ class _Without(Served):
         return made[0] if made else super().batch(state, self.side.fetch(self._drawn))
 
     def _next(self, state: WorkerState, count: int) -> list[Any]:
-        """Return the indices of a batch: few different batches, since each is made in full first."""
-        known, indices = len(state.indices), state.indices
+        """Return the indices of a batch: few different ones, since each sample and each batch is made in full first."""
+        indices = state.indices[:MIN_ITEMS]
+        known = len(indices)
         first = (self._turn % (known // count)) * count if count < known else 0
         self._turn += 1
         return [indices[(first + number) % known] for number in range(count)]

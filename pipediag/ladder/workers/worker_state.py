@@ -30,6 +30,8 @@ FILL_SECONDS = 2.0
 #: Shares of a worker's allowance for raw samples and for samples cut between two transforms; the rest is for processed
 #: samples.
 RAW_SHARE, CUT_SHARE = 0.4, 0.3
+#: Bytes for the results of calls that are left out, of all workers together; each gets an eighth at most.
+LEFT_OUT_BYTES = 1 << 29
 #: Maximum share of a worker's time for inspecting samples.
 SHARE = 0.01
 #: Seconds that inspection may take in any case. A script of ten steps needs an answer from its first batches, of which
