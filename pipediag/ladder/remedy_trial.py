@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..analysis.thresholds import GATE
 from ..analysis.trials.remedy import outcome, remedy_of, why_no_handoff
 from ..errors import UsageError
-from ..loop.copies import detached_twin, require_no_state, wrap_sampler
+from ..loop.copies import detached_twin, require_torchs_batches, wrap_sampler
 from ..loop.iterables import is_plain
 from ..loop.wrappers import EndlessSampler, FirstItems
 from ..measure.clock import Clock
@@ -209,7 +209,7 @@ def _or_why_not(
     try:
         if is_plain(loader):
             raise _NotTried(FINISHED)
-        require_no_state(loader)
+        require_torchs_batches(loader)
         return make()
     except (_NotTried, UsageError) as reason:
         why = str(reason)

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..frames import in_one_line, users_text
-from ..loop.copies import plain_twin, require_no_state
+from ..loop.copies import plain_twin, require_torchs_batches
+from ..loop.iterators import foreign_method
 from ..measure.clock import Clock, SystemClock
 from ..replay.certify.samples import Real, Recorded
 from ..replay.plan import Plan, moved_links
@@ -78,7 +79,7 @@ class RemediedRun:
         after: seconds before the first spot check.
 
     Raises:
-        UsageError: the loader saves its place in the epoch.
+        UsageError: the loader saves its place in the epoch, or code that is not torch's changes its batches.
 
     Attributes:
         offloaded: the result of :func:`pipediag.offload` for the loader.
@@ -104,7 +105,7 @@ class RemediedRun:
         every: int = EVERY,
         after: float = AFTER,
     ) -> None:
-        require_no_state(loader)
+        require_torchs_batches(loader)
         self.course = course or Course()
         self._native = native
         self._aside = aside
@@ -279,6 +280,7 @@ class RemediedRun:
             return False
         now = _settings(loader)
         changed = next((f"another {name}" for name in _SETTINGS if self._made_of[name] is not now[name]), "")
+        changed = changed or foreign_method(loader)
         if changed:
             self.give_up(f"the loader has {changed} than before")
             return False
