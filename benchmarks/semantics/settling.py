@@ -196,6 +196,8 @@ def _workers(p: Parts) -> None:
         p["loader"] = "DataLoader"
     if p["loader"] == "Noting":  # its iterators cannot be reset
         p["lasting"] = ""
+    if p["loop"] == "fetched" and p["loader"] in ("Counting", "Noting"):  # what they print, another thread prints
+        p["loader"] = "DataLoader"
 
 
 def _loop(p: Parts) -> None:
