@@ -280,7 +280,8 @@ class RemediedRun:
             return False
         now = _settings(loader)
         changed = next((f"another {name}" for name in _SETTINGS if self._made_of[name] is not now[name]), "")
-        changed = changed or foreign_method(loader)
+        if part := foreign_method(loader):
+            changed = f"another {part}"
         if changed:
             self.give_up(f"the loader has {changed} than before")
             return False
