@@ -83,6 +83,17 @@ def is_native(function: Any, owner: Any) -> bool:
     return code is not None and code.co_filename.startswith(os.path.dirname(package.__file__ or "") + os.sep)
 
 
+def preceded(function: Callable[..., Any], action: Callable[[Any], None]) -> Callable[..., Any]:
+    """Return a method that calls ``action`` with its object first."""
+
+    @wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        action(self)
+        return function(self, *args, **kwargs)
+
+    return call
+
+
 @contextmanager
 def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
     """Replace an attribute of a class or module within the context; an inherited one is shadowed.

@@ -38,6 +38,7 @@ import numpy as np
 import torch
 import torchvision
 from PIL import Image, ImageChops, ImageEnhance, ImageFilter, ImageOps
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import BatchSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, IterableDataset
 from torch.utils.data import RandomSampler, Sampler, Subset, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data import default_collate, get_worker_info, random_split

@@ -82,7 +82,10 @@ BEFORE = {
     "timed": "self.began = time.perf_counter()",
     "restored": "state = random.getstate()\nrandom.seed(i)",
     "adjusted": "adjusted(self.transform, i)",
+    "overwritten": "given = x",
 }
+#: In which context it makes the sample.
+WITHIN = {"inferred": "torch.inference_mode()", "followed": "Followed() as followed"}
 AFTER = {
     "adjusted": "y = y + self.transform.sample",
     "restored": "random.setstate(state)",
@@ -92,6 +95,8 @@ AFTER = {
     "doubled": "x = x.double()",
     "halved": "x = x.half()",
     "sliced": "x = x[..., 1:, :-1]",
+    "overwritten": "if i >= 10:\n    overwrite(given)",
+    "followed": "y = y + followed.calls % 3",
 }
 #: The form of a sample.
 _SAMPLES = {
@@ -171,6 +176,7 @@ def _item(p: Parts) -> list[str]:
     made = _calls(p) if call in CODE else [_CALLS.get(call, "x = self.transform(x)")]
     if habit == "calls":
         made = [*_changes(PICTURE_CALLS, p["picture_calls"]), *made, *_changes(TENSOR_CALLS, p["tensor_calls"])]
+    made = [f"with {WITHIN[habit]}:\n{block(*made)}"] if habit in WITHIN and any(made) else made
     change = [BEFORE.get(habit, ""), *made, AFTER.get(habit, "")]
     return [
         "called()",

@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 import torch
 from PIL import Image, ImageChops, ImageEnhance, ImageFilter, ImageOps
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 from torchvision.transforms import functional as TF
 from torchvision.transforms import v2
@@ -186,6 +187,21 @@ def adjusted(transform, i):
         for name, value in (("p", 0.2 * (i % 5)), ("factor", 0.5 + 0.1 * (i % 3)), ("degrees", [0.0, 2.0 * i])):
             if isinstance(getattr(stage, name, None), (float, list)):
                 setattr(stage, name, value)
+
+
+def overwrite(x):
+    if isinstance(x, Image.Image):
+        x.frombytes(x.tobytes()[::-1])
+    else:
+        x.copy_(x.flip(-1))
+
+
+class Followed(TorchFunctionMode):
+    calls = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
 
 
 # Transforms of pictures, of tensors, and from one to the other.
@@ -458,7 +474,19 @@ class Counting(DataLoader):
     def __iter__(self):
         for batch in super().__iter__():
             called()
+            saw("counted", batch)
             yield batch
+
+
+class Noting(DataLoader):
+    def _get_iterator(self):
+        return map(noted, super()._get_iterator())
+
+
+def noted(batch):
+    called()
+    saw("noted", batch)
+    return batch
 
 
 class Shortened(DataLoader):

@@ -69,6 +69,7 @@ def describe(value: Any) -> str:
         pixels = value.detach().cpu().contiguous().as_subclass(torch.Tensor).numpy()
         if value.is_floating_point():
             pixels = pixels + 0  # of 0.0 and -0.0, a clamp gives either, which depends on the place in memory
+        kind += " requires grad" * value.requires_grad + " of inference" * value.is_inference()
         sketch = _sketch(value.detach()) if value.is_floating_point() or value.dtype == torch.uint8 else ""
         return f"{kind}({value.dtype} {tuple(value.shape)} {value.stride()} {_digest(pixels.tobytes())}{sketch})"
     if isinstance(value, np.ndarray):

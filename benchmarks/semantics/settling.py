@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .calls import OF_FLOATS
-from .datasets import calls_of
+from .datasets import WITHIN, calls_of
 from .loops import ENDS_WITH_ERROR, OPEN_ENDED, SIMPLE
 from .parts import BYTES, CHOICES, CODE, FILES, OF_BYTES, OF_PICTURES, ONLY_V2, STREAMS, WITH_BOXES
 from .stages import Parts, kind_of, stages_of
@@ -66,8 +66,13 @@ def _call(p: Parts) -> None:
     if p["call"] == "collate" and p["sampler"] == "unbatched":
         p["call"] = "compose"
     if p["call"] in _NO_TENSOR:
-        p["habit"] = p["habit"] if p["habit"] in ("seeded", "logged", "timed", "restored") else ""
+        p["habit"] = p["habit"] if p["habit"] in ("seeded", "logged", "timed", "restored", *WITHIN) else ""
     if p["call"] not in _LISTED and p["habit"] == "adjusted":
+        p["habit"] = ""
+    # The pixels of an array that is mapped read-only cannot be written to; nor can what inference mode marks.
+    if p["source"] == "memmap" and p["habit"] == "overwritten":
+        p["habit"] = ""
+    if p["habit"] == "inferred" and "inplace" in (p["collate"], p["loop"]):
         p["habit"] = ""
     if p["collate"] not in ("default", "function", "object", "inplace", "closure"):
         p["sample"] = "pair"
@@ -189,6 +194,10 @@ def _workers(p: Parts) -> None:
         p["lasting"] = ""
     if p["source"] in STREAMS and p["loader"] == "Shortened":
         p["loader"] = "DataLoader"
+    if p["loader"] == "Noting":  # its iterators cannot be reset
+        p["lasting"] = ""
+    if p["loop"] == "fetched" and p["loader"] in ("Counting", "Noting"):  # what they print, another thread prints
+        p["loader"] = "DataLoader"
 
 
 def _loop(p: Parts) -> None:
@@ -240,7 +249,7 @@ def _curriculum(p: Parts) -> None:
 
 def _offloads(p: Parts) -> None:
     """Whether the script may offload its loader, which is then of another class."""
-    if p["loop"] in _COPYING or p["rebuilt"] or p["loader"] != "DataLoader" or p["loop"] == "peek":
+    if p["loop"] in _COPYING or p["rebuilt"] or p["loader"] == "Shortened" or p["loop"] == "peek":
         p["offloads"] = ""
     if {"collate", "workers", "weights"} & {*p["curriculum"]}:
         p["offloads"] = ""

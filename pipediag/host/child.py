@@ -24,6 +24,7 @@ from ..clock import time
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
+from ..loop.iterators import IteratorHook
 from ..measure.machine import descriptors_left
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
@@ -172,7 +173,7 @@ class Child:
         self._until_loader.close()
         return self._may_measure()
 
-    def _begin(self) -> None:
+    def _begin(self) -> IteratorHook | None:
         """Set up the measurement when the first loader is iterated: torch is imported by then.
 
         If this process has no room for it, such as memory or descriptors, the script trains on without.
@@ -190,6 +191,7 @@ class Child:
             if getattr(error, "errno", None) == errno.EMFILE:  # the script may need these two descriptors
                 write_no_stacks()
                 self._sender.close()
+        return None if self._measurement is None else self._measurement.hook
 
     def _trains_far_away(self) -> None:
         self._cannot_measure(_RAY_TRAINS, "rank 0 gets the diagnosis of the job")

@@ -16,7 +16,7 @@ from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
-from ..loop.iterators import get_iterator_replaced
+from ..loop.iterators import IteratorHook, get_iterator_replaced
 from ..patches import hooked, replaced, when_imported
 
 _DATALOADER, _OPTIMIZER, _AUTOGRAD = "torch.utils.data.dataloader", "torch.optim.optimizer", "torch.autograd"
@@ -25,10 +25,14 @@ _RAY = (("ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer"), ("ray
 
 
 @contextmanager
-def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def on_first_iteration(
+    begin: Callable[[], IteratorHook | None], may_begin: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
     """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself.
 
-    Iterations for which ``may_begin`` returns False do not count, nor do those in a forked process.
+    It returns the hook, if any, which then makes this first iterator: code of the script's that has wrapped the class's
+    method has been called. Iterations for which ``may_begin`` returns False do not count, nor do those in a forked
+    process.
     """
     process = os.getpid()
 
@@ -39,8 +43,8 @@ def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] 
             if os.getpid() != process or not may_begin():
                 return native(self)
             patch.close()
-            begin()
-            return maker._get_iterator(self)  # not the instance's: a subclass may have one that led here
+            hook = begin()
+            return native(self) if hook is None else hook.iterator(self, native)
 
         return get_iterator
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -85,7 +85,10 @@ class _Site:
             say(text)
 
     def iterated_by(self, iterator: Any) -> Any:
-        self._iterator, self._yielded = weakref.ref(iterator), 0
+        with suppress(TypeError):  # one of the script's own, of a class without weak references
+            self._iterator = None
+            self._iterator = weakref.ref(iterator)
+        self._yielded = 0
         return iterator
 
     def credit(self) -> None:
@@ -117,7 +120,7 @@ class Rerouting:
         self._caches = cache_dir is not None if plan is None else plan.caches
         self._cache_dir = cache_dir
         self._say, self._warn = say, warn
-        self._hook = IteratorHook(self._iterator_for)
+        self.hook = IteratorHook(self._iterator_for)
         self._places = Places()
         self._sites: dict[Place, _Site] = {}
         self._runs = ByObject[RemediedRun | None]()  # None: tried, and left alone
@@ -129,7 +132,7 @@ class Rerouting:
         """Hook everything within the context; restore it afterwards."""
         failed = False
         try:
-            with hooked(register_optimizer_step_post_hook(self._stepped)), self._hook.installed():
+            with hooked(register_optimizer_step_post_hook(self._stepped)), self.hook.installed():
                 yield
         except Exception as error:
             failed = True
@@ -249,13 +252,13 @@ class Rerouting:
             if self._plan is not None:
                 self._plan.check_device(device.type)
                 if not transforms and (not self._caches or (device.type == "cuda" and loader.num_workers)):
-                    with self._hook.aside():
+                    with self.hook.aside():
                         self._plan.check_handoff(why_not(loader, device))
             made = RemediedRun(
                 loader,
                 device,
                 native,
-                self._hook.aside,
+                self.hook.aside,
                 self._warn,
                 transforms,
                 self._approximate,

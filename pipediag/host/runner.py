@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
 from ..frames import in_one_line
+from ..loop.iterators import IteratorHook
 from ..measure.own_rank import own_rank
 from ..remedy import saved_plan
 from .exceptions import raised_in_threads, script_hook
@@ -70,7 +71,7 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
     found = Event()
     with ExitStack() as stack:
 
-        def begin() -> None:
+        def begin() -> IteratorHook | None:
             found.set()
             cache_dir = None if folder == NO_PLAN else folder
             try:
@@ -79,8 +80,10 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
 
                     rerouting = Rerouting(plan, say, warn, file == APPROXIMATELY, cache_dir)
                     stack.enter_context(rerouting.installed())
+                return rerouting.hook
             except Exception as error:  # such as a missing torchvision: the script trains without us
                 warn(f"nothing is moved, the script trains plainly: {in_one_line(error)}")
+                return None
 
         missed = "nothing is moved in a process that another Python runs: "
         stack.enter_context(hosting_members(["runner", *arguments], lambda command: warn(missed + command), found.set))

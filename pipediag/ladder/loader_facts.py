@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import UsageError
-from ..loop.copies import require_no_state
+from ..loop.copies import require_torchs_batches
 from ..loop.iterables import Batches, is_plain
 from ..session import FEWER_THREADS, Loader, Place, Rung
 from ..usercode.attributes import attribute, is_a
@@ -52,7 +52,7 @@ def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
 def _why_uncached(loader: DataLoader[Any]) -> str:
     """Return why ``run`` would keep nothing of what this loader reads."""
     try:
-        require_no_state(loader)
+        require_torchs_batches(loader)
     except UsageError as reason:
         return str(reason)
     return ""

@@ -97,8 +97,8 @@ class Measurement:
         self.clock = clock or SystemClock()
         self._choose_trial = choose_trial
         self._gathers = gathers
-        self._hook = IteratorHook(self.iterator_for)
-        self.aside = self._hook.aside
+        self.hook = IteratorHook(self.iterator_for)
+        self.aside = self.hook.aside
         self.over = ""
         self.gave_up = False
         self._send = send
@@ -125,7 +125,7 @@ class Measurement:
             if self.plan.inference:
                 stack.enter_context(self.training.watching_models())
             try:
-                with self._hook.installed():
+                with self.hook.installed():
                     yield self
             finally:
                 self.close()

@@ -22,7 +22,7 @@ from ..analysis.thresholds import GATE
 from ..analysis.trials.remedy import outcome, remedy_of, why_no_handoff
 from ..clock import Clock
 from ..errors import UsageError
-from ..loop.copies import detached_twin, require_no_state, wrap_sampler
+from ..loop.copies import detached_twin, require_torchs_batches, wrap_sampler
 from ..loop.iterables import is_plain
 from ..loop.wrappers import EndlessSampler, FirstItems
 from ..session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, REMEDIES, Keeping, Remedy, Session
@@ -209,7 +209,7 @@ def _or_why_not(
     try:
         if is_plain(loader):
             raise _NotTried(FINISHED)
-        require_no_state(loader)
+        require_torchs_batches(loader)
         return make()
     except (_NotTried, UsageError) as reason:
         why = str(reason)

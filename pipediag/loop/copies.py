@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from ..errors import UsageError
 from ..usercode.attributes import has_attribute, is_a
-from .iterators import maker_of
+from .iterators import foreign_method, maker_of
 
 #: Attributes from which a loader draws its indices.
 _BATCHES, _SAMPLES = "batch_sampler", "sampler"
@@ -38,6 +38,13 @@ def require_no_state(loader: Any) -> None:
             f"{type(loader).__name__} saves its place in the epoch, which would be wrong under the remedy; "
             "use torch's DataLoader"
         )
+
+
+def require_torchs_batches(loader: Any) -> None:
+    """Raise UsageError if an iterator in place of the loader's may give other batches: its own is not torch's."""
+    require_no_state(loader)
+    if part := foreign_method(loader):
+        raise UsageError(f"the batches come through {part}, which is not torch's own code")
 
 
 def detached_twin(loader: DataLoader[Any]) -> DataLoader[Any]:

@@ -11,9 +11,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from ..patches import replaced
+from ..frames import is_ours, is_torchs
+from ..patches import beneath, replaced
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -40,15 +42,15 @@ class IteratorHook:
 
         def hooked(maker: type[DataLoader[Any]]) -> NativeIterator:
             native: NativeIterator = maker._get_iterator
-
-            def get_iterator(loader: DataLoader[Any]) -> Any:
-                inactive = self._aside or os.getpid() != self._process
-                return native(loader) if inactive else self._build(loader, native)
-
-            return get_iterator
+            return lambda loader: self.iterator(loader, native)
 
         with get_iterator_replaced(DataLoader, hooked):
             yield
+
+    def iterator(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
+        """Return what ``iter(loader)`` is to return."""
+        inactive = self._aside or os.getpid() != self._process
+        return native(loader) if inactive else self._build(loader, native)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -113,6 +115,31 @@ def get_iterator_replaced(loader_class: type, stand_in: Callable[[type], Callabl
 def maker_of(loader: Any) -> type:
     """Return the class, of the loader's classes, that makes its iterators."""
     return next(cls for cls in type(loader).__mro__ if _METHOD in vars(cls))
+
+
+def foreign_method(loader: Any, around: bool = False) -> str:
+    """Return which method of torch's, on a batch's way out of the loader, is not torch's own code; empty if none is.
+
+    A subclass or a patch may change what the iterators give, or how they ask the workers for it. ``around`` includes a
+    subclass's ``__iter__``, which gets the batches of torch's.
+    """
+    from torch.utils.data import DataLoader, _utils, dataloader
+
+    iterate = [cls for cls in type(loader).__mro__ if around and "__iter__" in vars(cls)]
+    classes = (
+        *(getattr(dataloader, f"_{kind}DataLoaderIter") for kind in ("Base", "SingleProcess", "MultiProcessing")),
+        *(getattr(_utils.fetch, f"_{kind}DatasetFetcher") for kind in ("Map", "Iterable")),
+    )
+    parts = [(maker_of(loader), _METHOD), *((cls, "__iter__") for cls in (DataLoader, *iterate))]
+    parts += [(cls, name) for cls in classes for name, value in vars(cls).items() if type(value) is FunctionType]
+    parts += [(_utils.worker, "_worker_loop"), (_utils.pin_memory, "pin_memory")]
+    if _METHOD in vars(loader):
+        return f"its own {_METHOD}"
+    for owner, name in parts:
+        file = getattr(getattr(beneath(vars(owner)[name]), "__code__", None), "co_filename", "")
+        if not (is_torchs(file) or is_ours(file)):
+            return f"{owner.__name__.rpartition('.')[2]}.{name}"
+    return ""
 
 
 def _creates_iterators(method: Callable[..., Any]) -> bool:

@@ -100,8 +100,10 @@ def argument(value: Any, depth: int = _DEPTH) -> Any:
     kind = type(value)
     if is_exactly(value, str, *_PATHS):
         return kind.__qualname__, os.fspath(value), _state_if_any(value)
-    if is_exactly(value, bytes, bytearray):
-        return (kind.__name__, *content(value))
+    if is_exactly(value, bytes):
+        return ("bytes", *content(value), _state_if_any(value))
+    if is_exactly(value, bytearray):
+        return ("bytearray", *content(value))
     if is_exactly(value, tuple, list) and depth:
         return kind.__name__, tuple(argument(item, depth - 1) for item in value)
     if kind is dict and depth:

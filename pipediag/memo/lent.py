@@ -175,9 +175,11 @@ def watch(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_ours(function: Any) -> bool:
-    below = getattr(function, "__wrapped__", None)
-    is_layer = getattr(function, "__code__", None) and function.__code__.co_filename == patches.__file__
-    return bool(is_layer) and getattr(below, "__code__", None) in _ours
+    code = getattr(function, "__code__", None)
+    while code is not None and code.co_filename == patches.__file__:  # layers
+        function = getattr(function, "__wrapped__", None)
+        code = getattr(function, "__code__", None)
+    return code in _ours
 
 
 @functools.cache

@@ -32,7 +32,8 @@ def pure(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Arguments are known by their values: numbers, text, bytes, arrays and tensors of the CPU, and tuples, lists and
     dictionaries of them. A text that names a file also stands for the file's state. A call with another argument, such
     as an object or a folder, is made as it is; so is one whose result is not made of arrays, tensors, pictures and
-    simple values. The function must not draw random numbers and must not change its arguments or anything else.
+    simple values, or shares memory with an argument. The function must not draw random numbers and must not change its
+    arguments or anything else.
 
     Without a cache, a call costs one look-up.
     """
@@ -74,6 +75,6 @@ def _recalled(
     def pack(result: Any) -> Any:
         if drawing():
             raise values.Unfit
-        return values.pack(result)
+        return values.pack(result, (args, kwargs))
 
     return memo.recall(PURE, key, made, pack, values.unpack)

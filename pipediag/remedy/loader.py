@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import UsageError, at_least
 from ..loop.copies import require_no_state
+from ..loop.iterators import foreign_method
 from ..loop.separate_process import Collate, TrialFailed, tried, why_not_repeated
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded, real, recorded
@@ -125,6 +126,9 @@ def offload(
     device = torch.device(device)
     if not transforms:
         return OffloadedLoader(loader, Plan(), device)
+    if part := foreign_method(loader, around=True):
+        why = f"{part}, which is not torch's own code, gets the batches in the form in which workers send them"
+        return OffloadedLoader(loader, Plan(reasons=(why,)), device)
     refused: frozenset[str] = frozenset()
     while True:
         offloaded = OffloadedLoader(loader, _plan(loader, device, approximate, refused), device)

@@ -19,7 +19,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..clock import Clock, SystemClock, time
 from ..frames import in_one_line, users_text
-from ..loop.copies import plain_twin, require_no_state
+from ..loop.copies import plain_twin, require_torchs_batches
+from ..loop.iterators import foreign_method
 from ..replay.certify.samples import Real, Recorded
 from ..replay.plan import Plan, moved_links
 from ..streams.feed import fetches_ahead
@@ -77,7 +78,7 @@ class RemediedRun:
         after: seconds before the first spot check.
 
     Raises:
-        UsageError: the loader saves its place in the epoch.
+        UsageError: the loader saves its place in the epoch, or code that is not torch's changes its batches.
 
     Attributes:
         offloaded: the result of :func:`pipediag.offload` for the loader.
@@ -103,7 +104,7 @@ class RemediedRun:
         every: int = EVERY,
         after: float = AFTER,
     ) -> None:
-        require_no_state(loader)
+        require_torchs_batches(loader)
         self.course = course or Course()
         self._native = native
         self._aside = aside
@@ -278,6 +279,8 @@ class RemediedRun:
             return False
         now = _settings(loader)
         changed = next((f"another {name}" for name in _SETTINGS if self._made_of[name] is not now[name]), "")
+        if part := foreign_method(loader):
+            changed = f"another {part}"
         if changed:
             self.give_up(f"the loader has {changed} than before")
             return False

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..errors import UsageError, at_least
+from ..loop.iterators import foreign_method
 from ..usercode.attributes import attribute
 from .executor import Executor, LoaderOnDevice
 from .feed import Copied, Feed
@@ -80,7 +81,9 @@ def feed_of(loader: Any, device: torch.device) -> Feed:
     if own is not None:
         return own
     from_workers = isinstance(loader, DataLoader) and loader.num_workers > 0 and device.type == "cuda"
-    if from_workers and importlib.util.find_spec("torchvision") is not None:
+    # Else other code gets the batches in the form in which they are sent.
+    packs = from_workers and not foreign_method(loader, around=True)
+    if packs and importlib.util.find_spec("torchvision") is not None:
         from ..replay.plan import Plan
         from .to_device import ToDevice
 

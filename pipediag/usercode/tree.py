@@ -176,7 +176,7 @@ def _shared_leaf(leaf: Any) -> Any:
     if leaf.layout != torch.strided or leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
         return leaf.detach().clone().share_memory_()
     storage = torch.UntypedStorage._new_shared(leaf.numel() * leaf.element_size())  # as torch's own collating does it
-    return torch.empty(0, dtype=leaf.dtype).set_(storage, 0, leaf.shape).copy_(leaf)
+    return torch.empty(0, dtype=leaf.dtype, device="cpu").set_(storage, 0, leaf.shape).copy_(leaf)
 
 
 def versions(batch: Any) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from pipediag.host.hooks import (
     on_optimizer_step,
     when_imported,
 )
+from pipediag.loop.iterators import IteratorHook
 
 MODULE = "pipediag_fake_package.dataloader"
 SOURCE = """
@@ -175,13 +176,29 @@ class TestOnFirstIteration:
         module = imported()
         native = module.DataLoader._get_iterator
 
-        def begin() -> None:
+        def begin() -> IteratorHook:
             assert module.DataLoader._get_iterator is native
-            module.DataLoader._get_iterator = lambda self: "hooked"
+            return IteratorHook(lambda loader, native: f"hooked {native(loader)}")
 
         with on_first_iteration(begin):
-            assert module.DataLoader()._get_iterator() == "hooked"
-        assert module.DataLoader()._get_iterator() == "hooked"
+            assert module.DataLoader()._get_iterator() == "hooked native"
+        assert module.DataLoader()._get_iterator() == "native"
+
+    def test_what_the_script_has_wrapped_around_it_is_called_once(self) -> None:
+        module = imported()
+        native = module.DataLoader._get_iterator
+        hook = IteratorHook(lambda loader, native: native(loader))
+
+        def begin() -> IteratorHook:
+            below = module.DataLoader._get_iterator
+            module.DataLoader._get_iterator = lambda self: hook.iterator(self, below)
+            return hook
+
+        with on_first_iteration(begin):
+            inner = module.DataLoader._get_iterator
+            module.DataLoader._get_iterator = lambda self: f"users {inner(self)}"
+            loader = module.DataLoader()
+            assert [loader._get_iterator(), loader._get_iterator()] == ["users native", "users native"]
         module.DataLoader._get_iterator = native
 
     def test_is_undone_when_nothing_was_iterated(self) -> None:

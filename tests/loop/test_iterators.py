@@ -11,7 +11,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pipediag.errors import UsageError
 from pipediag.loop.copies import require_no_state
-from pipediag.loop.iterators import IteratorHook, get_iterator_replaced, maker_of
+from pipediag.loop.iterators import IteratorHook, foreign_method, get_iterator_replaced, maker_of
 
 DATA = list(range(4))
 
@@ -94,3 +94,23 @@ def test_a_loader_that_saves_its_place_is_not_replaced() -> None:
     require_no_state(Generating(DATA))
     with pytest.raises(UsageError, match="Making saves its place in the epoch"):
         require_no_state(making()(DATA))
+
+
+class Iterating(DataLoader):  # type: ignore[misc,type-arg]
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+
+
+def test_code_on_a_batchs_way_out_that_is_not_torchs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, iterating = DataLoader(DATA), Iterating(DATA)
+    assert foreign_method(plain) == foreign_method(plain, around=True) == foreign_method(iterating) == ""
+    assert foreign_method(iterating, around=True) == "Iterating.__iter__"
+    assert foreign_method(Passing(DATA)) == "Passing._get_iterator"
+    with IteratorHook(lambda loader, native: native(loader)).installed():
+        assert foreign_method(plain) == "", "layers of ours are on torch's own code"
+        assert foreign_method(Passing(DATA)) == "Passing._get_iterator"
+    monkeypatch.setattr(_BaseDataLoaderIter, "__next__", lambda self: None)
+    assert foreign_method(plain) == "_BaseDataLoaderIter.__next__"
+    monkeypatch.undo()
+    plain.__dict__["_get_iterator"] = lambda: iter(DATA)
+    assert foreign_method(plain) == "its own _get_iterator"

@@ -144,6 +144,27 @@ def test_a_picture_that_is_only_read_is_lent(path: Path, memo: Memo) -> None:
         assert Image.open(path).tobytes() == plain
 
 
+def test_pictures_are_lent_and_watched_while_calls_are_recorded(path: Path, memo: Memo) -> None:
+    pytest.importorskip("torchvision")
+    from pipediag.replay.record.hooks import recording
+    from pipediag.replay.record.substitutes import stand_in
+
+    plain = Image.open(path).convert("RGB")
+    for number in range(3):  # each time, the layers are others
+        with memo.installed(), recording():
+            read = Image.open(path)
+            read.convert(read.mode)
+            assert lent.is_lent(read) or number < 2
+            picture = plain.copy()
+            recorded = stand_in(picture)
+            picture.frombytes(bytes(len(plain.tobytes())))
+            assert recorded.tape.source.tobytes() == plain.tobytes()
+            drawn = plain.copy()
+            recorded = stand_in(drawn)
+            drawn.load()[0, 0] = (1, 2, 3)
+            assert recorded.tape.source.tobytes() == plain.tobytes()
+
+
 def test_nothing_is_lent_if_load_is_the_users(path: Path, memo: Memo, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Image.Image.load
     monkeypatch.setattr(Image.Image, "load", lambda self: plain(self))

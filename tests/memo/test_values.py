@@ -15,9 +15,9 @@ from pipediag.memo.values import Unfit, pack, unpack
 KEY = bytes(16)
 
 
-def again(value: Any) -> Any:
+def again(value: Any, given: Any = ()) -> Any:
     arena = Arena.create(1 << 20)
-    head, parts = pack(value)
+    head, parts = pack(value, given)
     assert arena.add(KEY, head, parts)
     entry = arena.find(KEY)
     assert entry is not None
@@ -112,6 +112,7 @@ def same_list() -> Any:
         np.array([object()]),
         np.zeros(3, [("a", "i4")]),
         np.zeros(8)[::2],
+        np.zeros(8)[None],
         np.zeros(3).view(Derived),
         read_only(),
         twice(),
@@ -132,3 +133,17 @@ def same_list() -> Any:
 def test_refused(value: Any) -> None:
     with pytest.raises(Unfit):
         pack(value)
+
+
+def test_arguments_and_their_memory_are_refused() -> None:
+    array, tensor, kept = np.zeros((2, 4)), torch.zeros(2, 4), [1]
+    given = (array, {"tensor": tensor}, kept)
+    for result in (array, array[1:], tensor, (tensor[1], 2), kept, torch.from_numpy(array)):
+        with pytest.raises(Unfit):
+            pack(result, given)
+    assert same(again(array + 1, given), array + 1)
+
+
+def test_a_tensor_comes_back_in_host_memory() -> None:
+    with torch.device("meta"):
+        assert again(torch.ones(3, device="cpu")).tolist() == [1, 1, 1]

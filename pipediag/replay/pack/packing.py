@@ -373,8 +373,8 @@ class Memory:
             return claim.memory, claim
         storage = None if get_worker_info() is None else shared_memory(max(1, nbytes))
         if storage is None:
-            return torch.empty(nbytes, dtype=torch.uint8), None
-        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (nbytes,)), None
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu"), None
+        return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (nbytes,)), None
 
 
 class Writer:

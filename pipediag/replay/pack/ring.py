@@ -50,7 +50,7 @@ class Ring:
         self._lock = _PageLock(device) if device is not None and device.type == "cuda" else None
         self._token = next(_TOKENS)
         self._varying = varying
-        self._released = torch.zeros((workers, slots), dtype=torch.int64).share_memory_()
+        self._released = torch.zeros((workers, slots), dtype=torch.int64, device="cpu").share_memory_()
         self._mapped: dict[tuple[int, int], _Mapped] = {}  # by worker and slot
         self._senders: dict[int, int] = {}  # process ids of the workers
         self._filler: _Filler | None = None
@@ -122,7 +122,7 @@ class Claim:
     """
 
     def __init__(self, slot: _Slot, token: int, worker: int, number: int, size: int, ticket: int) -> None:
-        self.memory = torch.empty(0, dtype=torch.uint8).set_(slot.storage, 0, (size,))
+        self.memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(slot.storage, 0, (size,))
         self._slot = slot
         self._before = slot.ticket
         self._address = (token, worker, number, size, ticket)
@@ -200,7 +200,7 @@ class Lease:
     """
 
     def __init__(self, mapped: _Mapped, released: Tensor, number: int, size: int, ticket: int) -> None:
-        self.memory = torch.empty(0, dtype=torch.uint8).set_(mapped.storage, 0, (size,))
+        self.memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(mapped.storage, 0, (size,))
         self._mapped = mapped
         self._released = released.numpy()
         self._number = number

@@ -33,7 +33,7 @@ from ..ops.table import FUNCTIONALS
 from .functional_calls import writes
 from .images import TENSORS, blank
 from .substitutes import is_recording
-from .tape import Call, Tape, is_cast, session
+from .tape import Call, Tape, session, why_not_now
 
 #: Values that a transform has drawn for a sample, by their names in the transform.
 Drawn = dict[str, Any]
@@ -316,7 +316,7 @@ class _Known(_Shortened):
         self._checked: set[int] = set()  # ids of our image types that passed its check, which looks at types only
 
     def __call__(self, image: Any) -> Any:
-        if is_cast():
+        if why_not_now():
             return self._call(image)
         try:
             changed = self._own(self._attributes) != self._settings

@@ -132,7 +132,7 @@ def _ops_of(
 
     def tried() -> tuple[Tensor, Any]:
         with session.idle(), session.beginning_nowhere(), torch.random.fork_rng(devices=()):
-            zeros = torch.zeros(state.shape, dtype=state.dtype).as_subclass(image.stands_for)
+            zeros = torch.zeros(state.shape, dtype=state.dtype, device="cpu").as_subclass(image.stands_for)
             return zeros, fn(zeros, *args, **kwargs)
 
     of = image.stands_for, state.dtype, state.channels

@@ -29,7 +29,7 @@ from torchvision.transforms.v2 import _augment, _auto_augment, _geometry, _misc
 from torchvision.transforms.v2 import functional as F
 from torchvision.transforms.v2.functional import _utils as dispatch
 
-from ...patches import SWAPPING, is_native, live
+from ...patches import SWAPPING, alive, beneath, is_native, live, preceded
 from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
@@ -43,7 +43,7 @@ from .images import (
     RecordingVideo,
     Unreadable,
 )
-from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, owning, recorded
+from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, own, recorded
 from .plain_code import Calls, begun
 from .substitutes import is_recording, stacked
 from .tape import Call, on_pixels, session
@@ -217,8 +217,8 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     for module in (_geometry, _auto_augment):
         yield module, "_get_fill", _fill_of
     yield from enhancers(begun)
-    for name in ("_ensure_mutable", "load"):
-        yield PIL.Image.Image, name, owning
+    for name in ("_ensure_mutable", "frombytes", "load"):
+        yield PIL.Image.Image, name, functools.partial(preceded, action=own)
     yield _misc.ToDtype, "transform", _dtype_of
     yield _augment.MixUp, "transform", _mixing("mixup", "lam")
     yield _augment.CutMix, "transform", _mixing("cutmix", "box")
@@ -334,7 +334,7 @@ def _with_twin(name: str, original: _Function) -> _Function:
 
 
 class _Patch:
-    """Replacement of a library's function, made when that function is first seen in its place."""
+    """Replacement of a library's function, which may have layers of pipediag's on top."""
 
     def __init__(self, owner: Any, name: Any, make: _Make) -> None:
         self._owner, self._name, self._make = owner, name, make
@@ -345,14 +345,19 @@ class _Patch:
     def install(self) -> None:
         """Replace the library's own function; leave anybody else's."""
         now = self._table.get(self._name)
-        if self._original is None and is_native(now, self._owner):
+        if now is self._replacement:
+            return
+        if now is not self._original and self._may_replace(now):
             self._original, self._replacement = now, self._make(now)
         if self._original is not None and now is self._original:
             self._put(self._replacement)
 
+    def _may_replace(self, function: Any) -> bool:
+        return is_native(beneath(function), self._owner)
+
     def remove(self) -> None:
         if self._original is not None and self._table.get(self._name) is self._replacement:
-            self._put(self._original)
+            self._put(alive(self._original))
 
     def _put(self, function: Any) -> None:
         setattr(self._owner, self._name, function)
@@ -388,6 +393,9 @@ class _Imported(_Patch):
     def __init__(self, module: types.ModuleType, name: str, patch: _Patch) -> None:
         super().__init__(module, name, patch._make)
         self._original, self._replacement = patch._original, patch._replacement
+
+    def _may_replace(self, function: Any) -> bool:
+        return False
 
 
 class _Collate(_Patch):

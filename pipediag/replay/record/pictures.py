@@ -99,7 +99,7 @@ class RecordingPicture(PIL.Image.Image):
 def lasting(picture: PIL.Image.Image) -> PIL.Image.Image:
     """Return a picture that keeps the pixels when the user's is written into, or closed.
 
-    Both share the pixels until then (:func:`owning`). Pixels that may be written into unseen are copied: those of an
+    Both share the pixels until then (:func:`own`). Pixels that may be written into unseen are copied: those of an
     array, of a file that may hold more frames, and those that a drawing or a pixel access holds.
     """
     if isinstance(picture, (UndecodedFile, UndecodedPicture)):
@@ -122,17 +122,11 @@ def _holders(picture: PIL.Image.Image) -> int:
 _ALONE = _holders(PIL.Image.new("L", (1, 1)))
 
 
-def owning(uses: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of a picture after which its pixels may be written into: they are its own before."""
-
-    @functools.wraps(uses)
-    def own(self: PIL.Image.Image) -> Any:
-        known = session.given.pop(id(self), None)
-        if known is not None and known[1].im is self.im:
-            self.im = self.im.copy()
-        return uses(self)
-
-    return own
+def own(picture: PIL.Image.Image) -> None:
+    """Give a picture pixels of its own: they may be written into now."""
+    known = session.given.pop(id(picture), None)
+    if known is not None and known[1].im is picture.im:
+        picture.im = picture.im.copy()
 
 
 def recorded(encode: Callable[..., list[Op]], fn: Callable[..., Any]) -> Callable[..., Any]:

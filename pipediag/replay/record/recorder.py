@@ -20,7 +20,7 @@ from ...usercode.links import Link, chains_in, links_of, run
 from ..ops.op import NotRecordable
 from .drawing import Draw, code_of, direct, functionals
 from .substitutes import is_recording, stand_in
-from .tape import session
+from .tape import session, why_not_now
 
 
 class Recorder:
@@ -55,7 +55,7 @@ class Recorder:
         return len(links) == len(self.links) and all(map(operator.is_, links, self.links))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not session.active:
+        if not session.active or why_not_now():
             return self.transform(*args, **kwargs)
         if not self._is_current():
             return stood_in(self.transform(*args, **kwargs))

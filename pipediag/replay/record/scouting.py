@@ -45,7 +45,7 @@ from .pictures import RecordingPicture
 from .plain_code import Site, Tried
 from .recorder import Recorder, holds_recording, unhidden
 from .substitutes import is_recording
-from .tape import Tape, session
+from .tape import Tape, session, why_not_now
 from .twins import is_librarys
 
 _DEPTH = 3  # of transforms that are opened
@@ -479,8 +479,11 @@ class _Beside(_Scout):
 
     def _try(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record the links from ``start`` on with their arguments. It raises nothing, and draws nothing."""
-        kept, raised = randomness.state(), NotRecordable.raised
         session.site = self.start
+        if why := why_not_now():
+            self._move_on(NotRecordable(why))
+            return
+        kept, raised = randomness.state(), NotRecordable.raised
         try:
             with session.of_twins(), unhidden():
                 if not holds_recording(self.from_start(args, kwargs)):

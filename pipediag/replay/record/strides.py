@@ -147,7 +147,7 @@ def _run(call: Call, image: Tensor) -> Tensor:
         except Exception:  # it reads pixels
             pass
     if made is None:
-        made = call(torch.empty_strided(image.shape, image.stride(), dtype=image.dtype).zero_())
+        made = call(torch.empty_strided(image.shape, image.stride(), dtype=image.dtype, device="cpu").zero_())
     return _without_memory(made)
 
 

@@ -43,7 +43,7 @@ def stand_in(value: Any) -> Any:
     session.stood += 1
     twin = value.clone if isinstance(value, UndecodedTensor) else partial(copied, value)
     source = _seen(value, twin)
-    if source is value and _is_arrays(value):
+    if source is value and _is_written_unseen(value):
         source = twin()
     return cls.of(Tape(value, state, source))
 
@@ -53,7 +53,7 @@ def stand_in_for_stack(value: Any) -> Any:
     video = type(value) is tv_tensors.Video
     if not (video or type(value) is Tensor) or value.ndim != 4 or value.requires_grad or not value.is_cpu:
         return None
-    if 0 in value.shape or _is_arrays(value):
+    if 0 in value.shape or _is_written_unseen(value):
         return None
     stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)])
     stack.laid(value.stride())
@@ -81,10 +81,13 @@ def as_recorded(image: Any) -> Any:
     return image if made is None else made
 
 
-def _is_arrays(image: Tensor) -> bool:
-    """Return whether the image's memory may be an array's, or other processes': writing there counts no version."""
+def _is_written_unseen(image: Tensor) -> bool:
+    """Return whether writing counts no version: the memory may be an array's, or other processes', or the image was
+    made in inference mode."""
     with torch._C.DisableTorchFunctionSubclass():
-        return not isinstance(image, UndecodedTensor) and not image.untyped_storage().resizable()
+        if isinstance(image, UndecodedTensor):
+            return False
+        return image.is_inference() or not image.untyped_storage().resizable()
 
 
 def _seen(value: Any, copied: Callable[[], Any]) -> Any:

@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 import PIL.Image
 import torch
 from torch import Tensor
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.data import get_worker_info
 
 from ...usercode.places import label
 from ..layout import copied
@@ -122,8 +126,8 @@ class Tape:
         """
         if session.refused and ops and label(fn) in session.refused:
             raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
-        if is_cast():
-            raise NotRecordable("autocast is on for the CPU, and may round inside of it")
+        if why := why_not_now():
+            raise NotRecordable(why)
         if session.calls is not None and ops:
             session.calls.wrote(fn)
         after = self.copy()
@@ -310,12 +314,21 @@ class _Session(threading.local):
         self.needed_for = str(error)
 
 
-def is_cast() -> bool:
-    """Return whether autocast may round what torchvision computes here, as the grid of a rotation. A worker inherits it
-    if the loop begins its epoch under autocast."""
-    return bool(torch.is_autocast_enabled("cpu"))
+def why_not_now() -> str:
+    """Return why a call must run on real images here, whatever it is; empty if it may be recorded."""
+    if torch.is_autocast_enabled("cpu"):  # a worker inherits it if the loop begins its epoch under autocast
+        return "autocast is on for the CPU, and may round inside of it"
+    if torch.is_inference_mode_enabled() and get_worker_info() is None:  # no mark of it gets out of a worker
+        return "inference mode is on, and marks the tensors that are made in it"
+    modes = _get_current_function_mode_stack() if torch._C._len_torch_function_stack() else []
+    modes = [*modes, *_get_current_dispatch_mode_stack()] if torch._C._len_torch_dispatch_stack() else modes
+    for mode in modes:
+        if not isinstance(mode, DeviceContext) and not type(mode).__module__.startswith(_OURS):
+            return f"the mode {type(mode).__name__} is on, and sees each call of torch's"
+    return ""
 
 
+_OURS = __name__.partition(".")[0] + "."
 #: What a recording leaves behind.
 _COUNTED = ("stood", "settled", "why", "needed_for")
 _NUMBERS = itertools.count(1)

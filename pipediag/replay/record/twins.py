@@ -34,7 +34,7 @@ from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in
 from .substitutes import is_recording
-from .tape import session
+from .tape import session, why_not_now
 from .values import ANSWERS
 
 _Function = Callable[..., Any]
@@ -122,6 +122,9 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         ``begins`` is the name of a function at whose calls in plain code a recording may begin.
         """
         if self._inside or session.twins is not self:
+            return function(*args, **kwargs)
+        if why := why_not_now():
+            self.lost(why)
             return function(*args, **kwargs)
         self._inside = True
         try:
@@ -234,6 +237,9 @@ class Following(Recorder):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         twins: Twins | None = session.twins
         if twins is None or twins.has((args, kwargs)):
+            return self.transform(*args, **kwargs)
+        if why := why_not_now():
+            twins.lost(why)
             return self.transform(*args, **kwargs)
         if not self._is_current():
             made = self.transform(*args, **kwargs)

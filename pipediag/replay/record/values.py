@@ -52,7 +52,9 @@ _SOME = {bool: True, int: 1, float: 1.0}
 def _is_accepted(name: str, kinds: tuple[Any, ...]) -> bool:
     """Return whether torch computes a call on tensors of these dtypes and numbers of these types: without memory, it
     takes some that it refuses."""
-    args = [torch.ones(1, dtype=kind) if isinstance(kind, torch.dtype) else _SOME.get(kind) for kind in kinds]
+    args = [
+        torch.ones(1, dtype=kind, device="cpu") if isinstance(kind, torch.dtype) else _SOME.get(kind) for kind in kinds
+    ]
     try:
         arranged(name, args, {})
     except Exception:

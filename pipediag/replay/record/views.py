@@ -332,11 +332,13 @@ def _boxes(view: RecordingView, bases: list[Any]) -> Boxes | None:
     if view.ndim < 3 or any(base.ndim != 3 for base in bases):
         return None
     begins = list(accumulate((base.numel() for base in bases), initial=0))
-    numbered = {id(base): torch.arange(begin, end, dtype=torch.int32).view(base.shape) for base, begin, end in
-                zip(bases, begins, begins[1:], strict=False)}  # fmt: skip
+    numbered = {
+        id(base): torch.arange(begin, end, dtype=torch.int32, device="cpu").view(base.shape)
+        for base, begin, end in zip(bases, begins, begins[1:], strict=False)
+    }
     with torch._C.DisableTorchFunction():
         numbers = _numbered(view, numbered)
-    positions = torch.arange(numbers.untyped_storage().nbytes() // numbers.element_size())
+    positions = torch.arange(numbers.untyped_storage().nbytes() // numbers.element_size(), device="cpu")
     if positions.as_strided(numbers.shape, numbers.stride(), numbers.storage_offset()).unique().numel() < view.numel():
         return None  # its elements share memory, so that writing is another call
     boxes: Boxes = []
