@@ -16,10 +16,10 @@ from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
-from ..loop.iterators import get_iterator_replaced
+from ..loop.iterators import DATALOADER, get_iterator_replaced, torchs_loader, torchs_loader_named
 from ..patches import hooked, replaced, when_imported
 
-_DATALOADER, _OPTIMIZER, _AUTOGRAD = "torch.utils.data.dataloader", "torch.optim.optimizer", "torch.autograd"
+_OPTIMIZER, _AUTOGRAD = "torch.optim.optimizer", "torch.autograd"
 #: Ray's trainers of both versions: module and class, whose ``fit()`` lets the nodes' own servers start the ranks.
 _RAY = (("ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer"), ("ray.train.base_trainer", "BaseTrainer"))
 
@@ -39,12 +39,13 @@ def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] 
             if os.getpid() != process or not may_begin():
                 return native(self)
             patch.close()
-            begin()
+            with torchs_loader_named():
+                begin()
             return maker._get_iterator(self)  # not the instance's: a subclass may have one that led here
 
         return get_iterator
 
-    with patched(_DATALOADER, lambda module: get_iterator_replaced(module.DataLoader, trampoline)) as patch:
+    with patched(DATALOADER, lambda module: get_iterator_replaced(torchs_loader(), trampoline)) as patch:
         yield
 
 

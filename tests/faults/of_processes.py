@@ -38,8 +38,9 @@ def _both(name: str, kind: str, moment: str) -> Iterator[Fault]:
 
 
 def _tools() -> Iterator[Fault]:
-    for kind in ("traces", "profiles", "writes-stacks", "traces-memory"):
+    for kind in ("traces", "profiles", "writes-stacks"):
         yield from _both("tool", kind, "import")
+    yield from _both("tool", "traces-memory", "first-batch")  # under it, importing torch takes half a minute
     packages = ("env", f"PYTHONPATH={REPO}:{':'.join(site.getsitepackages())}")
     interpreters = {
         "development": ("-X", "dev"),

@@ -21,6 +21,7 @@ from pipediag.host.hooks import (
     on_optimizer_step,
     when_imported,
 )
+from pipediag.loop import iterators
 
 MODULE = "pipediag_fake_package.dataloader"
 SOURCE = """
@@ -73,7 +74,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "other.py").touch()
     (folder / "broken.py").write_text("raise RuntimeError('broken')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(hooks, "_DATALOADER", MODULE)
+    for module in (hooks, iterators):
+        monkeypatch.setattr(module, "DATALOADER", MODULE)
     monkeypatch.setattr(hooks, "_OPTIMIZER", "pipediag_fake_package.optimizer")
     monkeypatch.setattr(hooks, "_RAY", (("pipediag_fake_package.ray", "Trainer"), ("pipediag_fake_package.no", "No")))
     yield
@@ -183,6 +185,20 @@ class TestOnFirstIteration:
             assert module.DataLoader()._get_iterator() == "hooked"
         assert module.DataLoader()._get_iterator() == "hooked"
         module.DataLoader._get_iterator = native
+
+    @pytest.mark.parametrize("by_function", [False, True])
+    def test_a_script_that_puts_its_own_in_the_place_of_the_class(
+        self, monkeypatch: pytest.MonkeyPatch, by_function: bool
+    ) -> None:
+        """Modules that are imported to measure find torch's class, and the script its own afterwards."""
+        module, seen = imported(), []
+        native = module.DataLoader
+        with on_first_iteration(lambda: seen.append(module.DataLoader)):
+            own: Any = (lambda: native()) if by_function else type("Own", (native,), {})
+            module.DataLoader = own
+            monkeypatch.setattr(iterators, "torchs_loader", lambda: native)  # the stand-in is no generic class
+            assert own()._get_iterator() == "native"
+            assert seen == [native] and module.DataLoader is own
 
     def test_is_undone_when_nothing_was_iterated(self) -> None:
         module = imported()
