@@ -50,13 +50,17 @@ def on_first_iteration(begin: Callable[[], None], may_begin: Callable[[], bool] 
 
 
 @contextmanager
-def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
-    """Call ``stepped`` after every step of an optimizer in this process."""
+def on_optimizer_step(stepped: Callable[[], None], elsewhere: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Call ``stepped`` after every step of an optimizer in this process, and ``elsewhere`` once in each forked one."""
     process = os.getpid()
+    known = {process}
 
     def note(*_: object) -> None:
         if os.getpid() == process:
             stepped()
+        elif os.getpid() not in known:
+            known.add(os.getpid())
+            elsewhere()
 
     with patched(_OPTIMIZER, lambda module: hooked(module.register_optimizer_step_post_hook(note))):
         yield

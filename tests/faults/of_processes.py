@@ -82,6 +82,12 @@ def _places() -> Iterator[Fault]:
             argv = trained(command, f"--place={place}", *_MORE[command][1:])
             yield Fault(f"place {place}", command, "training", argv, 0, says, _keeps(command))
 
+    forked = trained("analyze", "--place=fork", "--steps=20")
+    says = "trains in processes that it starts itself .by os.fork"
+    yield Fault("place fork", "analyze", "training", forked, 1, says)
+    argv = trained("run", "--place=fork", *_MORE["run"][1:])
+    yield Fault("place fork", "run", "training", argv, 0, _SAYS["run"])
+
 
 def _copied(script: str, beside: str) -> tuple[str, ...]:
     """Copy the planted script into one folder, and what it imports into another, for as long as the command runs."""

@@ -353,6 +353,16 @@ class TestOnOptimizerStep:
             optimizer.step()
         assert len(steps) == 2 and optimizer.HOOKS == []
 
+    def test_once_in_each_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        elsewhere: list[int] = []
+        process = os.getpid()
+        with on_optimizer_step(lambda: None, lambda: elsewhere.append(os.getpid())):
+            optimizer = imported("pipediag_fake_package.optimizer")
+            for pid in (process, 1, 1, process, 2, 1):
+                monkeypatch.setattr(hooks.os, "getpid", lambda pid=pid: pid)
+                optimizer.step()
+        assert elsewhere == [1, 2]
+
     def test_an_error_of_the_callback_reaches_the_loop_and_the_hook_is_removed(self) -> None:
         def fail() -> None:
             raise KeyError("over")
