@@ -29,7 +29,7 @@ from ..measure.machine import descriptors_left
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import UNMEASURABLE, Story
-from .channel import Sender
+from .channel import Sender, connected
 from .exceptions import cause_of, raised_in_threads, script_hook
 from .hooks import Writes, before_ray_trains, on_backward, on_first_iteration, on_optimizer_step
 from .hosting import hosting_members
@@ -78,7 +78,10 @@ class Child:
         may_measure: called when a loader is iterated; the process is not measured until it returns True.
     """
 
+    process = 0  # the one that is measured, or may be
+
     def __init__(self, order: dict[str, Any], sender: Sender, may_measure: Callable[[], bool] = lambda: True) -> None:
+        Child.process = os.getpid()
         self._order = order
         self._sender = sender
         self._may_measure = may_measure
@@ -128,7 +131,8 @@ class Child:
                 self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
                 self._stack.enter_context(self._until_loader)
                 self._until_loader.enter_context(before_ray_trains(self._trains_far_away))
-                self._until_loader.enter_context(on_optimizer_step(partial(self._trained_without_loader, "steps")))
+                stepped = partial(self._trained_without_loader, "steps")
+                self._until_loader.enter_context(on_optimizer_step(stepped, self._trained_in_a_fork))
                 self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
                 if self._own_loops is not None:
                     self._stack.enter_context(self._own_loops.watched())
@@ -167,6 +171,14 @@ class Child:
         seconds = max(_LEAST_SECONDS, min(_NO_LOADER_SECONDS, self._order["plan"]["budget"]))
         if self._trained[what] >= _NO_LOADER_STEPS and now - self._first_step > seconds:
             raise analysis_over("no-loader")
+
+    def _trained_in_a_fork(self) -> None:
+        """Tell the parent that a forked process trains, unless that is hosted itself."""
+        if Child.process != os.getpid():
+            sender = connected(self._order["members"])
+            sender.send("trainer", {"at": "by os.fork() or a pool of multiprocessing"})
+            sender.send("ended", asdict(Story()))
+            sender.close()
 
     def _iterates(self) -> bool:
         """Return whether the measurement begins now that a loader is iterated."""

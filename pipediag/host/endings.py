@@ -118,10 +118,10 @@ def nothing_measured(history: list[Outcome], budget: float, loader: int | None) 
         )
     outcome = history[-1]
     steps = outcome.story.optimizer_steps
-    if outcome.hung:
-        return _hung(outcome)
     if outcome.trainers and not steps:
         return _trains_elsewhere(outcome)
+    if outcome.hung:
+        return _hung(outcome)
     if not outcome.batches:
         return _no_batch(outcome)
     few = 0 < steps <= _FEW_STEPS
@@ -156,7 +156,8 @@ def _trains_elsewhere(outcome: Outcome) -> str:
     saw = f"only the loader at {drawn[0].where}, which does not train" if drawn else "no loader"
     return (
         f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}) and that pipediag "
-        f"cannot measure; it saw {saw}. Start them as Python scripts, without a shell, by the Python that runs pipediag"
+        f"cannot measure; it saw {saw}. Start them as Python scripts, without a shell, by the Python that runs "
+        "pipediag, or as a multiprocessing.Process"
     )
 
 

@@ -16,10 +16,10 @@ from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
-from ..loop.iterators import IteratorHook, get_iterator_replaced
+from ..loop.iterators import DATALOADER, IteratorHook, get_iterator_replaced, torchs_loader, torchs_loader_named
 from ..patches import hooked, replaced, when_imported
 
-_DATALOADER, _OPTIMIZER, _AUTOGRAD = "torch.utils.data.dataloader", "torch.optim.optimizer", "torch.autograd"
+_OPTIMIZER, _AUTOGRAD = "torch.optim.optimizer", "torch.autograd"
 #: Ray's trainers of both versions: module and class, whose ``fit()`` lets the nodes' own servers start the ranks.
 _RAY = (("ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer"), ("ray.train.base_trainer", "BaseTrainer"))
 
@@ -43,23 +43,28 @@ def on_first_iteration(
             if os.getpid() != process or not may_begin():
                 return native(self)
             patch.close()
-            hook = begin()
+            with torchs_loader_named():
+                hook = begin()
             return native(self) if hook is None else hook.iterator(self, native)
 
         return get_iterator
 
-    with patched(_DATALOADER, lambda module: get_iterator_replaced(module.DataLoader, trampoline)) as patch:
+    with patched(DATALOADER, lambda module: get_iterator_replaced(torchs_loader(), trampoline)) as patch:
         yield
 
 
 @contextmanager
-def on_optimizer_step(stepped: Callable[[], None]) -> Iterator[None]:
-    """Call ``stepped`` after every step of an optimizer in this process."""
+def on_optimizer_step(stepped: Callable[[], None], elsewhere: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Call ``stepped`` after every step of an optimizer in this process, and ``elsewhere`` once in each forked one."""
     process = os.getpid()
+    known = {process}
 
     def note(*_: object) -> None:
         if os.getpid() == process:
             stepped()
+        elif os.getpid() not in known:
+            known.add(os.getpid())
+            elsewhere()
 
     with patched(_OPTIMIZER, lambda module: hooked(module.register_optimizer_step_post_hook(note))):
         yield

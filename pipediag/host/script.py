@@ -203,6 +203,7 @@ def script_aside() -> Iterator[None]:
     """Let imports within the context find the standard library, and give the script its own modules back."""
     script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     folders = {os.path.dirname(os.path.realpath(script)), os.path.realpath(os.curdir)}
+    folders = {folder for folder in folders if not _is_standard(folder)}  # the script may be a module such as cProfile
     hiding = {name: module for name, module in sys.modules.items() if _hides(name, folders)}
     if not hiding and not any(_would_hide(folder) for folder in folders):
         yield
@@ -243,7 +244,12 @@ def _would_hide(folder: str) -> set[str]:
         names = {name.removesuffix(".py") for name in os.listdir(folder or os.curdir)}
     except OSError:
         return set()
-    return names & sys.stdlib_module_names if not os.path.exists(os.path.join(folder, "os.py")) else set()
+    return names & sys.stdlib_module_names if not _is_standard(folder) else set()
+
+
+def _is_standard(folder: str) -> bool:
+    """Return whether a folder is the standard library's."""
+    return os.path.exists(os.path.join(folder, "os.py"))
 
 
 def _top(name: str) -> str:

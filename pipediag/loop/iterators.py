@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from ..frames import is_ours, is_torchs
 from ..patches import beneath, replaced
@@ -38,13 +39,12 @@ class IteratorHook:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Hook DataLoader and its subclasses within the context."""
-        from torch.utils.data import DataLoader
 
         def hooked(maker: type[DataLoader[Any]]) -> NativeIterator:
             native: NativeIterator = maker._get_iterator
             return lambda loader: self.iterator(loader, native)
 
-        with get_iterator_replaced(DataLoader, hooked):
+        with get_iterator_replaced(torchs_loader(), hooked):
             yield
 
     def iterator(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
@@ -73,6 +73,27 @@ def queued(iterator: Any) -> int:
         return early + int(iterator._data_queue.qsize())
     except (AttributeError, NotImplementedError):  # no workers; or macOS, where a process queue cannot be counted
         return early
+
+
+DATALOADER = "torch.utils.data.dataloader"
+
+
+def torchs_loader() -> Any:
+    """Return torch's class DataLoader: a script may have put a class or function of its own under that name."""
+    named = sys.modules[DATALOADER].DataLoader
+    known = [*getattr(named, "__mro__", ()), *Generic.__subclasses__()]
+    return next(one for one in known if (one.__module__, one.__name__) == (DATALOADER, "DataLoader"))
+
+
+@contextmanager
+def torchs_loader_named() -> Iterator[None]:
+    """Let modules that are imported within the context find torch's class under its name."""
+    loader = torchs_loader()
+    with ExitStack() as stack:
+        for module in filter(None, map(sys.modules.get, (DATALOADER, "torch.utils.data"))):
+            if getattr(module, "DataLoader", loader) is not loader:
+                stack.enter_context(replaced(module, "DataLoader", loader))
+        yield
 
 
 _METHOD = "_get_iterator"

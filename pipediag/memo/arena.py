@@ -31,7 +31,7 @@ from .system import LARGE, Lock, Mapping, free_disk, free_memory, job_file, lock
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s2q")  # magic, version, slots
-_MAGIC, _VERSION = b"pipediag", 4
+_MAGIC, _VERSION = b"pipediag", 5
 #: Further words of the header: size that the file may reach, end of the last claim, end of the room that was found
 #: free, reason why no more entries are accepted, number of entries, their bytes.
 _SIZE, _TAIL, _GRANTED, _FULL, _ENTRIES, _USED = range(3, 9)
@@ -483,7 +483,10 @@ def _write(number: int, parts: Iterable[Any], offset: int) -> None:
 
 
 def _summed(described: Sequence[Any], body: Sequence[memoryview]) -> int:
-    """Return a check sum that finds pages that were never written. The parts' sizes but the last are multiples of 8."""
+    """Return a check sum that finds pages that were never written, and every change of one word.
+
+    The parts' sizes but the last are multiples of 8.
+    """
     import numpy as np
 
     total = sum(map(zlib.crc32, described))
@@ -491,7 +494,7 @@ def _summed(described: Sequence[Any], body: Sequence[memoryview]) -> int:
         words = len(part) // 8
         total += int(np.frombuffer(part[: 8 * words], np.uint64).sum(dtype=np.uint64)) if words else 0
         total += int.from_bytes(part[8 * words :], "little")
-    return total & (1 << 63) - 1
+    return (total + (1 << 63)) % (1 << 64) - (1 << 63)  # all 64 bits: the last one is a number's sign
 
 
 def _tag(key: bytes) -> int:

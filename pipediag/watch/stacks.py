@@ -165,10 +165,20 @@ def of_worker(stack: Stack, source: Reads) -> Moment:
 
 
 def loop_thread(threads: Sequence[Thread], pid: int) -> Thread | None:
-    """Return the thread of a process that trains: the one most often in a step, else its main thread."""
+    """Return the thread of a process that trains: the one most often in a step, else its main thread.
+
+    A loop that waits all the time is hardly ever seen in a step: if the main thread only waits, as for another one or
+    in an event loop, it is the thread most often in a loader.
+    """
     own = [one for one in threads if one.pid == pid and one.stacks]
-    trains = {one.tid: sum(any(_STEP.match(known(f)) for f in stack) for stack in one.stacks) for one in own}
-    return max(own, key=lambda one: (trains[one.tid], one.tid == pid), default=None)
+    rests = all(_RESTS.match(known(stack[-1])) for one in own if one.tid == pid for stack in one.stacks if stack)
+
+    def seen(thread: Thread) -> tuple[int, int, bool]:
+        trains = sum(any(_STEP.match(known(frame)) for frame in stack) for stack in thread.stacks)
+        draws = rests * sum(any(frame.file.endswith(_LOADER) for frame in stack) for stack in thread.stacks)
+        return trains, draws, thread.tid == pid
+
+    return max(own, key=seen, default=None)
 
 
 def producing(stack: Stack) -> bool:

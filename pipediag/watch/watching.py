@@ -20,7 +20,7 @@ from .processes import Training
 from .sampling import SECONDS_A_SAMPLE, Recording, local_numbers
 from .seen import Seen, Stretch, session_of
 from .sources import Sources
-from .steps import Look
+from .steps import READS, Look, middle
 
 #: Cores that py-spy may take of a machine whose cores are all busy, and of each idle one; and in all.
 _BUSY, _IDLE, _MOST = 0.003, 0.05, 0.06
@@ -127,8 +127,12 @@ class Watching:
         seen.looks.append({tid: Look(now, pid, frames) for tid, frames in threads.items()})
         before = [look.pid for look in seen.worker_looks]
         for worker in sorted(seen.training.workers, key=lambda pid: pid not in before)[:1]:
+            looks = list[Look]()
             with suppress(PipediagError):
-                seen.worker_looks.append(Look(time.monotonic(), worker, local_numbers(worker).get(worker, [])))
+                while len(looks) < 2 * READS and (sure := middle(looks)) is None:
+                    looks.append(Look(time.monotonic(), worker, local_numbers(worker).get(worker, [])))
+                if sure is not None:
+                    seen.worker_looks.append(sure)
 
     def session(self) -> Session:
         """Return what was seen as a session: of a job, that of the rank that waits longest, with all ranks.

@@ -129,7 +129,7 @@ class Leaks:
         for started in self._started:
             started.communicate()
         if self._memory != _SHARED_MEMORY:
-            shutil.rmtree(self._memory)
+            shutil.rmtree(self._memory, ignore_errors=True)
 
 
 def _names(folder: Path) -> set[str]:

@@ -21,6 +21,7 @@ from pipediag.host.hooks import (
     on_optimizer_step,
     when_imported,
 )
+from pipediag.loop import iterators
 from pipediag.loop.iterators import IteratorHook
 
 MODULE = "pipediag_fake_package.dataloader"
@@ -74,7 +75,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "other.py").touch()
     (folder / "broken.py").write_text("raise RuntimeError('broken')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(hooks, "_DATALOADER", MODULE)
+    for module in (hooks, iterators):
+        monkeypatch.setattr(module, "DATALOADER", MODULE)
     monkeypatch.setattr(hooks, "_OPTIMIZER", "pipediag_fake_package.optimizer")
     monkeypatch.setattr(hooks, "_RAY", (("pipediag_fake_package.ray", "Trainer"), ("pipediag_fake_package.no", "No")))
     yield
@@ -200,6 +202,20 @@ class TestOnFirstIteration:
             loader = module.DataLoader()
             assert [loader._get_iterator(), loader._get_iterator()] == ["users native", "users native"]
         module.DataLoader._get_iterator = native
+
+    @pytest.mark.parametrize("by_function", [False, True])
+    def test_a_script_that_puts_its_own_in_the_place_of_the_class(
+        self, monkeypatch: pytest.MonkeyPatch, by_function: bool
+    ) -> None:
+        """Modules that are imported to measure find torch's class, and the script its own afterwards."""
+        module, seen = imported(), []
+        native = module.DataLoader
+        with on_first_iteration(lambda: seen.append(module.DataLoader)):
+            own: Any = (lambda: native()) if by_function else type("Own", (native,), {})
+            module.DataLoader = own
+            monkeypatch.setattr(iterators, "torchs_loader", lambda: native)  # the stand-in is no generic class
+            assert own()._get_iterator() == "native"
+            assert seen == [native] and module.DataLoader is own
 
     def test_is_undone_when_nothing_was_iterated(self) -> None:
         module = imported()
@@ -353,6 +369,16 @@ class TestOnOptimizerStep:
             optimizer.step()
             optimizer.step()
         assert len(steps) == 2 and optimizer.HOOKS == []
+
+    def test_once_in_each_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        elsewhere: list[int] = []
+        process = os.getpid()
+        with on_optimizer_step(lambda: None, lambda: elsewhere.append(os.getpid())):
+            optimizer = imported("pipediag_fake_package.optimizer")
+            for pid in (process, 1, 1, process, 2, 1):
+                monkeypatch.setattr(hooks.os, "getpid", lambda pid=pid: pid)
+                optimizer.step()
+        assert elsewhere == [1, 2]
 
     def test_an_error_of_the_callback_reaches_the_loop_and_the_hook_is_removed(self) -> None:
         def fail() -> None:

@@ -341,6 +341,11 @@ class TestNothing:
                 ["(train, hog.py:3)", "no loader"],
             ),
             (
+                ended(batches=False, hung=300.0, story=Story(), trainers=["by os.fork()"]),
+                None,
+                ["trains in processes that it starts itself (by os.fork())", "multiprocessing.Process"],
+            ),
+            (
                 ended(story=UNTRAINED, trainers=["train, hog.py:3"]),
                 None,
                 ["starts itself (train, hog.py:3)", "only the loader at train.py:3, which does not train"],

@@ -147,6 +147,19 @@ def has_been_made_by_the_script(name: str) -> bool:
     return hasattr(importlib.import_module(name), "mine")
 
 
+def test_a_script_of_the_standard_library_hides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Such as cProfile, which runs the user's."""
+    main = ModuleType("__main__")
+    main.__file__ = importlib.import_module("cProfile").__file__
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    (tmp_path / "json.py").touch()
+    monkeypatch.chdir(tmp_path)
+    path = list(sys.path)
+    with script_aside():
+        assert sys.path == [one for one in path if one != str(tmp_path)]
+        importlib.import_module("sched")
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_each_gets_its_own(folder: Path, before: bool, capsys: pytest.CaptureFixture[str]) -> None:
     if before:

@@ -131,6 +131,14 @@ class TestInAFolder:
         assert later.find(KEYS[0]) is None
         assert later.add(KEYS[0], None, [b"y"]) and found(later, KEYS[0]) == (None, b"y")
 
+    @pytest.mark.parametrize("bit", range(0, 64, 7))
+    def test_one_bit_that_the_disk_has_changed(self, tmp_path: Path, bit: int) -> None:
+        Arena.create(1 << 20, tmp_path).add(KEYS[0], None, [b"x" * 1000])
+        later = Arena.create(1 << 20, tmp_path)
+        place = (tmp_path / "memo.cache").read_bytes().index(b"x" * 1000) + 128 + bit // 8
+        os.pwrite(later.number, bytes([ord("x") ^ 1 << bit % 8]), place)
+        assert later.find(KEYS[0]) is None
+
     @pytest.mark.parametrize("place", [1 << 30, -(1 << 20), 0], ids=["behind the file", "before it", "in the index"])
     def test_an_index_that_names_another_place(self, tmp_path: Path, place: int) -> None:
         """Reading behind the end of the file would end the process."""

@@ -96,6 +96,18 @@ def test_the_loop_is_the_thread_that_trains() -> None:
     assert stacks.loop_thread([worker], 5) is None
 
 
+def test_the_loop_of_a_main_thread_that_only_waits_is_the_one_that_draws() -> None:
+    """As in an event loop: a training that waits for its data all the time is not seen in a step."""
+    select = frame("EpollSelector.select", "/usr/lib/python3.11/selectors.py", 468)
+    waits = Thread(5, 5, "MainThread", [(*MAIN, select)] * 9)
+    works = Thread(5, 5, "MainThread", [(*MAIN, select)] * 9 + [MAIN])
+    draws = Thread(5, 6, "asyncio_0", [IN_NEXT] * 3)
+    idle = Thread(5, 7, "asyncio_1", [(select,)] * 9)
+    assert stacks.loop_thread([waits, idle, draws], 5) is draws
+    assert stacks.loop_thread([works, idle, draws], 5) is works
+    assert stacks.loop_thread([waits, idle], 5) is waits
+
+
 def test_lines_are_the_users_innermost_with_the_libraries_calls_below() -> None:
     item, opened = frame("Mine.__getitem__", SCRIPT, 7), frame("open", f"{PACKAGES}/PIL/Image.py", 3000)
     draw = frame("draw", SCRIPT, 20)

@@ -7,7 +7,7 @@ import pytest
 
 from pipediag.watch.sampling import Frame, LocalFrame, Stack
 from pipediag.watch.stacks import DATA, START, TRAINS, Moment
-from pipediag.watch.steps import Look, blocks, counted, turns_of
+from pipediag.watch.steps import Look, blocks, counted, middle, turns_of
 
 from .made import BACKWARD_CALL, CALL, IN_WORKER, NEXT, STEP_CALL, at, local
 
@@ -33,6 +33,14 @@ def test_a_workers_number_of_its_batch_counts_the_batches_of_all() -> None:
     seen = [Look(0.0, 7, worker(10)), Look(4.0, 7, worker(50))]
     found = counted([], seen, [])
     assert found is not None and found.per_s == 10 and found.by == "the workers' numbers of batches"
+
+
+@pytest.mark.parametrize("numbers, expected", [((67_370, 50, 52), 52), ((0, 50, 52), 50), ((50, None, 51, 9999), 51)])
+def test_a_number_that_was_misread_is_left_out(numbers: tuple[int | None, ...], expected: int) -> None:
+    """Of a worker that runs, one number in some dozens is none of its own."""
+    looks = [Look(4.0, 7, [] if number is None else worker(number)) for number in numbers]
+    assert middle(looks) == Look(4.0, 7, worker(expected))
+    assert middle([look for look in looks if look.frames][:2]) is None
 
 
 def test_a_new_epochs_workers_count_from_zero_again() -> None:

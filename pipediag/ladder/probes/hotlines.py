@@ -184,6 +184,8 @@ class HotLines:
         """Look at a thread once, for the seconds since the last look: C code may have held the lock all the while."""
         frames = sys._current_frames()
         running = stack_of(frames.pop(thread, None))
+        # This function's own frame would hold itself, and with it what all others hold, until garbage is collected.
+        frames.pop(threading.get_ident(), None)
         first = next((one for one in running if not one.f_code.co_filename.startswith(_FROZEN)), None)
         if first is None or self._is_ours(first.f_code):
             return

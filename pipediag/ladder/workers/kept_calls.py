@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import io
 import sys
-import time
 import types
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from typing import Any
 
 import torch
 
+from ...clock import time
 from ...memo.values import Unfit, copies_of
 from ...usercode import randomness, tree
 from ...usercode.attributes import attribute, has_attribute, is_a, is_exactly

@@ -420,7 +420,7 @@ def writes_stacks(planted):
 
 
 def traces_memory(planted):
-    tracemalloc.start(5)
+    tracemalloc.start()
 
 
 def slows_the_clocks(planted):
@@ -466,10 +466,10 @@ def replaces_threads(planted):
 def replaces_the_loader(planted):
     import torch
 
-    native = torch.utils.data.DataLoader
-    torch.utils.data.DataLoader = torch.utils.data.dataloader.DataLoader = lambda *args, **kwargs: native(
-        *args, **kwargs
-    )
+    class Faster(torch.utils.data.DataLoader):
+        pass
+
+    torch.utils.data.DataLoader = Faster
 
 
 def has_other_streams(planted):

@@ -18,7 +18,7 @@ parser.add_argument("--broken", default="", choices=["", "init", "collate", "all
 parser.add_argument("--odd", default=":", help="CLASS,...:PROTOCOL, which raises")
 parser.add_argument("--tries", type=int, default=1, help="train again after an error, so many times in all")
 parser.add_argument("--starts", type=int, default=0, help="the fault comes only in so many starts of torchrun's")
-parser.add_argument("--place", default="main", help="where main() runs: main, thread, asyncio, executor")
+parser.add_argument("--place", default="main", help="where main() runs: main, thread, asyncio, executor, fork")
 parser.add_argument("--vision", action="store_true", help="transforms that can move")
 parser.add_argument("--files", action="store_true", help="share tensors by files")
 parser.add_argument("--no-loader", action="store_true")
@@ -206,10 +206,22 @@ def in_a_process():
         pool.submit(main).result()
 
 
+def in_a_fork():
+    if child := os.fork():
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    main()
+
+
 async def in_a_task():
     await asyncio.create_task(asyncio.to_thread(main))
 
 
-PLACES = {"main": main, "thread": in_a_thread, "asyncio": lambda: asyncio.run(in_a_task()), "executor": in_a_process}
+PLACES = {
+    "main": main,
+    "thread": in_a_thread,
+    "asyncio": lambda: asyncio.run(in_a_task()),
+    "executor": in_a_process,
+    "fork": in_a_fork,
+}
 if __name__ == "__main__":
     PLACES[args.place]()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import linecache
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -179,6 +181,26 @@ class TestLines:
         enters = function("def f(gate):\n    gate.wait()", contextlib.__file__)
         ours = function("def f(enters, gate):\n    enters(gate)", hotlines.__file__)
         assert looked_at((partial(ours, enters, GATE), 1.0)).looks == 0
+
+    def test_what_the_users_code_holds_is_freed_at_once(self) -> None:
+        """Also where the script has switched the collection of garbage off."""
+
+        class Held:
+            pass
+
+        died: list[bool] = []
+
+        def sample() -> None:
+            held = Held()
+            weakref.finalize(held, died.append, True)
+            GATE.wait()
+
+        gc.disable()
+        try:
+            assert looked_at((sample, 1.0)).looks == 1
+            assert died == [True]
+        finally:
+            gc.enable()
 
     def test_other_code_than_the_datasets_does_not_count(self) -> None:
         lines = HotLines([makes.__code__])
