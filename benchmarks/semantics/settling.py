@@ -214,6 +214,8 @@ def _loop(p: Parts) -> None:
         p["loader"] = "DataLoader"
     if p["loop"] == "twice" and p["lasting"]:
         p["loop"] = "plain"
+    if p["flow"] == "endless" and p["loop"] != "islice":
+        p["flow"] = ""
     if p["optimizer"] == "closure" and p["loop"] == "accumulate":
         p["optimizer"] = "sgd"
     p["error"] = "corrupt" if p["loop"] in ("skip", "error", "try") else ""
