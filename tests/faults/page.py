@@ -67,6 +67,8 @@ After each of these faults:
 Files of sessions and plans may come from anybody: pipediag reads or refuses them within two seconds of CPU time and
 200 MB. Hypothesis damages 200 sessions and 200 plans (`tests/session/test_hostile_files.py`), 200 files of kept results
 (`tests/memo/test_arena.py`) and 200 messages of ranks (`tests/ladder/test_lockstep.py`); the quick tests take 25 each.
+Once it was 20,000 plans, 20,000 messages, 2,000 sessions, and files of results until two defects were found and mended
+and a further 20,000 held.
 
 ## What is not promised
 
