@@ -24,7 +24,7 @@ from ..clock import time
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
 from ..frames import in_one_line, raised_by_ours
 from ..lifeline import end_with
-from ..loop.iterators import IteratorHook
+from ..loop.iterators import IteratorHook, is_iterated_by_script
 from ..measure.machine import descriptors_left
 from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
@@ -180,8 +180,10 @@ class Child:
             sender.send("ended", asdict(Story()))
             sender.close()
 
-    def _iterates(self) -> bool:
+    def _iterates(self, loader: Any) -> bool:
         """Return whether the measurement begins now that a loader is iterated."""
+        if is_iterated_by_script(loader):
+            return False
         self._until_loader.close()
         return self._may_measure()
 

@@ -26,13 +26,13 @@ _RAY = (("ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer"), ("ray
 
 @contextmanager
 def on_first_iteration(
-    begin: Callable[[], IteratorHook | None], may_begin: Callable[[], bool] = lambda: True
+    begin: Callable[[], IteratorHook | None], may_begin: Callable[[Any], bool] = lambda loader: True
 ) -> Iterator[None]:
     """Call ``begin`` when a DataLoader is iterated for the first time; ``begin`` may then hook the class itself.
 
     It returns the hook, if any, which then makes this first iterator: code of the script's that has wrapped the class's
-    method has been called. Iterations for which ``may_begin`` returns False do not count, nor do those in a forked
-    process.
+    method has been called. Iterations of loaders for which ``may_begin`` returns False do not count, nor do those in a
+    forked process.
     """
     process = os.getpid()
 
@@ -40,7 +40,7 @@ def on_first_iteration(
         native = maker._get_iterator
 
         def get_iterator(self: Any) -> Any:
-            if os.getpid() != process or not may_begin():
+            if os.getpid() != process or not may_begin(self):
                 return native(self)
             patch.close()
             with torchs_loader_named():

@@ -22,6 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..frames import is_users
+from ..loop.iterators import DATALOADER, is_iterated_by_script, torchs_loader
 from ..patches import replaced
 from ..usercode.attributes import has_attribute
 
@@ -259,9 +260,12 @@ class OwnLoops:
 
 
 def _is_torchs(obj: Any) -> bool:
-    """Return whether an object is a DataLoader or an iterator of one, which are found without this."""
-    data = sys.modules.get("torch.utils.data.dataloader")
-    return data is not None and isinstance(obj, (data.DataLoader, data._BaseDataLoaderIter))
+    """Return whether an object is a DataLoader that is measured as such, or an iterator of torch's."""
+    if (data := sys.modules.get(DATALOADER)) is None:
+        return False
+    if isinstance(obj, torchs_loader()):
+        return not is_iterated_by_script(obj)
+    return isinstance(obj, data._BaseDataLoaderIter) and not is_users(type(obj).__next__.__code__.co_filename)
 
 
 def _is_batch(item: Any) -> bool:

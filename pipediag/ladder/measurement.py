@@ -18,7 +18,7 @@ from ..clock import Clock, SystemClock
 from ..errors import AnalysisOver, SessionFileError, analysis_over
 from ..frames import in_one_line
 from ..loop.iterables import Batches
-from ..loop.iterators import IteratorHook, NativeIterator
+from ..loop.iterators import IteratorHook, NativeIterator, is_iterated_by_script
 from ..loop.training import EVIDENCE, Place, Places, Training
 from ..measure.device import Device, default_device
 from ..measure.schedule import Schedule
@@ -143,7 +143,7 @@ class Measurement:
 
     def iterator_for(self, loader: DataLoader[Any], native: NativeIterator) -> Any:
         self.check()
-        if self.gave_up:
+        if self.gave_up or is_iterated_by_script(loader):
             return native(loader)
         own, kept = loader.generator, randomness.state()
         drawn = None if own is None else own.get_state()

@@ -15,7 +15,7 @@ from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic
 
-from ..frames import is_ours, is_torchs
+from ..frames import is_ours, is_torchs, is_users
 from ..patches import beneath, replaced
 
 if TYPE_CHECKING:
@@ -144,6 +144,23 @@ def foreign_method(loader: Any, around: bool = False) -> str:
     A subclass or a patch may change what the iterators give, or how they ask the workers for it. ``around`` includes a
     subclass's ``__iter__``, which gets the batches of torch's.
     """
+    if _METHOD in vars(loader):
+        return f"its own {_METHOD}"
+    for owner, name, file in _methods(loader, around):
+        if not (is_torchs(file) or is_ours(file)):
+            return f"{owner.__name__.rpartition('.')[2]}.{name}"
+    return ""
+
+
+def is_iterated_by_script(loader: Any) -> bool:
+    """Return whether code of the script's gets what the workers send: its own class of iterators, or its patch of
+    torch's."""
+    passed_on = not _creates_iterators(beneath(vars(maker_of(loader))[_METHOD]))
+    return any(is_users(file) and not (passed_on and name == _METHOD) for _, name, file in _methods(loader))
+
+
+def _methods(loader: Any, around: bool = False) -> Iterator[tuple[Any, str, str]]:
+    """Yield the methods of torch's on a batch's way out of the loader: owner, name and the file of the present code."""
     from torch.utils.data import DataLoader, _utils, dataloader
 
     iterate = [cls for cls in type(loader).__mro__ if around and "__iter__" in vars(cls)]
@@ -153,14 +170,8 @@ def foreign_method(loader: Any, around: bool = False) -> str:
     )
     parts = [(maker_of(loader), _METHOD), *((cls, "__iter__") for cls in (DataLoader, *iterate))]
     parts += [(cls, name) for cls in classes for name, value in vars(cls).items() if type(value) is FunctionType]
-    parts += [(_utils.worker, "_worker_loop"), (_utils.pin_memory, "pin_memory")]
-    if _METHOD in vars(loader):
-        return f"its own {_METHOD}"
-    for owner, name in parts:
-        file = getattr(getattr(beneath(vars(owner)[name]), "__code__", None), "co_filename", "")
-        if not (is_torchs(file) or is_ours(file)):
-            return f"{owner.__name__.rpartition('.')[2]}.{name}"
-    return ""
+    for owner, name in (*parts, (_utils.worker, "_worker_loop"), (_utils.pin_memory, "pin_memory")):
+        yield owner, name, getattr(getattr(beneath(vars(owner)[name]), "__code__", None), "co_filename", "")
 
 
 def _creates_iterators(method: Callable[..., Any]) -> bool:

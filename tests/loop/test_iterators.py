@@ -11,7 +11,13 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pipediag.errors import UsageError
 from pipediag.loop.copies import require_no_state
-from pipediag.loop.iterators import IteratorHook, foreign_method, get_iterator_replaced, maker_of
+from pipediag.loop.iterators import (
+    IteratorHook,
+    foreign_method,
+    get_iterator_replaced,
+    is_iterated_by_script,
+    maker_of,
+)
 
 DATA = list(range(4))
 
@@ -114,3 +120,11 @@ def test_code_on_a_batchs_way_out_that_is_not_torchs_is_named(monkeypatch: pytes
     monkeypatch.undo()
     plain.__dict__["_get_iterator"] = lambda: iter(DATA)
     assert foreign_method(plain) == "its own _get_iterator"
+
+
+def test_code_of_the_script_that_gets_what_workers_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loader in (DataLoader(DATA), Iterating(DATA), Passing(DATA)):
+        assert not is_iterated_by_script(loader), "it gets the batches"
+    assert is_iterated_by_script(making()(DATA))
+    monkeypatch.setattr(_BaseDataLoaderIter, "__next__", lambda self: None)
+    assert is_iterated_by_script(DataLoader(DATA))

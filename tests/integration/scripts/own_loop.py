@@ -4,6 +4,7 @@ import sys
 import time
 
 import torch
+from torch.utils.data import DataLoader, Dataset, dataloader
 
 FORM = sys.argv[1]
 model = torch.nn.Linear(8, 2)
@@ -38,6 +39,27 @@ class Stream:
         return slow()
 
 
+class Slow(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return slow()
+
+
+class Doubled(dataloader._SingleProcessDataLoaderIter):
+    """An iterator of a loader that takes its batches apart."""
+
+    def __next__(self):
+        features, labels = super().__next__()
+        return 2 * features, labels
+
+
+class Doubling(DataLoader):
+    def _get_iterator(self):
+        return Doubled(self)
+
+
 def train(batch):
     loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
     optimizer.zero_grad()
@@ -66,7 +88,13 @@ def of_a_class(number):
         train(batch)
 
 
+def of_a_loader(number):
+    for batch in Doubling(Slow(), batch_size=None):
+        train(batch)
+
+
 if __name__ == "__main__":
     for _ in range(100):
-        {"counted": counted, "drawn": drawn, "of-a-class": of_a_class}[FORM](40)
+        forms = {"counted": counted, "drawn": drawn, "of-a-class": of_a_class, "of-a-loader": of_a_loader}
+        forms[FORM](40)
     print("trained")
