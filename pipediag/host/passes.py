@@ -199,7 +199,7 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         return following
     if not plan.own_loops and plan.loader is None and trains_on_other_batches(outcome):
         following.own_loops = True
-        following.why = "no DataLoader of torch's gives the script its batches; running it again to find its own loop"
+        following.why = "no DataLoader of torch's gives the batches; running it again to find its own loop"
         return following
     if not outcome.drawn:
         return None

@@ -32,6 +32,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .imagined import Device, Stream
 
 _READ_BY_HOST = torch.ops.aten._local_scalar_dense.default
+#: Module of the modes below, as they stand for the device: calls are not recorded under a mode of the user's.
+_OURS = "pipediag.imagined"
 #: Functions that take a device, but compute nothing on it.
 _ABOUT_DEVICES = ("device", "_parse_to", "is_autocast_enabled", "get_autocast_dtype")
 
@@ -171,6 +173,8 @@ class Ledger:
 class _Operations(TorchDispatchMode):
     """Records every operation of one thread, with the arguments that it reads and writes."""
 
+    __module__ = _OURS
+
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self._ledger = ledger
@@ -197,6 +201,8 @@ class _Operations(TorchDispatchMode):
 
 class _Devices(TorchFunctionMode):
     """Computes on the CPU what the code requests on a GPU."""
+
+    __module__ = _OURS
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
