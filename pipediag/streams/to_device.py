@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -182,6 +183,7 @@ class _Read:
     def __init__(self) -> None:
         self._kept: deque[tuple[torch.cuda.Event, Tensor]] = deque()
         self._turn = threading.Lock()  # two epochs at once fetch in two threads
+        self._process = os.getpid()
 
     def until(self, event: torch.cuda.Event, memory: Tensor) -> None:
         """Keep the memory until the device has reached ``event``; drop what has been read."""
@@ -191,8 +193,8 @@ class _Read:
                 self._kept.popleft()
 
     def finish(self) -> None:
-        """Wait until all of it has been read."""
-        for event, _ in self._kept:
+        """Wait until all of it has been read; in a forked copy there is nothing to wait for."""
+        for event, _ in self._kept if os.getpid() == self._process else ():
             event.synchronize()
 
 
