@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -182,15 +182,18 @@ class _Read:
 
     def __init__(self) -> None:
         self._kept: deque[tuple[torch.cuda.Event, Tensor]] = deque()
-        self._turn = threading.Lock()  # two epochs at once fetch in two threads
         self._process = os.getpid()
 
     def until(self, event: torch.cuda.Event, memory: Tensor) -> None:
-        """Keep the memory until the device has reached ``event``; drop what has been read."""
-        with self._turn:
-            self._kept.append((event, memory))
-            while self._kept and self._kept[0][0].query():
-                self._kept.popleft()
+        """Keep the memory until the device has reached ``event``; drop what has been read.
+
+        Two epochs at once fetch in two threads: one takes out what it looks at.
+        """
+        self._kept.append((event, memory))
+        with suppress(IndexError):
+            while (oldest := self._kept.popleft())[0].query():
+                pass
+            self._kept.appendleft(oldest)
 
     def finish(self) -> None:
         """Wait until all of it has been read; in a forked copy there is nothing to wait for."""
