@@ -90,8 +90,9 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return what records a method of tensors as the functional ``name``."""
 
     def compute(image: Any, *args: Any, **kwargs: Any) -> Any:
-        # In a transform's own link it stays code of the user's, which is proven as a whole.
-        if not isinstance(image, Unreadable) or session.calls is None:
+        # A transform's own link may use an image again that it has written into, and is not run twice for that.
+        of_link = session.calls is None and fn in IN_PLACE
+        if not isinstance(image, Unreadable) or session.dictation is not None or of_link:
             raise NotRecordable(needs_pixels(name))
         plain = type(image) in (RecordingTensor, RecordingStack)
         if fn not in IN_PLACE and not plain:

@@ -246,7 +246,6 @@ class _Session(threading.local):
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
     calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.plain_code`), if any
     twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
-    of_twin = False  # True while a call is recorded that runs on a real image too
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
     stood = 0  # number of images replaced so far
     settled = 0  # number of images whose pixels were needed so far
@@ -282,7 +281,7 @@ class _Session(threading.local):
 
     def of_twins(self) -> AbstractContextManager[None]:
         """Record a call on twins inside the context."""
-        return self._with(active=True, twins=None, live=False, of_twin=True)
+        return self._with(active=True, twins=None, live=False)
 
     def going_on(self, live: bool = True) -> AbstractContextManager[None]:
         """Give code inside the context the pixels that it needs, so that the user's code runs once, or do not."""

@@ -263,9 +263,9 @@ class Following(Recorder):
         return made
 
     def _in_steps(self) -> Iterator[tuple[range, bool]]:
-        """Yield links of torchvision's and proven ones together, since no user code sees what they hand on; any other
-        link by itself. Only the former may be recorded apart from their execution."""
-        followed = [site in self._makers or is_librarys(link) for site, link in enumerate(self.links)]
+        """Yield links of torchvision's together, since no user code sees what they hand on; any other link by itself.
+        Only the former may be recorded apart from their execution."""
+        followed = [*map(is_librarys, self.links)]
         for together, sites in itertools.groupby(range(self.start, len(self.links)), followed.__getitem__):
             if together:
                 first, *_, last = [*sites] * 2
@@ -276,8 +276,6 @@ class Following(Recorder):
     def _follow(self, twins: Twins, step: range, draws: Sequence[Any]) -> Link:
         def record(*value: Any) -> Any:
             for site in step:
-                if draws is self.links and site in self._makers:
-                    raise NotRecordable("it was proven on one tensor")
                 session.site = site
                 value = run((draws[site],), value)
             return value if len(value) > 1 else value[0]
