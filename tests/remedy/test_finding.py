@@ -315,7 +315,7 @@ def test_comparing_images_by_identity_tells_recorded_ones(after: Any, tells: boo
 def test_what_is_tried_beforehand() -> None:
     assert not shown_by_batches(made(Images(after=lambda image: v2.functional.horizontal_flip(image))))
     assert shown_by_batches(made(Images())) and shown_by_batches(made(Subset(Images(), range(9))))
-    assert not shown_by_batches(made(Images(as_floats)))
+    assert not shown_by_batches(made(Images(thresholded)))
     assert not shown_by_batches(made(TypesAsked())) and not shown_by_batches(made(Subset(TypesAsked(), range(9))))
     assert not shown_by_batches(DataLoader(Images(), BATCH, collate_fn=by_type))
     assert not shown_by_batches(DataLoader(Numbers(), BATCH))

@@ -107,8 +107,11 @@ for _table in (METHODS, WRITING):
     for _of, _methods in _table.items():
         for _method in _methods:
             ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
-ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
+ANSWERS.update(
+    {getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div", "pow")}
+)
 ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
+ANSWERS[Tensor.__pow__] = ANSWERS[Tensor.pow]  # torch wraps the former, and it cannot be pickled
 
 
 def _of_its_form(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ METHODS = {
     "mul": ("mul", "multiply", "__mul__", "__rmul__"),
     "div": ("div", "divide", "true_divide", "__truediv__"),
     "clamp": ("clamp", "clip"),
+    "pow": ("pow",),
 }
 WRITING = {
     "add": ("add_", "__iadd__"),

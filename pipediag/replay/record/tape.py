@@ -21,6 +21,11 @@ from ..layout import copied
 from ..ops.op import NotRecordable, Op, State, Track, state_of
 
 
+def spoken(fn: Callable[..., Any]) -> str:
+    """Return the name of a function, or of a method of tensors."""
+    return label(fn).removeprefix("TensorBase.")
+
+
 class Call(NamedTuple):
     """Functional call with its arguments, which can run again on real pixels."""
 
@@ -34,7 +39,7 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        return label(self.fn)
+        return spoken(self.fn)
 
     def __call__(self, image: Any) -> Any:
         with torch.random.fork_rng(devices=(), enabled=self.drawn_from is not None):
@@ -124,8 +129,8 @@ class Tape:
         Raises:
             NotRecordable: the function is refused.
         """
-        if session.refused and ops and label(fn) in session.refused:
-            raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
+        if session.refused and ops and spoken(fn) in session.refused:
+            raise NotRecordable(f"{spoken(fn)} gives other pixels on the device, as its certificate shows")
         if why := why_not_now():
             raise NotRecordable(why)
         if session.calls is not None and ops:
