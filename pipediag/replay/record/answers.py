@@ -15,8 +15,9 @@ from torch.utils._pytree import tree_map_only
 from torchvision.transforms.v2 import functional as F
 
 from ..layout import contiguous
+from ..ops.elementwise import ELEMENTWISE
 from ..ops.op import NotRecordable
-from .functional_calls import IN_PLACE, METHODS, WRITING
+from .functional_calls import IN_PLACE
 from .images import (
     RecordingStack,
     RecordingTensor,
@@ -103,15 +104,13 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-for _table in (METHODS, WRITING):
-    for _of, _methods in _table.items():
-        for _method in _methods:
-            ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
-ANSWERS.update(
-    {getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div", "pow")}
-)
-ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
-ANSWERS[Tensor.__pow__] = ANSWERS[Tensor.pow]  # torch wraps the former, and it cannot be pickled
+for _of in ("add", "sub", "rsub", "mul", "div", "clamp"):
+    for _method in (*ELEMENTWISE[_of].methods, *ELEMENTWISE[_of].writing):
+        if _function := getattr(Tensor, _method, None):
+            ANSWERS[_function] = _computed(_of, _function)
+for _of in ("add", "sub", "mul", "div", "clamp", "pow"):
+    ANSWERS[getattr(torch, _of)] = _computed(_of, getattr(torch, _of))
+ANSWERS[Tensor.pow] = ANSWERS[Tensor.__pow__] = _computed("pow", Tensor.pow)  # the latter cannot be pickled
 
 
 def _of_its_form(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,12 +31,12 @@ from ..ops.library_code import is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .drawing import functionals
+from .elementwise import ANSWERS
 from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in
 from .substitutes import is_recording
 from .tape import session, why_not_now
-from .values import ANSWERS
 
 _Function = Callable[..., Any]
 #: Functions that torchvision's transforms draw with.
