@@ -132,12 +132,9 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
 
 def skipped_by_chance(recorders: Iterable[tuple[Any, Recorder]]) -> frozenset[str]:
     """Return the names of the recorded links that chance may skip."""
-    return frozenset(label(link) for _, one in recorders for link in one.links[one.start :] if _may_be_skipped(link))
-
-
-def _may_be_skipped(link: Any) -> bool:
-    probability = attribute(link, "p", None)
-    return isinstance(probability, float) and 0 < probability < 1
+    links = [link for _, one in recorders for link in one.links[one.start :]]
+    chances = ((link, attribute(link, "p", None)) for link in links)
+    return frozenset(label(link) for link, p in chances if isinstance(p, float) and 0 < p < 1)
 
 
 def histories(samples: Any) -> list[Any]:
@@ -221,18 +218,14 @@ def executed(
             if not small:
                 packed = pack(recorded, plan.fuse)
         made = histories(recorded)
-        number = number if batched else max((_samples_in(leaf) for leaf in leaves(made)), default=1)
+        if not batched:  # what the loader yields may be a batch already
+            number = max((len(leaf.parts) for leaf in leaves(made) if isinstance(leaf, Stacked)), default=1)
         told = Recorded(number, packed, made, drawn, by_chance=skipped_by_chance(recorders))
         evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         why = twins.why or f"{type(error).__name__}: {error}"
         evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
     return Made(replaced(batch, decoded) if plan.decodes else batch, evidence)
-
-
-def _samples_in(leaf: Any) -> int:
-    """Return the number of samples in a part of what a loader without batching yields: it may be a batch."""
-    return len(leaf.parts) if isinstance(leaf, Stacked) else 1
 
 
 def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:

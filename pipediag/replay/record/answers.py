@@ -135,17 +135,14 @@ for _fn in (*(getattr(torch, name) for name in _LIKE), *(getattr(Tensor, name) f
 # ---- what rearranges pixels
 
 
-def _viewed(name: str) -> Callable[..., Any]:
-    return lambda *args, **kwargs: RecordingView.of_call(name, args, kwargs)
-
-
 def _indexed(image: Any, index: Any) -> Any:
     """Record ``image[index]``: an image of a stack, a crop, or another part."""
     if isinstance(image, RecordingView) and image.images is not None:
         return _indexed(image.images, index)
     if isinstance(image, RecordingStack) and not image.mixes and isinstance(index, (int, slice)):
         return _picked(image, index)
-    if isinstance(image, RecordingStack) and not image.mixes and _is_order(index):
+    is_order = type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
+    if isinstance(image, RecordingStack) and not image.mixes and is_order:  # as a permutation
         if image.strides() != contiguous(tuple(image.shape)):
             raise NotRecordable(needs_pixels("__getitem__"))
         return RecordingStack.made_of([image.parts[k].apart() for k in index.tolist()])
@@ -155,11 +152,6 @@ def _indexed(image: Any, index: Any) -> Any:
     if index is None:
         return _unsqueezed(image, 0)
     return RecordingView.of_call("__getitem__", (image, index), {})
-
-
-def _is_order(index: Any) -> bool:
-    """Return whether an index selects images of a stack by their numbers, as a permutation does."""
-    return type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
 
 
 def _picked(stack: Any, index: int | slice) -> Any:
@@ -255,7 +247,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "zeros_like": _like(torch.zeros),
     "ones_like": _like(torch.ones),
     "empty_like": _like(torch.empty),
-    **{name: _viewed(name) for name in _VIEWS},
+    **{name: lambda *args, _name=name, **kwargs: RecordingView.of_call(_name, args, kwargs) for name in _VIEWS},
 }
 for _name, _answer in _OWN.items():
     for _owner in (Tensor, torch):
