@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ..session import FEWER_THREADS, Loader, Session, fed_apart, ordered
-from .amortised import startup_ms
+from .amortised import epoch_start
 from .diagnosis import Diagnosis, Recommendation
 from .numbers.cores import threads
 from .numbers.intervals import Interval, exceeds
@@ -227,7 +227,8 @@ def _supply(check: Check) -> Item:
 
 def _startup(check: Check) -> Item:
     """Check the cost of an epoch's start, spread over its steps."""
-    loader, each = check.loader, startup_ms(check.ladder)
+    loader, start = check.loader, epoch_start(check.ladder)
+    each = start.per_step if start is not None else None
     check.needs_workers()
     check.needs("baseline")
     if not loader.epoch:

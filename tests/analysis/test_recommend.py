@@ -203,7 +203,6 @@ def stock(*names: str) -> Session:
     return but(session, **{f"links__{n}__name": name for n, name in enumerate(names)})
 
 
-
 class TestCheaper:
     """Each transform that costs the loop a worthwhile gain has advice of its own."""
 
