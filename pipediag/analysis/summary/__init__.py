@@ -9,7 +9,7 @@ from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
 from ..compare import Comparison, StageChange, waits
 from ..diagnosis import Diagnosis
 from ..sweep import Sweep
-from ..words import STAGES, counted, ends, number, percent, shown
+from ..words import STAGES, counted, ends, first_of, number, percent, shown
 from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
 from .parts import Action, Rate, StageCost, Summary, Tone, short, shortened, shorter_paths, shorter_places
 
@@ -152,7 +152,12 @@ def _own_change(session: Session, one: StageChange) -> str:
 
 def _of_sweep(sweep: Sweep) -> Summary:
     best_run, done = sweep.best, len(sweep.measured)
-    figures = f"{best_run.written} makes the most samples a second" if best_run is not None else ""
+    figures = ""
+    if best_run is not None:
+        unsure = (
+            f", not certainly more than {first_of([run.written for run in sweep.rivals], 1)}" if sweep.rivals else ""
+        )
+        figures = f"{best_run.written} makes the most samples a second{unsure}"
     findings = []
     for run in sweep.runs:
         told = run.why_not or "not measured"
