@@ -384,28 +384,7 @@ render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
 
 class TestReports:
     def session(self) -> Session:
-        session = tried([LoaderSettings(10, 2, startup=0.4), SIX, LoaderSettings(16, 2, True)], [2.2, 1.4])
-        session.rungs["settings:3"] = Rung("settings:3", False, "its workers may take 9.0 GiB")
-        return session
-
-    def test_terminal(self) -> None:
-        text = render_terminal(diagnose_session(self.session()))
-        table = text.partition("other loader settings, measured on the loop:\n")[2].partition("\n\n")[0].splitlines()
-        assert [line.split() for line in table[:4]] == [
-            ["settings", "steps/s", "times", "the", "baseline", "first", "batch"],
-            ["num_workers=4,", "prefetch_factor=2", "(current)", "8.32"],
-            ["num_workers=10,", "prefetch_factor=2", "18.3", "2.2x", "(2.2", "to", "2.21)", "0.4", "s", "best"],
-            ["num_workers=6,", "prefetch_factor=2", "11.7", "1.4x", "(1.4", "to", "1.41)", "pays"],
-        ]
-        assert table[4:] == [
-            "  - num_workers=16, prefetch_factor=2, pin_memory=True: not tried: its workers may take 9.0 GiB"
-        ]
-        assert max(map(len, table)) <= 100
-
-    def test_markdown(self) -> None:
-        text = render_markdown(diagnose_session(self.session()))
-        assert "| num_workers=10, prefetch_factor=2 | 18.3 | 2.2x (2.2 to 2.21) | 0.4 s | best |" in text
-        assert "1. **num_workers=10 instead of 4** (transforms): 2.2x (2.2 to 2.21) measured" in text
+        return tried([LoaderSettings(10, 2, startup=0.4), SIX], [2.2, 1.4])
 
     def test_why_none_was_tried(self) -> None:
         session = starved()

@@ -99,6 +99,7 @@ class TestDiagnosis:
             "Other loader settings",
             "What would help",
             "Warnings",
+            "The model's side",
             "Other evidence",
             "Not measured",
             "Raw numbers",
