@@ -50,6 +50,12 @@ def but(made: _T, **facts: Any) -> _T:
     return made
 
 
+def lacking(session: Session, *rungs: str, after: int = 0) -> Session:
+    """Take the windows of these rungs out of a session, but for its first ``after`` rounds."""
+    session.windows = [window for window in session.windows if window.rung not in rungs or window.round < after]
+    return session
+
+
 def then_tried(session: Session, rung: str, ratio: float, rounds: int = 6, seconds: float = 1.2) -> Session:
     """Add rounds in which ten steps under a rung of a trial take ``ratio`` times less than ``seconds``."""
     first = max(10, 1 + max((window.round for window in session.windows), default=0))

@@ -41,7 +41,7 @@ from pipediag.session import (
 from pipediag.session.events import Progress, Trying
 
 from ..conftest import Main
-from ..made import FLAT, climbing, inside, make, without
+from ..made import FLAT, climbing, inside, lacking, make, without
 
 #: 50 ms of compute; the workers give a batch every 120 ms and take 400 ms to make one.
 STARVED = {**climbing(host=0.5, worker=0.5, sample=0.5), "raw": 120.0, "warm": 120.0, "baseline": 120.0}
@@ -123,8 +123,7 @@ class TestCandidates:
 
     @pytest.mark.parametrize("missing", ["worker", "worker_ms"])
     def test_some_where_one_of_the_two_is_not_known(self, missing: str) -> None:
-        session = small()
-        session.windows = [w for w in session.windows if w.rung != missing]
+        session = lacking(small(), missing)
         for window in session.windows:
             window.evidence.pop(missing, None)
         session.inside = None
@@ -166,9 +165,7 @@ class TestMakesWay:
         assert makes_way(starved())
 
     def test_not_before_every_rung_has_its_window(self) -> None:
-        session = starved()
-        session.windows = [w for w in session.windows if w.rung != "raw"]
-        assert not makes_way(session)
+        assert not makes_way(lacking(starved(), "raw"))
 
     def test_not_while_the_verdict_is_open(self) -> None:
         session = make(climbing(raw=1.6), rounds=3, noise=0.03, evidence={"baseline": BUSY}, inside=inside(4.0))

@@ -21,7 +21,7 @@ from pipediag.analysis.whatif import Change, what_if
 from pipediag.report import RENDERERS
 from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Cost, HotLine, Inside, Part, Place, Rung, Session, Window
 
-from ..made import blocks, but, climbing, cut, inside, make, views, waits, without
+from ..made import blocks, but, climbing, cut, inside, lacking, make, views, waits, without
 
 LADDERS = st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 5000), min_size=1, max_size=7)
 
@@ -415,16 +415,14 @@ class TestCuts:
 
     def test_the_last_window_of_raw_is_lost(self) -> None:
         """A cut without the rung ``raw``: the rest of the chain cannot be separated from loading."""
-        session = chained(5.0, 20.0, cuts=(1,))
-        session.windows = [w for w in session.windows if w.rung != "raw"]
+        session = lacking(chained(5.0, 20.0, cuts=(1,)), "raw")
         found = {piece.rung: piece for piece in diagnose_session(session).waterfall}
         assert found["transform:1"].links == ["B"]
         assert found["warm"].stage == "load"
         assert found["warm"].covers == ["transform", "load"]
 
     def test_sample_is_missing(self) -> None:
-        session = chained(5.0, 20.0, cuts=(1,))
-        session.windows = [w for w in session.windows if w.rung != "sample"]
+        session = lacking(chained(5.0, 20.0, cuts=(1,)), "sample")
         found = transforms(session)
         assert found["transform:1"].covers == ["collate", "transform"]
         assert found["transform:1"].links == ["B"]
@@ -485,8 +483,7 @@ class TestBelow:
         }
 
     def test_a_stage_without_its_own_rung(self) -> None:
-        session = chained(5.0, 20.0, cuts=(1,))
-        session.windows = [w for w in session.windows if w.rung not in ("sample", "worker")]
+        session = lacking(chained(5.0, 20.0, cuts=(1,)), "sample", "worker")
         session.rungs["worker"] = Rung("worker", False, "no workers", exists=False)
         assert LadderView(session).covered("transform:1") == ["collate", "transform"]
 
