@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import PipediagError
+from .library_code import calls_own_only
 
 if TYPE_CHECKING:
     from .operation import Operation
@@ -192,8 +193,11 @@ def gives_itself(
     result. The ops are those that replay the call.
 
     Raises:
-        NotRecordable: the library refuses the call, or gives an image of another shape or dtype than the ops.
+        NotRecordable: the library refuses the call, or gives an image of another shape or dtype than the ops; or the
+            call would run user code.
     """
+    if not calls_own_only(fn):
+        raise NotRecordable("it calls a function that your script has put in the place of the library's")
     key = (fn, of, *map(_form, args), *[op[0] for op in ops])
     key = (key, *((name, _form(value)) for name, value in kwargs.items())) if kwargs else key
     known = _ACCEPTED.get(key)

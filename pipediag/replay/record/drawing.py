@@ -28,6 +28,7 @@ from torchvision.transforms.v2._utils import check_type
 from ...usercode import randomness
 from ...usercode.attributes import attribute, is_exactly
 from ...usercode.links import is_called_plainly
+from ..ops.library_code import is_original
 from ..ops.op import NotRecordable, Op, State
 from ..ops.table import FUNCTIONALS
 from .functional_calls import writes
@@ -191,11 +192,11 @@ def direct(link: Any) -> Draw:
     cls: Any = type(link)
     if not _is_called_plainly(link):
         return _called(link)
-    if is_exactly(link, *_CHAINS) and is_torchs(link.forward):
+    if is_exactly(link, *_CHAINS) and is_original(link.forward):
         draw = _in_turn([direct(part) for part in _parts(link)])
         return (lambda image: image if _skips(link.p) else draw(image)) if cls is v2.RandomApply else draw
     if isinstance(link, v2.Transform) and cls.forward in (v2.Transform.forward, _RandomApplyTransform.forward):
-        known = is_torchs(cls, link.check_inputs, link.transform, link._call_kernel)
+        known = is_original(cls, link.check_inputs, link.transform, link._call_kernel)
         known = known and not any(map(callable, vars(link).values()))  # user code, which may do anything
         return _Known(link) if known else _Shortened(link)
     return _called(link)
@@ -226,11 +227,6 @@ def _is_called_plainly(link: Any) -> bool:
     """Return whether calling the link only calls its class's ``forward``."""
     own = isinstance(link, nn.Module) and type(link).__call__ is nn.Module.__call__
     return own and is_called_plainly(link)
-
-
-def is_torchs(*methods: Any) -> bool:
-    """Return whether all methods are torch's or torchvision's own."""
-    return all(str(getattr(method, "__module__", "")).startswith(("torch.", "torchvision.")) for method in methods)
 
 
 def _called(link: Any) -> Draw:

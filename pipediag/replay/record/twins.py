@@ -27,9 +27,10 @@ from ...usercode import randomness
 from ...usercode.links import Link, is_called_plainly, run
 from ...usercode.objects import leaves
 from ..decode.undecoded import decoded
+from ..ops.library_code import is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
-from .drawing import functionals, is_torchs
+from .drawing import functionals
 from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in
@@ -294,7 +295,7 @@ def is_librarys(link: Any) -> bool:
     if not is_called_plainly(link) or not _draws_by_itself():
         return False
     called = (*functionals(), *(getattr(older, name, None) for name in OLDER))
-    return is_torchs(*filter(None, called)) and _is_data(link)
+    return is_original(*filter(None, called)) and _is_data(link)
 
 
 def _draws_by_itself() -> bool:
@@ -312,7 +313,7 @@ def _is_data(value: Any) -> bool:
     if isinstance(value, (list, tuple, set, frozenset, dict)):
         return all(map(_is_data, value.values() if isinstance(value, dict) else value))
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
-        return is_torchs(value) or value.__module__ == "builtins"
+        return is_original(value)
     kind = type(value)
     methods = (getattr(kind, name, None) for name in ("__call__", "forward", "transform", "make_params", "get_params"))
-    return is_torchs(kind, *filter(None, methods)) and hasattr(value, "__dict__") and _is_data(vars(value))
+    return is_original(kind, *filter(None, methods)) and hasattr(value, "__dict__") and _is_data(vars(value))

@@ -1,0 +1,105 @@
+"""Tell the libraries' own functions from user code that was put in their place, also inside of the libraries.
+
+A script may replace any function of torchvision's or Pillow's, at any time, and another function of theirs may call it:
+``functional.resized_crop`` calls whatever ``functional.resize`` is by then. A call that would reach user code is not
+recorded, since it must run as often as the script makes it, on real pixels.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy
+import PIL.Image
+import torch
+import torchvision
+from torchvision import tv_tensors
+from torchvision.transforms.v2.functional import _utils as dispatch
+
+from ...patches import beneath
+
+_PACKAGES = ("torch", "torchvision", "PIL", "numpy")
+_FOLDERS = tuple(
+    os.path.join(os.path.dirname(str(module.__file__)), "")
+    for module in (torch, torchvision, PIL, numpy, sys.modules[__name__.partition(".")[0]])
+)
+#: By id, the values that were found to be the libraries' own; they are kept, so that no other gets the id.
+_OWN: dict[int, Any] = {}
+#: The types of images whose kernels a function of torchvision's dispatcher calls.
+_IMAGES = (torch.Tensor, tv_tensors.Image, tv_tensors.Mask, tv_tensors.Video, PIL.Image.Image)
+
+
+def is_original(*values: Any) -> bool:
+    """Return whether functions, methods and classes are the libraries' own or pipediag's, and not user code in their
+    place."""
+    return all(id(value) in _OWN or _is_original(value) for value in values)
+
+
+def _is_original(value: Any) -> bool:
+    function = beneath(getattr(value, "__func__", value))
+    code = getattr(function, "__code__", None)
+    if isinstance(code, types.CodeType):  # functools.wraps copies the name of the module, but not the code
+        own = code.co_filename.startswith(_FOLDERS)
+    else:
+        of = function if isinstance(function, (type, types.BuiltinFunctionType, types.ModuleType)) else type(function)
+        module = str(getattr(of, "__module__", None) or getattr(of, "__name__", ""))
+        own = module.partition(".")[0] in (*_PACKAGES, "builtins")
+    if own and not isinstance(value, types.MethodType):  # a bound method is another object each time
+        _OWN[id(value)] = value
+    return own
+
+
+def calls_own_only(fn: Callable[..., Any]) -> bool:
+    """Return whether a library's function calls functions of the libraries' own only, as these are bound now."""
+    return is_original(*(table.get(name) for table, name in _called(fn)))
+
+
+@functools.cache
+def _called(fn: Callable[..., Any]) -> tuple[tuple[Mapping[str, Any], str], ...]:
+    """Return where the library's functions that ``fn`` calls, or that these call, are looked up: table and name."""
+    found: dict[tuple[int, str], tuple[Mapping[str, Any], str]] = {}
+    kernels = dispatch._KERNEL_REGISTRY.get(fn, {})
+    waiting, seen = [fn, *(kernels[kind] for kind in _IMAGES if kind in kernels)], set()
+    while waiting:
+        function = inspect.unwrap(waiting.pop())
+        if id(function) in seen or not (isinstance(function, types.FunctionType) and _is_torchvisions(function)):
+            continue
+        seen.add(id(function))
+        for table, name in _names(function):
+            found[id(table), name] = table, name
+            waiting.append(table[name])
+    return tuple(found.values())
+
+
+def _names(function: types.FunctionType) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the functions that the code of a function names: table and name. A picture's methods are among them."""
+    table = function.__globals__
+    read: dict[bool, set[str]] = {True: set(), False: set()}  # globals, and attributes
+    for step in _steps(function.__code__):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"):
+            read[step.opname == "LOAD_GLOBAL"].add(step.argval)
+    modules = [table.get(name) for name in read[True] if isinstance(table.get(name), types.ModuleType)]
+    owners = [vars(module) for module in modules if _is_torchvisions(module)]
+    for owner, names in ((table, read[True]), *((owner, read[False]) for owner in (*owners, vars(PIL.Image.Image)))):
+        for name in names & owner.keys():
+            itself = owner is table and name == function.__name__  # to log its use, or to find its kernel
+            if callable(owner[name]) and not isinstance(owner[name], type) and not itself:
+                yield owner, name
+
+
+def _is_torchvisions(value: Any) -> bool:
+    return str(getattr(value, "__module__", None) or value.__name__).startswith("torchvision.")
+
+
+def _steps(code: types.CodeType) -> Iterator[dis.Instruction]:
+    yield from dis.get_instructions(code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _steps(constant)
