@@ -14,7 +14,7 @@ import pytest
 
 from pipediag.host.channel import Listener, Receiver, Sender, connected
 from pipediag.host.connections import Job, Lines
-from pipediag.ladder.plan import Plan
+from pipediag.measure.schedule import Plan
 from pipediag.session import Session, Window
 from pipediag.session.events import Finished, FirstBatch, Story
 

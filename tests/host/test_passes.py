@@ -13,7 +13,7 @@ from pipediag.host.endings import files_written, nothing_measured, nth, trouble
 from pipediag.host.folders import Folders
 from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _acquit, _give_up, _next, _patience, _worth_it
 from pipediag.host.supervision import PROLOGUE, Outcome, Watch
-from pipediag.ladder.plan import Plan
+from pipediag.measure.schedule import Plan
 from pipediag.session import REMEDIED, Rung, Script, Session, Window
 from pipediag.session.events import LoaderUse, Story, read
 

@@ -26,9 +26,9 @@ from pipediag.ladder import caches, loader_iterator, settling, windows
 from pipediag.ladder import measurement as module
 from pipediag.ladder.loader_iterator import Track
 from pipediag.ladder.measurement import Measurement
-from pipediag.ladder.plan import Plan
 from pipediag.ladder.single_steps import Observer
 from pipediag.loop.training import Place
+from pipediag.measure.schedule import Plan
 from pipediag.session import Loader, Session
 from pipediag.usercode.contents import settings
 

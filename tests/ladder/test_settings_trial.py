@@ -21,8 +21,8 @@ from pipediag.errors import AnalysisOver
 from pipediag.ladder import settings_trial
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.measurement import Measurement
-from pipediag.ladder.plan import Plan
 from pipediag.ladder.settings_trial import ClonedFeed, SettingsTrial, cloned, proposal
+from pipediag.measure.schedule import Plan
 from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
 
 from ..clock import Clock
