@@ -96,20 +96,8 @@ def main():
     args = argparse.Namespace(epoch=0)
     data = Data(N, None, args)
     dataset = data
-    loader = Counting(
-        dataset,
-        batch_size=4,
-        sampler=WeightedRandomSampler(torch.arange(1.0, N + 1), N),
-        collate_fn=collate_pictures,
-        pin_memory=True,
-    )
-    other = Counting(
-        dataset,
-        batch_size=4,
-        sampler=SubsetRandomSampler(list(range(1, 12, 2))),
-        collate_fn=collate_pictures,
-        pin_memory=True,
-    )
+    loader = Counting(dataset, batch_size=4, sampler=WeightedRandomSampler(torch.arange(1.0, N + 1), N), collate_fn=collate_pictures, pin_memory=True)
+    other = Counting(dataset, batch_size=4, sampler=SubsetRandomSampler(list(range(1, 12, 2))), collate_fn=collate_pictures, pin_memory=True)
     model = torch.nn.Linear(48, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     steps = []
@@ -125,7 +113,7 @@ def main():
     def step_on(batch):
         loss = loss_of(batch)
         loss.backward()
-        saw("loss", loss.item())
+        saw('loss', loss.item())
         steps.append(0)
         optimizer.step()
         optimizer.zero_grad()
@@ -140,15 +128,15 @@ def main():
 
             torchvision.transforms.functional.resize = patched
         for step, batch in enumerate(loader):
-            saw("batch", str(epoch), str(step), batch)
+            saw('batch', str(epoch), str(step), batch)
             step_on(batch)
         for batch in other:
-            saw("other", batch)
+            saw('other', batch)
             step_on(batch)
-    saw("patched", torchvision.transforms.functional.resize.__name__)
-    saw("weights", model.weight)
+    saw('patched', torchvision.transforms.functional.resize.__name__)
+    saw('weights', model.weight)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()
     finish(calls=True)

@@ -44,19 +44,10 @@ def main():
     step = trainer()
     older = Data(T.RandomHorizontalFlip(), True)
     newer = Data(v2.Compose([v2.RandomHorizontalFlip(), v2.Resize([9, 9])]), False)
-    loaders = [
-        DataLoader(older, 4),
-        DataLoader(older, 4, num_workers=2),
-        DataLoader(newer, 4),
-        DataLoader(newer, 4, num_workers=2),
-    ]
+    loaders = [DataLoader(older, 4), DataLoader(older, 4, num_workers=2), DataLoader(newer, 4), DataLoader(newer, 4, num_workers=2)]
     for epoch in range(5):
         if epoch == 1:
-            replace(
-                F,
-                "resize",
-                lambda resize, image, size, *args, **kwargs: resize(image, size, F.InterpolationMode.NEAREST),
-            )
+            replace(F, "resize", lambda resize, image, size, *args, **kwargs: resize(image, size, F.InterpolationMode.NEAREST))
         if epoch == 2:
             replace(F, "pad", lambda pad, image, padding, fill=0, **kwargs: pad(image, padding, 7))
         if epoch == 3:
