@@ -228,13 +228,29 @@ class TestEpochs:
 class TestOtherLoaders:
     """A window in which the script drew from another loader, as for validation, timed more than the training."""
 
-    def test_a_validation_between_two_epochs(self) -> None:
-        """It is between two stretches of the window, like everything else that the loop does there."""
-        loop = Loop(length=4)
-        loop.validates_between = True
-        assert loop.measure("baseline")[0] == ""
-        assert loop.draws == 1
-        assert [(window["steps"], window["optimizer_steps"]) for window in loop.recorded] == [(6, 6)]
+    @pytest.mark.parametrize(
+        ("options", "validates", "recorded"),
+        [
+            # During settling; and between two stretches, like everything else that the loop does there.
+            ({}, {1, 2}, 1),
+            ({"length": 4}, "between the epochs", 1),
+            # Within a stretch, or within the first of two: the window's steps are the third to the eighth.
+            ({}, {3}, 0),
+            ({}, {8}, 0),
+            ({"length": 4}, {3}, 0),
+        ],
+    )
+    def test_a_validation(self, options: dict[str, Any], validates: Any, recorded: int) -> None:
+        loop = Loop(**options)
+        if isinstance(validates, set):
+            loop.validates = validates
+        else:
+            loop.validates_between = True
+        assert loop.measure("baseline")[0] == ("" if recorded else "other code ran in every window")
+        assert [(window["steps"], window["optimizer_steps"]) for window in loop.recorded] == [(6, 6)] * recorded
+        assert loop.draws
+        if not recorded and not options:
+            assert loop.measure("baseline")[0] == "" and len(loop.recorded) == 1, "the next window is not affected"
 
     def test_starting_another_loader_is_no_part_of_a_step(self) -> None:
         """The loop waits for its workers, which go on while it starts: the window takes as long as without it."""
@@ -253,27 +269,6 @@ class TestOtherLoaders:
         assert loop.measure("device")[0] == ""
         (window,) = loop.recorded
         assert window["seconds"] == window["steps"] / 8 and loop.clock.now() > took
-
-    def test_a_validation_during_settling(self) -> None:
-        loop = Loop()
-        loop.validates = {1, 2}
-        assert loop.measure("baseline")[0] == ""
-        assert len(loop.recorded) == 1
-
-    @pytest.mark.parametrize("step", [3, 8])
-    def test_a_validation_within_a_stretch(self, step: int) -> None:
-        """The window's steps are the third to the eighth."""
-        loop = Loop()
-        loop.validates = {step}
-        assert loop.measure("baseline")[0] == "other code ran in every window"
-        assert loop.recorded == []
-        assert loop.measure("baseline")[0] == ""
-        assert len(loop.recorded) == 1, "the next window is not affected"
-
-    def test_a_validation_within_the_first_of_two_stretches(self) -> None:
-        loop = Loop(length=4)
-        loop.validates = {3}
-        assert loop.measure("baseline")[0] == "other code ran in every window"
 
     def test_a_validation_in_every_window_is_part_of_the_training(self) -> None:
         loop = Loop()
