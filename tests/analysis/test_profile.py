@@ -14,7 +14,7 @@ from pipediag.host.passes import Request, analyze_script
 from pipediag.host.progress_line import ProgressLine
 from pipediag.host.script import Target
 from pipediag.host.supervision import Outcome, Watch
-from pipediag.ladder.plan import Plan
+from pipediag.measure.schedule import Plan
 from pipediag.report import markdown, text
 from pipediag.report.document import filled
 from pipediag.report.evidence import model_section

@@ -242,7 +242,9 @@ def _looks_at_pixels(fn: Callable[[Tensor], Tensor], kinds: Iterable[Kind]) -> b
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         for shape, dtype in kinds:
-            with FakeTensorMode(allow_non_fake_inputs=True):
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            mode.avoid_device_init = False  # else it asks the driver for devices, which can end a forked process
+            with mode:
                 fn(torch.empty(shape, dtype=dtype))
     except Exception:
         return True
