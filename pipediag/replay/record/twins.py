@@ -31,12 +31,12 @@ from ..ops.library_code import calls_own_only, is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .drawing import functionals
+from .elementwise import ANSWERS
 from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in
 from .substitutes import is_recording
 from .tape import session, why_not_now
-from .values import ANSWERS
 
 _Function = Callable[..., Any]
 #: Functions that torchvision's transforms draw with.
@@ -264,9 +264,9 @@ class Following(Recorder):
         return made
 
     def _in_steps(self) -> Iterator[tuple[range, bool]]:
-        """Yield links of torchvision's and proven ones together, since no user code sees what they hand on; any other
-        link by itself. Only the former may be recorded apart from their execution."""
-        followed = [site in self._makers or is_librarys(link) for site, link in enumerate(self.links)]
+        """Yield links of torchvision's together, since no user code sees what they hand on; any other link by itself.
+        Only the former may be recorded apart from their execution."""
+        followed = [*map(is_librarys, self.links)]
         for together, sites in itertools.groupby(range(self.start, len(self.links)), followed.__getitem__):
             if together:
                 first, *_, last = [*sites] * 2
@@ -277,8 +277,6 @@ class Following(Recorder):
     def _follow(self, twins: Twins, step: range, draws: Sequence[Any]) -> Link:
         def record(*value: Any) -> Any:
             for site in step:
-                if draws is self.links and site in self._makers:
-                    raise NotRecordable("it was proven on one tensor")
                 session.site = site
                 value = run((draws[site],), value)
             return value if len(value) > 1 else value[0]
