@@ -191,11 +191,11 @@ def diagnose(
     from torch.utils.data import DataLoader
 
     from .ladder.measurement import Measurement
-    from .ladder.plan import KNOBS_SHARE, Plan
     from .loop.iterables import loader_over
     from .loop.training_state import TrainingState
     from .measure.device import default_device
     from .measure.machine import environment
+    from .measure.schedule import KNOBS_SHARE, Plan
     from .report.progress import NotebookBar, in_notebook
 
     if not isinstance(loader, DataLoader):

@@ -218,8 +218,8 @@ class Child:
         import torch
 
         from ..ladder.measurement import Measurement
-        from ..ladder.plan import Plan
         from ..measure.machine import environment
+        from ..measure.schedule import Plan
 
         rank = own_rank()
         known = self._order["session"] if rank is None else self._order["sessions"].get(str(rank))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..analysis.ranks.merging import job_session
-from ..ladder.plan import Plan
+from ..measure.schedule import Plan
 from ..session import Loader, Rank, Session
 from ..session.events import Cut, Elsewhere, FirstBatch, Member, Story, Wrote, read
 from .channel import Listener, Receiver, wait_for_any

@@ -11,13 +11,13 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .._version import __version__
 from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, NothingMeasured
-from ..ladder.plan import KNOBS_SHARE, Plan
+from ..measure.schedule import KNOBS_SHARE, Plan
 from ..session import REMEDIES, Profile, Rung, Session, fed_apart, received
 from ..session.events import Pass, Tick, unmeasurable
 from ..session.private import masked
@@ -186,7 +186,10 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
         if left < 1.0:
             return None
         following.climbed, following.budget = True, left
-    following.why = _why_again(following, outcome)
+    steps = outcome.story.optimizer_steps
+    after = counted(steps, "step") if steps else counted(sum(one.draws for one in outcome.drawn), "batch", "batches")
+    rest = "the changes that could help" if following.climbed else "the other stages"
+    following.why = f"the script ended after {after}; running it again to measure {rest}"
     following.excluded.update({r.name: r.why_not for r in session.rungs.values() if not r.available and r.exists})
     if outcome.exit_code:
         rung = outcome.failed_under
@@ -247,14 +250,6 @@ def _repeated(plan: Plan) -> Plan:
     return replace(plan, attempt=plan.attempt + 1, excluded=dict(plan.excluded))
 
 
-def _why_again(following: Plan, outcome: Outcome) -> str:
-    """Return why a script that ended by itself runs again, as text."""
-    steps = outcome.story.optimizer_steps
-    after = counted(steps, "step") if steps else counted(sum(one.draws for one in outcome.drawn), "batch", "batches")
-    left = "the changes that could help" if following.climbed else "the other stages"
-    return f"the script ended after {after}; running it again to measure {left}"
-
-
 def one_pass(
     target: Target,
     plan: Plan,
@@ -273,7 +268,7 @@ def one_pass(
     """
     order, stacks, members = (os.path.join(scratch, name) for name in ("order.json", "stacks.txt", "members"))
     facts: dict[str, Any] = {"parent": os.getpid(), "stacks": stacks, "members": members, "began": began}
-    facts |= {"lock": os.path.join(scratch, "measured"), "plan": plan.to_dict(), **job.to_dict()}
+    facts |= {"lock": os.path.join(scratch, "measured"), "plan": asdict(plan), **job.to_dict()}
     with open(order, "w", encoding="utf-8") as file:
         json.dump(facts, file)
     reading, writing = os.pipe()

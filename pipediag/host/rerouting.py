@@ -70,9 +70,6 @@ class _Site:
     def where(self) -> str:
         return self.place.where
 
-    def now_has(self, loader: DataLoader[Any]) -> None:
-        self.dataset, self.batch_size = class_name(loader.dataset), loader.batch_size
-
     @property
     def was_told(self) -> bool:
         """Whether the user knows what came of the remedy: if it is found from batches, there may have been too few."""
@@ -171,7 +168,7 @@ class Rerouting:
             raise self._refused
         place = self._places.of(loader, caller())
         site = self._sites.setdefault(place, _Site(place))
-        site.now_has(loader)
+        site.dataset, site.batch_size = class_name(loader.dataset), loader.batch_size
         try:
             run = self._run(site, loader, native)
         except Exception as error:  # the script can train without the remedy

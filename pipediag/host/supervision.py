@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..frames import is_ours, is_users
-from ..ladder.plan import Plan
+from ..measure.schedule import Plan
 from ..session import Loader, Session, Warning_, made_under
 from ..session.events import (
     UNMEASURABLE,

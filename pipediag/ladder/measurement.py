@@ -21,7 +21,7 @@ from ..loop.iterables import Batches
 from ..loop.iterators import IteratorHook, NativeIterator, is_iterated_by_script
 from ..loop.training import EVIDENCE, Place, Places, Training
 from ..measure.device import Device, default_device
-from ..measure.schedule import Schedule
+from ..measure.schedule import Plan, Schedule
 from ..patches import hooked
 from ..session import NOT_YET, Session
 from ..session.codec import dumps, loads
@@ -36,7 +36,6 @@ from .feed import Feed
 from .loader_iterator import LoaderIterator, Track, raised_by_signal
 from .loop_side import Loop
 from .other_loaders import OtherLoaders
-from .plan import Plan
 from .probes.inspection import threads
 from .ranks.follow import Following
 from .ranks.joining import Joining, place_in_job, rank_facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, worker_figures
-from ..measure.nvml import Gpu
+from ..measure.machine import Gpu
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, StepClock, Stopwatch
 from ..session import CACHED, Account, Stretch, Window
 from .loop_side import LoopSide

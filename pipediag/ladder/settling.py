@@ -107,6 +107,13 @@ class Settler:
             steering.fill(source)
         return "", first, made
 
+    def switch(self, rung: str) -> Turn[str]:
+        """Switch to a rung in a job, and hand the loop its first batch; return why that is impossible, or ""."""
+        trouble, first, _ = yield from self.to(rung)
+        if first is not None and not trouble:
+            yield from self._loop_side.hand(self._loop_side.own(first.batch, rung))
+        return trouble
+
     def _first_of(self, rung: str, source: Source, switched: float) -> Turn[Delivery]:
         """Discard queued batches up to the first one made under ``rung`` since the switch at ``switched``; return it.
 

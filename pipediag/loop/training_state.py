@@ -67,7 +67,13 @@ class TrainingState:
     @contextmanager
     def kept(self, step_fn: Callable[[Any], object], loader: DataLoader[Any]) -> Iterator[None]:
         """Save what ``step_fn`` and the loader's samplers can reach; restore it at exit, however the context ends."""
-        self._save_global_generators()
+        self._generators.append(partial(randomness.restore, randomness.state()))
+        if torch.cuda.is_initialized():
+            self._generators.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+        else:
+            self._generators.append(_as_first_seeded)
+        if torch.backends.mps.is_available():
+            self._generators.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
         for one in reachable(step_fn):
             if isinstance(one, (*_HOLDERS, torch.Tensor)):
                 self.save(one)
@@ -158,15 +164,6 @@ class TrainingState:
     def _lose(self, what: str) -> None:
         if what not in self.lost:
             self.lost.append(what)
-
-    def _save_global_generators(self) -> None:
-        self._generators.append(partial(randomness.restore, randomness.state()))
-        if torch.cuda.is_initialized():
-            self._generators.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-        else:
-            self._generators.append(_as_first_seeded)
-        if torch.backends.mps.is_available():
-            self._generators.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
 
     def _save_generator(self, one: Any) -> None:
         if isinstance(one, torch.Generator):

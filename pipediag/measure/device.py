@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..clock import time
-from .nvml import Gpu
+from .machine import Gpu
 
 #: Ticks of the delay that measures the clock: about a millisecond.
 _TICKS = 2_000_000

@@ -34,8 +34,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from ..clock import time
-from .machine import allowed_cpus
-from .nvml import Gpu
+from .machine import Gpu, allowed_cpus
 
 #: Share of a batch's time up to which pipediag's own part does not matter for the rest.
 _LITTLE = 0.1

@@ -181,16 +181,12 @@ def _blamed(frame: types.FrameType | None) -> tuple[str, int, str] | None:
         if second is None and package != "torch" and package not in sys.stdlib_module_names:
             second = file, frame.f_lineno, inside
         name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-        if not _is_wrapping(name):
+        last = name.rpartition(".")[2]
+        # A decorator's wrapper or a private name means nothing to the callers.
+        if "<" not in name and (not last.startswith("_") or last.endswith("__")):
             inside = name
         frame = frame.f_back
     return second
-
-
-def _is_wrapping(name: str) -> bool:
-    """Return whether a function's name means nothing to its callers: a decorator's wrapper or a private name."""
-    last = name.rpartition(".")[2]
-    return "<" in name or (last.startswith("_") and not last.endswith("__"))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -300,9 +296,8 @@ class SyncLog:
             if seen.steps and seen.steps >= least * self.steps:
                 ms = 1000 * seen.seconds / self.steps if seen.timed == seen.times else None
                 found.append(SyncCall(call, where, seen.line, seen.times / self.steps, ms, seen.help))
-        return sorted(found, key=_by_cost)
 
+        def rank(one: SyncCall) -> tuple[bool, float, float, str, str]:
+            return one.ms_per_step is None, -(one.ms_per_step or 0.0), -one.per_step, one.where, one.call
 
-def _by_cost(sync: SyncCall) -> tuple[float, float, str, str]:
-    cost = -1.0 if sync.ms_per_step is None else sync.ms_per_step
-    return -cost, -sync.per_step, sync.where, sync.call
+        return sorted(found, key=rank)

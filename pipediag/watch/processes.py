@@ -14,7 +14,7 @@ import psutil
 from ..analysis.words import counted
 from ..errors import PipediagError
 from ..host.script import PythonCommand, is_named_python
-from ..measure.nvml import Gpu
+from ..measure.machine import Gpu
 from ..session.private import masked
 
 #: Variables in which launchers tell a process its rank and the number of ranks, and what tells one job from another.

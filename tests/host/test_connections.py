@@ -14,7 +14,7 @@ import pytest
 
 from pipediag.host.channel import Listener, Receiver, Sender, connected
 from pipediag.host.connections import Job, Lines
-from pipediag.ladder.plan import Plan
+from pipediag.measure.schedule import Plan
 from pipediag.session import Session, Window
 from pipediag.session.events import Finished, FirstBatch, Story
 
@@ -221,66 +221,47 @@ class TestFailures:
         played.take()
         assert played.lines.cause(Story()).error == "ChildFailedError: train.py FAILED"
 
-    @pytest.mark.parametrize(("rank", "error", "seconds"), [(1, "", 0.0), (1, "E", 9.0), (None, "E", 0.0)])
-    def test_a_job_that_goes_on_without_a_rank(
-        self, played: Pass, clock: list[float], rank: int | None, error: str, seconds: float
+    @pytest.mark.parametrize(
+        ("events", "seconds"),
+        [
+            # A rank fails, or ends well; or a process fails that is none.
+            ([(0.0, "fails", 1)], 20.0),
+            ([(0.0, "ends", 1)], 0.0),
+            ([(0.0, "fails", None)], 0.0),
+            # A rank that was started anew, and one that fails again after its restart.
+            ([(0.0, "fails", 1), (1.0, "joins", 1)], 0.0),
+            ([(0.0, "fails", 1), (1.0, "joins", 1), (2.0, "fails", 1)], 18.0),
+            # A late rank is no restart: rank 0 dies before rank 7 has joined, which then waits for it for ever, nor is
+            # it one when those that waited have lost it.
+            ([(0.0, "joins", 1), (0.0, "joins", 2), (0.0, "fails", 0), (1.0, "joins", 7)], 20.0),
+            ([(0.0, "joins", 1), (0.0, "fails", 0), (1.0, "joins", 7), (2.0, "is lost", 1)], 20.0),
+            # A job that is started again with fewer ranks.
+            (
+                [
+                    *((0.0, "joins", rank) for rank in range(3)),
+                    (1.0, "fails", 2),
+                    *((1.0, "ends", rank) for rank in range(2)),
+                    *((3.0, "joins", rank) for rank in range(2)),
+                ],
+                0.0,
+            ),
+        ],
+    )
+    def test_how_long_a_job_goes_on_without_a_rank(
+        self, played: Pass, clock: list[float], events: list[tuple[float, str, int | None]], seconds: float
     ) -> None:
-        self.ends(played.member(rank), error)
-        played.take()
-        clock[0] = 9.0
-        assert played.lines.without_a_rank() == seconds
-
-    def test_a_rank_that_was_started_anew(self, played: Pass, clock: list[float]) -> None:
-        self.ends(played.member(1), "E")
-        played.take()
-        clock[0] = 1.0
-        played.member(1)
-        played.take()
-        clock[0] = 9.0
-        assert played.lines.without_a_rank() == 0.0
-
-    def test_a_rank_that_fails_again_after_its_restart(self, played: Pass, clock: list[float]) -> None:
-        self.ends(played.member(1), "E")
-        played.take()
-        clock[0] = 1.0
-        again = played.member(1)
-        played.take()
-        clock[0] = 2.0
-        self.ends(again, "E")
-        played.take()
-        clock[0] = 9.0
-        assert played.lines.without_a_rank() == 7.0
-
-    def test_a_late_rank_is_no_restart(self, played: Pass, clock: list[float]) -> None:
-        """Rank 0 dies before rank 7 has joined, which then waits for it for ever."""
-        others = [played.member(rank) for rank in (1, 2)]
-        self.ends(played.member(0), "E")
-        played.take()
-        clock[0] = 1.0
-        played.member(7)
-        played.take()
-        clock[0] = 9.0
-        assert played.lines.without_a_rank() == 9.0
-        for other in others:
-            other.close()
-        played.take()
-        assert played.lines.without_a_rank() == 9.0, "nor when those that waited have lost it"
-
-    def test_a_job_that_is_started_again_with_fewer_ranks(self, played: Pass, clock: list[float]) -> None:
-        members = [played.member(rank) for rank in range(3)]
-        played.take()
-        clock[0] = 1.0
-        self.ends(members[2], "E")
-        for member in members[:2]:
-            member.send("ended", asdict(Story()))
-            member.close()
-        played.take()
-        clock[0] = 3.0
-        for rank in range(2):
-            played.member(rank)
-        played.take()
+        members: dict[int | None, Sender] = {}
+        for at, what, rank in events:
+            clock[0] = at
+            if what == "joins" or rank not in members:
+                members[rank] = played.member(rank)
+            if what == "is lost":
+                members[rank].close()
+            elif what != "joins":
+                self.ends(members[rank], "E" * (what == "fails"))
+            played.take()
         clock[0] = 20.0
-        assert played.lines.without_a_rank() == 0.0
+        assert played.lines.without_a_rank() == seconds
 
 
 def test_a_launcher_that_goes_on_after_the_analysis_is_ended(played: Pass, clock: list[float]) -> None:

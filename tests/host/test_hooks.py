@@ -118,17 +118,12 @@ class TestWhenImported:
 
     def test_is_undone(self) -> None:
         finders, seen = list(sys.meta_path), []
-        with when_imported(MODULE, seen.append):
+        with pytest.raises(KeyError), when_imported(MODULE, seen.append):
             assert len(sys.meta_path) == len(finders) + 1
+            raise KeyError
         assert sys.meta_path == finders
         imported()
         assert seen == []
-
-    def test_is_undone_on_errors(self) -> None:
-        finders = list(sys.meta_path)
-        with pytest.raises(KeyError), when_imported(MODULE, lambda module: None):
-            raise KeyError
-        assert sys.meta_path == finders
 
     def test_the_modules_own_loader_is_put_back(self) -> None:
         expected = type(importlib.util.find_spec(MODULE).loader)  # type: ignore[union-attr]
@@ -217,13 +212,6 @@ class TestOnFirstIteration:
             assert own()._get_iterator() == "native"
             assert seen == [native] and module.DataLoader is own
 
-    def test_is_undone_when_nothing_was_iterated(self) -> None:
-        module = imported()
-        native = module.DataLoader._get_iterator
-        with on_first_iteration(lambda: None):
-            assert module.DataLoader._get_iterator is not native
-        assert module.DataLoader._get_iterator is native
-
     def test_is_undone_when_begin_fails(self) -> None:
         module = imported()
         native = module.DataLoader._get_iterator
@@ -235,10 +223,13 @@ class TestOnFirstIteration:
             module.DataLoader()._get_iterator()
         assert module.DataLoader._get_iterator is native
 
-    def test_nothing_imported_nothing_done(self) -> None:
+    @pytest.mark.parametrize("before", [False, True])
+    def test_nothing_iterated_nothing_done(self, before: bool) -> None:
+        native = imported().DataLoader._get_iterator if before else None
         with on_first_iteration(lambda: None):
-            pass
+            assert not before or imported().DataLoader._get_iterator is not native
         assert imported().DataLoader()._get_iterator() == "native"
+        assert not before or imported().DataLoader._get_iterator is native
 
     def test_a_subclass_with_an_iterator_of_its_own_runs_it_once(self) -> None:
         module = imported()
@@ -261,29 +252,21 @@ def told_of(*paths: str) -> list[str]:
 
 class TestWrites:
     @pytest.mark.parametrize(
-        "path",
+        ("told", "paths"),
         [
-            *("out/model.pt", "/home/me/run/log.txt", "results.csv", "/mnt/proc_data/x.bin", "events.out.tfevents.1"),
-            # a folder that is merely called like a system one
-            *("/home/me/dev/project/model.pt", "/srv/sys/run/x.pt", "/data/proc/train.csv"),
+            (
+                True,
+                ["out/model.pt", "/home/me/run/log.txt", "results.csv", "/mnt/proc_data/x.bin", "events.tfevents.1"],
+            ),
+            # A folder that is merely called like a system one.
+            (True, ["/home/me/dev/project/model.pt", "/srv/sys/run/x.pt", "/data/proc/train.csv"]),
+            (False, ["/dev/null", "/dev/shm/torch_1", "/proc/self/oom_adj", "/sys/fs/x", "a.pyc", "/tmp/pymp-abc/x"]),
+            (False, ["/x/__pycache__/a.cpython-311.pyc.1", "/tmp/torchinductor_me/x.py", "data/cache/builder.lock"]),
+            (False, ["/home/me/.cache/huggingface/x", "/home/me/.triton/cache/x"]),
         ],
     )
-    def test_results_are_told_of(self, path: str) -> None:
-        assert told_of(path) == [path]
-
-    @pytest.mark.parametrize(
-        "path",
-        [
-            *("/dev/null", "/dev/shm/torch_1", "/proc/self/oom_adj", "/sys/fs/x", "a.pyc", "/tmp/pymp-abc/x"),
-            *("/x/__pycache__/a.cpython-311.pyc.1", "/tmp/torchinductor_me/x.py", "/home/me/.cache/huggingface/x"),
-            *("/home/me/.triton/cache/x", "data/cache/builder.lock"),
-        ],
-    )
-    def test_other_files_are_not(self, path: str) -> None:
-        assert told_of(path) == []
-
-    def test_once_each(self) -> None:
-        assert told_of("a", "b", "a") == ["a", "b"]
+    def test_results_are_told_of_once_and_no_other_files(self, told: bool, paths: list[str]) -> None:
+        assert told_of(*paths, *paths) == (paths if told else [])
 
     def test_not_from_a_forked_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
         told: list[str] = []
@@ -331,33 +314,31 @@ class TestWrites:
 
 
 class TestOnBackward:
+    def passes(self) -> None:
+        import torch
+
+        torch.ones(1, requires_grad=True).sum().backward()
+        torch.autograd.backward([torch.ones(1, requires_grad=True).sum()])
+
     def test_every_pass_until_the_end(self) -> None:
+        """Then not even one by a function that the script has imported meanwhile."""
         import torch
 
         passes: list[int] = []
         native = torch.autograd.backward
         with on_backward(lambda: passes.append(1)):
-            torch.ones(1, requires_grad=True).sum().backward()
-            torch.autograd.backward([torch.ones(1, requires_grad=True).sum()])
-        torch.ones(1, requires_grad=True).sum().backward()
+            from torch.autograd import backward
+
+            self.passes()
+        self.passes()
+        backward([torch.ones(1, requires_grad=True).sum()])
         assert len(passes) == 2 and torch.autograd.backward is native
 
-    def test_not_afterwards_by_a_function_that_the_script_has_imported(self) -> None:
-        import torch
-
-        passes: list[int] = []
-        with on_backward(lambda: passes.append(1)):
-            from torch.autograd import backward
-        backward([torch.ones(1, requires_grad=True).sum()])
-        assert passes == []
-
     def test_not_in_a_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        import torch
-
         passes: list[int] = []
         with on_backward(lambda: passes.append(1)):
             monkeypatch.setattr(hooks.os, "getpid", lambda: -1)
-            torch.ones(1, requires_grad=True).sum().backward()
+            self.passes()
         assert passes == []
 
 
@@ -372,13 +353,14 @@ class TestOnOptimizerStep:
 
     def test_once_in_each_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         elsewhere: list[int] = []
+        steps: list[int] = []
         process = os.getpid()
-        with on_optimizer_step(lambda: None, lambda: elsewhere.append(os.getpid())):
+        with on_optimizer_step(lambda: steps.append(1), lambda: elsewhere.append(os.getpid())):
             optimizer = imported("pipediag_fake_package.optimizer")
             for pid in (process, 1, 1, process, 2, 1):
                 monkeypatch.setattr(hooks.os, "getpid", lambda pid=pid: pid)
                 optimizer.step()
-        assert elsewhere == [1, 2]
+        assert elsewhere == [1, 2] and len(steps) == 2
 
     def test_an_error_of_the_callback_reaches_the_loop_and_the_hook_is_removed(self) -> None:
         def fail() -> None:
@@ -388,15 +370,3 @@ class TestOnOptimizerStep:
             optimizer = imported("pipediag_fake_package.optimizer")
             optimizer.step()
         assert optimizer.HOOKS == []
-
-    def test_not_in_a_forked_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        steps: list[int] = []
-        with on_optimizer_step(lambda: steps.append(1)):
-            optimizer = imported("pipediag_fake_package.optimizer")
-            monkeypatch.setattr(hooks.os, "getpid", lambda: -1)
-            optimizer.step()
-        assert steps == []
-
-    def test_never_imported(self) -> None:
-        with on_optimizer_step(lambda: None):
-            pass

@@ -13,7 +13,7 @@ from pipediag.host.endings import files_written, nothing_measured, nth, trouble
 from pipediag.host.folders import Folders
 from pipediag.host.passes import MAX_BARREN, PROLOGUE_AGAIN, _acquit, _give_up, _next, _patience, _worth_it
 from pipediag.host.supervision import PROLOGUE, Outcome, Watch
-from pipediag.ladder.plan import Plan
+from pipediag.measure.schedule import Plan
 from pipediag.session import REMEDIED, Rung, Script, Session, Window
 from pipediag.session.events import LoaderUse, Story, read
 
@@ -25,11 +25,47 @@ def ended(**values: Any) -> Outcome:
     return Outcome(**{"story": STORY, "seconds": 10.0, "batches": True, **values})
 
 
+def both(seconds: float) -> dict[str, float]:
+    return {"budget": seconds, "apply": seconds}
+
+
 class TestNext:
-    def test_the_ladder_goes_on_in_another_pass(self) -> None:
-        plan = _next(Plan(budget=30.0, apply=20.0), ended(), Session())
-        assert plan is not None
-        assert (plan.budget, plan.apply, plan.attempt, plan.climbed) == (20.0, 20.0, 2, False)
+    @pytest.mark.parametrize(
+        ("plan", "outcome", "following"),
+        [
+            # The ladder goes on in another pass, unless the child itself has ended it.
+            (Plan(budget=30.0, apply=20.0), ended(), {"budget": 20.0, "apply": 20.0, "attempt": 2, "climbed": False}),
+            (Plan(apply=20.0), ended(reason="settled"), None),
+            (Plan(apply=20.0), ended(reason="budget"), None),
+            # So does the remedy.
+            (Plan(budget=30.0, apply=20.0), ended(climbed=True, applied=5.0), {"climbed": True, **both(15.0)}),
+            (Plan(climbed=True, **both(15.0)), ended(climbed=True, applied=14.5), None),
+            # And a trial of settings, which has no more than the budget leaves.
+            (
+                Plan(budget=30.0, knobs=10.0),
+                ended(climbed=True, seconds=22.0, tried=4.0),
+                {"climbed": True, "knobs": 6.0, "budget": 8.0, "apply": 0.0},
+            ),
+            (Plan(climbed=True, knobs=6.0, budget=8.0), ended(climbed=True, seconds=7.5, tried=2.0), None),
+            (
+                Plan(budget=30.0, knobs=10.0, apply=20.0),
+                ended(climbed=True, seconds=27.0),
+                {"knobs": 3.0, **both(20.0)},
+            ),
+            (
+                Plan(budget=30.0, knobs=10.0, apply=20.0),
+                ended(seconds=29.5),
+                {"climbed": True, "knobs": 0.0, "budget": 20.0},
+            ),
+            # A spent budget leaves the remedy's.
+            (Plan(budget=10.5, apply=20.0), ended(), {"climbed": True, **both(20.0)}),
+            (Plan(budget=10.5), ended(), None),
+        ],
+    )
+    def test_what_is_left(self, plan: Plan, outcome: Outcome, following: dict[str, Any] | None) -> None:
+        found = _next(plan, outcome, Session())
+        assert (found is None) == (following is None)
+        assert found is None or {name: getattr(found, name) for name in following or {}} == following
 
     def test_why_the_script_runs_again(self) -> None:
         """The progress display shows it."""
@@ -46,33 +82,6 @@ class TestNext:
         plan = _next(Plan(budget=30.0), failed, Session())
         why = "the script failed on batches cached on the training device (TypeError: no); "
         assert plan is not None and plan.why.startswith(why)
-
-    @pytest.mark.parametrize("reason", ["settled", "budget"])
-    def test_what_the_child_ended_is_over(self, reason: str) -> None:
-        assert _next(Plan(apply=20.0), ended(reason=reason), Session()) is None
-
-    def test_the_remedy_goes_on_in_another_pass(self) -> None:
-        plan = _next(Plan(budget=30.0, apply=20.0), ended(climbed=True, applied=5.0), Session())
-        assert plan is not None and plan.climbed and plan.apply == plan.budget == 15.0
-        assert _next(plan, ended(climbed=True, applied=14.5), Session()) is None
-
-    def test_a_trial_of_settings_goes_on_in_another_pass(self) -> None:
-        plan = _next(Plan(budget=30.0, knobs=10.0), ended(climbed=True, seconds=22.0, tried=4.0), Session())
-        assert plan is not None and plan.climbed and (plan.knobs, plan.budget, plan.apply) == (6.0, 8.0, 0.0)
-        assert _next(plan, ended(climbed=True, seconds=7.5, tried=2.0), Session()) is None
-
-    def test_a_trial_of_settings_has_no_more_than_the_budget_leaves(self) -> None:
-        plan = _next(Plan(budget=30.0, knobs=10.0, apply=20.0), ended(climbed=True, seconds=27.0), Session())
-        assert plan is not None and (plan.knobs, plan.apply, plan.budget) == (3.0, 20.0, 20.0)
-        plan = _next(Plan(budget=30.0, knobs=10.0, apply=20.0), ended(seconds=29.5), Session())
-        assert plan is not None and (plan.climbed, plan.knobs, plan.budget) == (True, 0.0, 20.0)
-
-    def test_a_spent_budget_leaves_the_remedys(self) -> None:
-        plan = _next(Plan(budget=10.5, apply=20.0), ended(), Session())
-        assert plan is not None and plan.climbed and plan.apply == plan.budget == 20.0
-
-    def test_without_a_remedy_a_spent_budget_is_the_end(self) -> None:
-        assert _next(Plan(budget=10.5), ended(), Session()) is None
 
     def test_a_rung_that_the_script_failed_under_is_left_out(self) -> None:
         failed = ended(exit_code=1, story=replace(STORY, rung="device", error="TypeError: no"))
@@ -304,34 +313,32 @@ class TestFolders:
         assert not folders.renew(3) and not folders.apart and folders.now is None
 
 
+OTHER = LoaderUse(2, "train.py:9", draws=5, credits=0)
+SPENT = ["the budget of 7 s", "a longer --budget"]
+
+
+def untrained(steps: int, *loaders: LoaderUse) -> Story:
+    """Return the story of a script of which no loader proved to train, although its optimizer stepped so often."""
+    return replace(STORY, target=None, optimizer_steps=steps, loaders=[*loaders] or [LOADER])
+
+
 class TestNothing:
     """Each way to end without a measurement has its own sentence, which says what to do."""
-
-    OTHER = LoaderUse(2, "train.py:9", draws=5, credits=0)
-    UNTRAINED = replace(STORY, target=None, optimizer_steps=0)
-    TWO_OPTIMIZERS = replace(LOADER, draws=2, credits=1)  # both have stepped for its first batch
 
     @pytest.mark.parametrize(
         ("outcome", "loader", "words"),
         [
             (ended(), None, ["ended by itself", "train for more batches"]),
-            (ended(stopped=True, reason="budget"), None, ["the budget of 7 s", "a longer --budget"]),
-            (ended(stopped=True, story=UNTRAINED), None, ["the budget of 7 s", "a longer --budget"]),
-            (
-                ended(stopped=True, story=replace(UNTRAINED, optimizer_steps=1, loaders=[replace(LOADER, credits=1)])),
-                None,
-                ["the budget of 7 s", "a longer --budget"],
-            ),
-            (
-                ended(stopped=True, story=replace(UNTRAINED, optimizer_steps=2, loaders=[TWO_OPTIMIZERS, OTHER])),
-                None,
-                ["the budget of 7 s", "a longer --budget"],
-            ),
+            (ended(stopped=True, reason="budget"), None, SPENT),
+            (ended(stopped=True, story=untrained(0)), None, SPENT),
+            (ended(stopped=True, story=untrained(1, replace(LOADER, credits=1))), None, SPENT),
+            # Both optimizers have stepped for its first batch.
+            (ended(stopped=True, story=untrained(2, replace(LOADER, draws=2, credits=1), OTHER)), None, SPENT),
             (ended(hung=61.0, batches=False, reason="budget"), None, ["no batch in 61 s"]),
             (ended(hung=61.0, reason="budget"), None, ["stopped asking for batches", "a longer --budget"]),
             (ended(batches=False, story=Story()), None, ["no torch DataLoader", "nor did a process that it starts"]),
             (
-                ended(batches=False, story=Story(loaders=[replace(LOADER, draws=0)])),
+                ended(batches=False, story=Story([replace(LOADER, draws=0)])),
                 None,
                 ["train.py:3 gave no batch", "empty"],
             ),
@@ -346,26 +353,22 @@ class TestNothing:
                 ["trains in processes that it starts itself (by os.fork())", "multiprocessing.Process"],
             ),
             (
-                ended(story=UNTRAINED, trainers=["train, hog.py:3"]),
+                ended(story=untrained(0), trainers=["train, hog.py:3"]),
                 None,
                 ["starts itself (train, hog.py:3)", "only the loader at train.py:3, which does not train"],
             ),
-            (ended(story=replace(STORY, target=None)), 7, ["--loader 7", "1 loader(s): 1 at train.py:3"]),
+            (ended(story=untrained(40)), 7, ["--loader 7", "1 loader(s): 1 at train.py:3"]),
             (
-                ended(story=replace(STORY, target=None, loaders=[LOADER, OTHER])),
+                ended(story=untrained(40, LOADER, OTHER)),
                 2,
                 ["--loader 2", "at train.py:9", "--loader 1, at train.py:3"],
             ),
             (
-                ended(story=replace(STORY, target=None, optimizer_steps=1, loaders=[replace(LOADER, credits=1)])),
+                ended(story=untrained(1, replace(LOADER, credits=1))),
                 None,
                 ["1 optimizer step(s)", "train for more batches"],
             ),
-            (
-                ended(story=replace(STORY, target=None, optimizer_steps=40, loaders=[replace(LOADER, credits=1)])),
-                None,
-                ["stepped 40 times", "kept in memory"],
-            ),
+            (ended(story=untrained(40, replace(LOADER, credits=1))), None, ["stepped 40 times", "kept in memory"]),
         ],
     )
     def test_it_says_why(self, outcome: Outcome, loader: int | None, words: list[str]) -> None:

@@ -24,21 +24,13 @@ from pipediag.host.script import (
 )
 
 
-def test_script_that_exists(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.touch()
-    Target(str(script)).check()
-
-
-def test_no_such_script(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no such script: .*train\.py") as error:
-        Target(str(tmp_path / "train.py")).check()
+@pytest.mark.parametrize(("name", "refusal"), [("none.py", r"no such script: .*none\.py"), ("", r"directory.*-m")])
+def test_no_such_script(tmp_path: Path, name: str, refusal: str) -> None:
+    (tmp_path / "train.py").touch()
+    Target(str(tmp_path / "train.py")).check()
+    with pytest.raises(UsageError, match=refusal) as error:
+        Target(str(tmp_path / name)).check()
     assert error.value.exit_code == EXIT_USAGE
-
-
-def test_directory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"directory.*-m"):
-        Target(str(tmp_path)).check()
 
 
 def test_module_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,19 +80,18 @@ class TestNamed:
         (tmp_path / "launch").touch()
         assert Target.named("launch", []) == Target("launch")
 
-    def test_no_python_script(self, commands: Path) -> None:
-        (commands / "launch").write_text("#!/bin/sh\n")
-        with pytest.raises(UsageError, match="launch is not a Python script"):
-            Target.named("launch", [])
-
-    def test_another_python(self, commands: Path) -> None:
-        (commands / "launch").write_text("#!/nowhere/python\n")
-        with pytest.raises(UsageError, match=r"launch is run by another Python \(/nowhere/python\)"):
-            Target.named("launch", [])
-
-    def test_nothing_of_the_name(self, commands: Path) -> None:
-        with pytest.raises(UsageError, match="no such script: nosuch"):
-            Target.named("nosuch", []).check()
+    @pytest.mark.parametrize(
+        ("name", "head", "refusal"),
+        [
+            ("launch", "#!/bin/sh", "launch is not a Python script"),
+            ("launch", "#!/nowhere/python", r"launch is run by another Python \(/nowhere/python\)"),
+            ("nosuch", "", "no such script: nosuch"),
+        ],
+    )
+    def test_no_python_script(self, commands: Path, name: str, head: str, refusal: str) -> None:
+        (commands / "launch").write_text(f"{head}\n")
+        with pytest.raises(UsageError, match=refusal):
+            Target.named(name, []).check()
 
     @pytest.fixture
     def commands(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -19,7 +19,7 @@ Analyze = Callable[..., Analysis]
 @pytest.mark.slow
 def test_break_in_an_endless_dataset_takes_several_passes(analyze: Analyze) -> None:
     """Fed from a cache, the 25 steps of a pass take milliseconds: windows have to fit into what the script gives."""
-    done = analyze("break_early.py", budget=16, rungs="device,baseline")
+    done = analyze("loops.py", "break_early", budget=16, rungs="device,baseline")
     assert done.passes > 1
     assert max(w["attempt"] for w in done.json["session"]["windows"]) > 1
     assert done.measured == {"device", "baseline"}
@@ -27,16 +27,9 @@ def test_break_in_an_endless_dataset_takes_several_passes(analyze: Analyze) -> N
 
 
 @pytest.mark.slow
-def test_except_exception_does_not_swallow_the_stop(analyze: Analyze) -> None:
-    done = analyze("swallows_exceptions.py", budget=3, rungs="device,baseline")
-    assert done.ended in ("settled", "budget")
-    assert done.seconds < 3 + 15
-    assert done.measured == {"device", "baseline"}
-
-
-@pytest.mark.slow
-def test_bare_except_that_iterates_anew_is_ended_promptly(analyze: Analyze) -> None:
-    done = analyze("bare_except.py", budget=3, rungs="device,baseline")
+@pytest.mark.parametrize("form", ["swallows_exceptions", "bare_except"])
+def test_a_loop_that_catches_everything_is_ended_promptly(analyze: Analyze, form: str) -> None:
+    done = analyze("loops.py", form, budget=3, rungs="device,baseline")
     assert done.ended in ("settled", "budget")
     assert done.seconds < 3 + 15
     assert done.measured == {"device", "baseline"}
@@ -138,7 +131,7 @@ def test_what_was_overwritten_is_said_before_the_verdict(sandbox: Sandbox) -> No
 
 @pytest.mark.slow
 def test_a_script_that_never_ends_is_ended(analyze: Analyze) -> None:
-    done = analyze("never_ends.py", budget=2, rungs="device,baseline")
+    done = analyze("loops.py", "never_ends", budget=2, rungs="device,baseline")
     assert done.seconds < 2 + 15 + 15
     assert "hung" in done.warned
     assert done.json["session"]["observed"] and done.json["partial"] is True
@@ -147,7 +140,7 @@ def test_a_script_that_never_ends_is_ended(analyze: Analyze) -> None:
 
 @pytest.mark.slow
 def test_a_killed_script_leaves_its_windows(analyze: Analyze) -> None:
-    done = analyze("killed.py", code=137, budget=6, rungs="device,baseline")
+    done = analyze("loops.py", "killed", code=137, budget=6, rungs="device,baseline")
     assert done.json["session"]["windows"] and done.json["partial"] is True
     assert done.json["script"]["exit_code"] == 137
     assert "PARTIAL" in done.stdout

@@ -15,14 +15,15 @@ pytestmark = pytest.mark.slow
 
 Results = dict[str, Future[Analysis]]
 
-SCRIPT = "sleepy.py"
+SCRIPT = "short_runs.py"
+SLEEPS = ["--sample-ms", "25", "--step-ms", "20"]
 #: Sleeping takes no core, so that two of them are no limit; a busy machine makes steps longer, not sleeps shorter.
 CASES: dict[str, tuple[list[str], list[str]]] = {
-    "one worker": ([], []),
-    "none": (["--workers", "0"], []),
-    "ends early": (["--batches", "200", "--epochs", "1"], []),
-    "refused": (["--counts-workers"], []),
-    "switched off": ([], ["--no-knobs"]),
+    "one worker": (SLEEPS, []),
+    "none": ([*SLEEPS, "--workers", "0"], []),
+    "ends early": ([*SLEEPS, "--steps", "200"], []),
+    "refused": ([*SLEEPS, "--counts-workers"], []),
+    "switched off": (SLEEPS, ["--no-knobs"]),
     "not starved": (["--sample-ms", "0.1", "--step-ms", "150"], []),
 }
 
@@ -31,7 +32,14 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
 def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
     return {
         name: side_by_side(
-            SCRIPT, *arguments, budget=60, rungs="device,baseline", options=options, crashes=name == "refused"
+            SCRIPT,
+            "--workers",
+            "1",
+            *arguments,
+            budget=60,
+            rungs="device,baseline",
+            options=options,
+            crashes=name == "refused",
         )
         for name, (arguments, options) in CASES.items()
     }
@@ -62,7 +70,7 @@ def test_more_workers_are_found_and_measured(results: Results, case: str) -> Non
     workers = best["num_workers"]
     assert workers >= 2 and one["title"].startswith(f"num_workers={workers} instead of ")
     assert one["how"].startswith(f"num_workers={workers}")
-    assert one["how"].endswith(f"{SCRIPT}:{line_of(SCRIPT, 'for x, y, workers in loader')}")
+    assert one["how"].endswith(f"{SCRIPT}:{line_of(SCRIPT, 'in enumerate(loader, 1)')}")
     assert one["evidence"][0].startswith("measured in ")
     assert " measured" in done.stdout and "other loader settings, measured on the loop:" in done.stdout
     assert not done.others

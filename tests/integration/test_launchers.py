@@ -1,17 +1,18 @@
-"""Jobs of several processes as launchers really start them: every rank is hosted, and nothing else is.
-
-``-m slow`` adds the other ways to start one, and to end it.
-"""
+"""Jobs as launchers, frameworks and schedulers really start them: every rank is hosted, and nothing else is."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -168,3 +169,122 @@ def test_run_puts_every_rank_under_the_remedy(sandbox: Sandbox) -> None:
     assert sorted(ran.stdout.split()) == sorted(native.stdout.split()) and native.stdout
     (said,) = ran.said
     assert said.startswith("pipediag: moved from the loader at ")
+
+
+FRAMEWORKS = SCRIPTS / "launchers"
+LAUNCH = ("accelerate", "launch", "--multi_gpu", "--num_machines", "1", "--num_processes", "2")
+ACCELERATE = (*LAUNCH, "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0")
+
+
+def job(package: str, *command: str) -> object:
+    """A command that starts two ranks; ``*`` stands before the script's name."""
+    missing = importlib.util.find_spec(package) is None
+    words = tuple(str(FRAMEWORKS / word[1:]) if word.startswith("*") else word for word in command)
+    name = " ".join(Path(word).name for word in command if word.startswith("*") or not word.startswith("-"))
+    return pytest.param(words, id=name, marks=pytest.mark.skipif(missing, reason=f"{package} is not installed"))
+
+
+JOBS = [
+    job("torch", *TORCHRUN, "*plain.py"),
+    job("torch", "*plain.py", "--way", "fork"),
+    job("accelerate", *ACCELERATE, "*accelerated.py"),
+    job("accelerate", "*accelerated.py", "--way", "notebook"),
+    job("lightning", "*trainer.py", "--way", "ddp"),
+    job("lightning", "*trainer.py", "--way", "ddp_fork"),
+    job("lightning", "*fabric.py", "--way", "ddp"),
+    job("transformers", *TORCHRUN, "*hugging_face.py"),
+    job("ignite", *TORCHRUN, "*ignited.py"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", JOBS)
+def test_both_ranks_are_measured_and_wait_for_data(sandbox: Sandbox, command: tuple[str, ...]) -> None:
+    options = ("--budget", "16", "--no-knobs", "--rungs", "device,baseline", "-o", str(sandbox.report))
+    ran = sandbox.run(*PIPEDIAG, "analyze", *options, *command)
+    assert ran.code == 0, f"{ran.stdout}\n{ran.stderr}"
+    report = json.loads(sandbox.report.read_text())
+    assert [rank["rank"] for rank in report["session"]["ranks"]] == [0, 1]
+    assert not any(rank["ended"] for rank in report["session"]["ranks"])
+    ms = {rung["name"]: rung["ms_per_step"]["value"] for rung in report["rungs"] if rung["windows"]}
+    assert ms["baseline"] > 30, "each batch sleeps for 32 ms, in one worker"
+    assert ms["device"] < ms["baseline"] / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", JOBS)
+def test_run_trains_each_rank_as_natively(sandbox: Sandbox, command: tuple[str, ...]) -> None:
+    command = (*command, "--batches", "10", "--epochs", "1")
+    natively = command if not command[0].endswith(".py") else (sys.executable, *command)
+    native, ran = sandbox.run(*natively), sandbox.run(*PIPEDIAG, "run", *command)
+    assert (native.code, ran.code) == (0, 0), ran.stderr
+    losses = [Counter(line for line in one.stdout.splitlines() if " loss " in line) for one in (native, ran)]
+    assert losses[0] == losses[1] and losses[0].total() == 20
+    (said,) = ran.said
+    assert "RandomHorizontalFlip, ToDtype, dim" in said
+
+
+def free_port() -> int:
+    """Return a port that no outgoing connection gets: rank 1, which may try before rank 0 listens, could otherwise
+    connect to itself."""
+    for port in range(20000 + os.getpid() % 5000, 32768):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+def started(sandbox: Sandbox, *args: str, budget: float = 3.0) -> list[subprocess.Popen[str]]:
+    """Start the same command for two ranks; only their variables differ."""
+    port = free_port()
+    options = ["--no-knobs", "--rungs", "device,baseline", "--budget", str(budget), "-o", str(sandbox.report)]
+    ranks = []
+    for rank in ("1", "0"):
+        sandbox._environment.update(
+            RANK=rank,
+            LOCAL_RANK=rank,
+            WORLD_SIZE="2",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            OMP_NUM_THREADS="1",
+        )
+        ranks.append(sandbox.start(*PIPEDIAG, "analyze", *options, TRAIN, *args))
+    return ranks[::-1]
+
+
+def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    done = [rank.communicate(timeout=PATIENCE) for rank in ranks]
+    return [(rank.returncode, *streams) for rank, streams in zip(ranks, done, strict=True)]
+
+
+@pytest.mark.slow
+def test_one_report_of_all_ranks(sandbox: Sandbox) -> None:
+    """A script that ends before its rungs are measured is run several times, in each rank as often as in the first."""
+    first, second = ended(started(sandbox, "--steps", "30", budget=14.0))
+    assert first[0] == second[0] == 0, (first, second)
+    report = json.loads(sandbox.report.read_text())
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1]
+    assert {rung["name"] for rung in report["rungs"] if rung["windows"]} == {"device", "baseline"}
+    assert "% of every step" in first[1] and "% of every step" not in second[1]
+    assert second[1].count("rank 1 is training") == report["script"]["passes"] and "pipediag: " not in second[2]
+
+
+@pytest.mark.slow
+def test_a_signal_to_all(sandbox: Sandbox) -> None:
+    ranks = started(sandbox, "--steps", "400000", budget=60.0)
+    until = time.monotonic() + PATIENCE
+    while not list(sandbox._scratch.glob("pipediag-job-*")) and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(10.0)
+    for rank in ranks:
+        rank.send_signal(signal.SIGINT)
+    first, second = ended(ranks)
+    assert first[0] == 130 and second[0] == 130, (first, second)
+    assert json.loads(sandbox.report.read_text())["ranks"][1]["rank"] == 1
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails(sandbox: Sandbox) -> None:
+    first, second = ended(started(sandbox, "--steps", "400000", "--at", "12", "--ends", "raise", budget=60.0))
+    assert first[0] == 1 and second[0] == 1, (first, second)
+    assert "rank 1: LookupError" in json.loads(sandbox.report.read_text())["script"]["error"]

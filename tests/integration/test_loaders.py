@@ -21,17 +21,20 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "validation": (["validation.py"], {"rungs": QUICK, "budget": PATIENT}),
     "two": (["two_loaders.py"], {"rungs": QUICK}),
     "two-second": (["two_loaders.py"], {"rungs": QUICK, "options": ["--loader", "2"]}),
-    "number-seven": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "options": ["--loader", "7"], "code": 1}),
-    "infinite": (["infinite_loader.py"], {"rungs": "device,worker,sample,baseline"}),
-    "short-first-epoch": (["short_first_epoch.py"], {"rungs": QUICK, "budget": PATIENT}),
-    "while-next": (["while_next.py"], {"rungs": QUICK, "budget": PATIENT}),
-    "prefetch-thread": (["prefetch_thread.py"], {"rungs": QUICK, "budget": PATIENT}),
+    "number-seven": (
+        ["loops.py", "onecycle", "--epochs", "3"],
+        {"rungs": QUICK, "options": ["--loader", "7"], "code": 1},
+    ),
+    "infinite": (["loops.py", "infinite"], {"rungs": "device,worker,sample,baseline"}),
+    "short-first-epoch": (["loops.py", "short_first_epoch"], {"rungs": QUICK, "budget": PATIENT}),
+    "while-next": (["loops.py", "while_next"], {"rungs": QUICK, "budget": PATIENT}),
+    "prefetch-thread": (["loops.py", "draws_ahead"], {"rungs": QUICK, "budget": PATIENT}),
     "spawn": (["start_method.py", "--method", "spawn"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
     "forkserver": (["start_method.py", "--method", "forkserver"], {"rungs": "worker,sample,raw,baseline", "budget": 7}),
     "inference": (["inference.py"], {"rungs": QUICK, "budget": PATIENT}),
-    "exact-steps": (["onecycle.py"], {"rungs": "device,sample,baseline"}),
-    "exact-steps-workers": (["onecycle.py", "--workers", "2"], {"rungs": "device,sample,baseline"}),
-    "few-exact-steps": (["onecycle.py", "--epochs", "3"], {"rungs": QUICK, "budget": 60}),
+    "exact-steps": (["loops.py", "onecycle"], {"rungs": "device,sample,baseline"}),
+    "exact-steps-workers": (["loops.py", "onecycle", "--workers", "2"], {"rungs": "device,sample,baseline"}),
+    "few-exact-steps": (["loops.py", "onecycle", "--epochs", "3"], {"rungs": QUICK, "budget": 60}),
     "contract": (["worker_contract.py"], {"rungs": IN_WORKERS, "budget": 12}),
     "contract-distributed": (
         ["worker_contract.py", "--persistent", "--sampler", "distributed"],
@@ -91,8 +94,9 @@ def test_infinite_loader_with_persistent_workers(results: Results) -> None:
 
 
 @pytest.mark.slow
-def test_next_in_a_loop_without_end(results: Results) -> None:
-    done = results["while-next"].result()
+@pytest.mark.parametrize("case", ["while-next", "short-first-epoch"])
+def test_a_loop_that_does_not_go_from_epoch_to_epoch(results: Results, case: str) -> None:
+    done = results[case].result()
     assert done.measured == {"device", "baseline"}
     assert done.passes == 1 and done.bottleneck == "load"
 
@@ -105,13 +109,6 @@ def test_a_thread_that_draws_ahead_of_the_loop(results: Results) -> None:
     assert done.bottleneck == "load"
     assert 0.05 < done.json["verdict"]["starved"]["value"] < 0.6
     assert done.seconds < PATIENT + 30
-
-
-@pytest.mark.slow
-def test_a_first_epoch_shorter_than_the_others(results: Results) -> None:
-    done = results["short-first-epoch"].result()
-    assert done.measured == {"device", "baseline"}
-    assert done.passes == 1 and done.bottleneck == "load"
 
 
 @pytest.mark.parametrize("method", some_slow(["spawn", "forkserver"], SLOW))

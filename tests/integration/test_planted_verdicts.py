@@ -1,9 +1,10 @@
-"""A cost planted in one place of a plain script is found in that place."""
+"""A cost planted in one place of a plain script is found in that place, and what would help there is measured."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,48 @@ def test_a_slow_step_is_not_starved(analyze: Analyze, sandbox: Sandbox) -> None:
     assert json.loads(twin.read_text()) == done.json
     shown = sandbox.run(*PIPEDIAG, "report", "-v", str(sandbox.report))
     assert shown.code == 0 and shown.stdout == done.stdout
+
+
+LEFT_OUT_RUNGS = "device,worker,sample,warm,baseline"
+
+
+def piece(done: Analysis, stage: str, line: int) -> dict[str, Any]:
+    where = f"left_out.py:{line}"
+    of_stage = [one for one in done.json["waterfall"] if one["stage"] == stage and one["culprit"]]
+    return next(one for one in of_stage if one["culprit"]["where"].endswith(where))
+
+
+@pytest.mark.parametrize(
+    ("form", "stage", "name"),
+    [("own", "load", "denoised"), *slow(("library", "load", "np."), ("collate", "collate", "padded"))],
+)
+def test_the_loop_without_it_is_measured(analyze: Analyze, form: str, stage: str, name: str) -> None:
+    """It takes 16 ms of some 20 ms that a batch takes a worker."""
+    done = analyze("left_out.py", "--slow", form, rungs=LEFT_OUT_RUNGS, budget=20)
+    found = piece(done, stage, line_of("left_out.py", f"# {form}"))
+    assert name in found["culprit"]["name"], done.stdout
+    assert found["without"]["measured"], done.stdout
+    assert found["without"]["steps_per_s"] > 1.3 * 1000 / done.ms("baseline"), done.stdout
+    assert done.others == [], "the script runs as it does"
+
+
+@pytest.mark.slow
+def test_what_returns_nothing_is_timed_only(analyze: Analyze) -> None:
+    done = analyze("left_out.py", "--slow", "nothing", rungs=LEFT_OUT_RUNGS, budget=20)
+    line = line_of("left_out.py", "# nothing")
+    assert not piece(done, "load", line)["without"]["measured"]
+    assert f"left_out.py:{line}: timed, not proven: sleep returns nothing" in done.stdout.replace("\n    ", " ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 0])
+def test_hue_is_most_of_it(analyze: Analyze, workers: int) -> None:
+    done = analyze("stock_transforms.py", "--workers", str(workers), rungs="device,raw,baseline", budget=20)
+    tried = {one["key"]: one for one in done.json["session"]["alternatives"]}
+    assert {"hue", "tensor"} <= tried.keys(), done.stderr
+    assert tried["hue"]["ms_instead"] < 0.7 * tried["hue"]["ms"] and tried["hue"]["difference"] > 0
+    advice = {one["id"]: one for one in done.json["recommendations"]}
+    assert advice["instead"]["title"].endswith("without hue, other pixels"), done.stdout
+    predicted = advice["instead"]["predicted_speedup"]
+    assert predicted["value"] > 1.2 and predicted["low"] > 1
+    assert done.json["remedy"] is None and "remedied" not in json.dumps(done.json), "nothing is moved unasked"

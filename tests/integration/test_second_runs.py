@@ -32,7 +32,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "too-short": (["runs_once.py", "makedirs", "--predicts", "--steps", "4"], {**SHORT, "crashes": True, "code": 1}),
     "two-steps": (["ends_by.py", "end", "--steps", "2"], {**SHORT, "code": 1}),
     "few-steps": (["ends_by.py", "end", "--steps", "5"], {**SHORT, "code": None}),
-    "slow-steps": (["slow_steps.py"], {"rungs": "device,baseline", "budget": 2, "code": 1}),
+    "slow-steps": (["short_runs.py", "--step-ms", "3000"], {"rungs": "device,baseline", "budget": 2, "code": 1}),
     "trains-forked": (["hogwild.py"], SHORT),
     "trains-spawned": (["hogwild.py", "--spawn"], SHORT),
     "logs": (["hogwild.py", "--log"], {"rungs": "device,baseline", "budget": 10}),

@@ -46,7 +46,8 @@ def of(session: Session, rung: str, observed: bool = False) -> list[Stretch]:
 @pytest.mark.slow
 def test_a_script(sandbox: Sandbox) -> None:
     """Each worker sleeps 100 ms for a batch, and the loop 20 ms for a step."""
-    ran = sandbox.analyze("sleepy.py", "--workers", "2", rungs="device,sample,baseline,supply", budget=5)
+    sleeps = ["--sample-ms", "25", "--step-ms", "20"]
+    ran = sandbox.analyze("short_runs.py", *sleeps, rungs="device,sample,baseline,supply", budget=5)
     session = report.read(str(sandbox.report)).session
     check(session)
     assert {one.rung for one in session.stretches} == {window.rung for window in session.windows}
@@ -65,7 +66,7 @@ def test_a_script(sandbox: Sandbox) -> None:
     assert 0 < first < last < ran.seconds
 
     (process,) = read(trace.write(report.read(str(sandbox.report)))).values()
-    assert process.name == "sleepy.py"
+    assert process.name == "short_runs.py"
     assert [*process.tracks] == ["rung", "training loop", "worker 0", "worker 1"]
     loop = [one for one in process.tracks["training loop"] if one.args["rung"] == "baseline"]
     assert {one.name for one in loop} == {"wait", "step"}
@@ -80,7 +81,7 @@ def inside(slices: list[Slice]) -> list[Slice]:
 
 @pytest.mark.slow
 def test_a_script_of_two_passes(analyze: Callable[..., Analysis], sandbox: Sandbox) -> None:
-    analyze("break_early.py", rungs="device,baseline", budget=8)
+    analyze("loops.py", "break_early", rungs="device,baseline", budget=8)
     diagnosis = report.read(str(sandbox.report))
     check(diagnosis.session)
     attempts = {one.attempt for one in diagnosis.session.stretches}

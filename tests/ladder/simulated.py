@@ -254,6 +254,21 @@ class Loop:
         return [data for kind, data in self.events if kind == "window"]
 
 
+def prepared(options: dict[str, Any], before: Sequence[float | str]) -> Loop:
+    """Return a loop that has waited, rested, been timed (``window``) and settled as ``before`` says."""
+    loop = Loop(**options)
+    for one in before:
+        if isinstance(one, float):
+            loop.clock.seconds += one
+        elif one == "rest":
+            loop.rest()
+        elif one.startswith("window "):
+            loop.measure(one.removeprefix("window "))
+        else:
+            loop.settle(one)
+    return loop
+
+
 def beside(loop: Loop, rung: str, prefetch: int = 2) -> Workers:
     """Serve the batches of ``rung`` from other workers."""
     loop.loop_side.serve(rung, other := Workers(loop.clock, prefetch=prefetch, own=rung))  # type: ignore[arg-type]

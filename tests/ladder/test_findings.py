@@ -34,20 +34,22 @@ class TestTail:
         assert (tail.samples, tail.p50_ms, tail.p99_ms) == (100, 50.5, 100.0)
         assert tail.slowest == [Slow("99", 100.0)]
 
+    @pytest.mark.parametrize(
+        ("batches", "slowest"),
+        [
+            ([[0.1, 0.3], [0.5, 0.2], [0.1, 0.2, 0.4]], [("0", 500.0), ("2", 400.0), ("1", 300.0)]),
+            ([[0.1, 0.5], [0.2, 0.5]], [("1", 500.0)]),  # one index in two batches
+        ],
+    )
+    def test_slowest_first(self, batches: list[list[float]], slowest: list[tuple[str, float]]) -> None:
+        tail = timed(*batches).tail
+        assert tail is not None and [(one.index, one.ms) for one in tail.slowest] == slowest
+
     @pytest.mark.parametrize("batches", [[], [[]], [[0.1]]])
     def test_fewer_than_two_samples(self, batches: list[list[float]]) -> None:
-        assert timed(*batches).tail is None
-
-    def test_batches_without_notes(self) -> None:
-        findings = Findings()
+        findings = timed(*batches)
         findings.take(delivery(None))
-        assert findings.tail is None
-        assert findings.insides == {}
-
-    def test_slowest_first(self) -> None:
-        tail = timed([0.1, 0.3], [0.5, 0.2], [0.1, 0.2, 0.4]).tail
-        assert tail is not None
-        assert tail.slowest == [Slow("0", 500.0), Slow("2", 400.0), Slow("1", 300.0)]
+        assert findings.tail is None and findings.insides == {}
 
     def test_only_a_few_are_named(self) -> None:
         findings = Findings()
@@ -56,11 +58,6 @@ class TestTail:
         tail = findings.tail
         assert tail is not None
         assert [slow.index for slow in tail.slowest] == [f"i{number}" for number in range(29, 21, -1)]
-
-    def test_one_index_in_two_batches_is_named_once(self) -> None:
-        tail = timed([0.1, 0.5], [0.2, 0.5]).tail
-        assert tail is not None
-        assert tail.slowest == [Slow("1", 500.0)]
 
     def test_an_index_slow_in_every_epoch_is_named_once(self) -> None:
         findings = Findings()
@@ -118,20 +115,6 @@ class TestInsides:
         findings.take(delivery(Notes(inside=new), worker=1))
         assert findings.insides == {0: split, 1: new}
 
-    def test_by_worker(self) -> None:
-        findings = Findings()
-        findings.take(delivery(Notes(inside=Inside(samples=3)), 0))
-        findings.take(delivery(Notes(), 0))
-        findings.take(delivery(Notes(inside=Inside()), 1))
-        assert findings.insides == {0: Inside(samples=3), 1: Inside()}
-        assert findings.revision == 2
-
-    def test_the_latest_of_each_worker(self) -> None:
-        findings = Findings()
-        for samples in (2, 8):
-            findings.take(delivery(Notes(inside=Inside(samples=samples))))
-        assert (findings.insides, findings.revision) == ({0: Inside(samples=8)}, 2)
-
 
 class Sent:
     """A sender, and the events that it has sent."""
@@ -157,10 +140,6 @@ class Sent:
         return session
 
 
-def test_nothing_to_send() -> None:
-    assert Sent().now() == []
-
-
 def test_each_startup_is_sent_once() -> None:
     sent = Sent()
     sent.findings.startups.append(Startup(2.0, launch=0.5, ready=1.5))
@@ -184,18 +163,6 @@ def test_lines_that_were_looked_at_longer_are_kept() -> None:
         findings.take(delivery(Notes(inside=inside)))
         assert findings.revision == revision
     assert findings.insides == {0: Inside(samples=9, looks=20)}
-
-
-def test_the_inside_is_sent_for_each_worker() -> None:
-    sent = Sent()
-    chain = [Link("A"), Link("B")]
-    sent.take(Notes(inside=Inside(samples=32, links=chain)), 0)
-    assert sent.now() == ["inside"]
-    assert sent.session().inside == Inside(samples=32, links=chain)
-    assert sent.now() == []
-    sent.take(Notes(inside=Inside(links=chain)), 1)
-    assert sent.now() == ["inside"]
-    assert sent.session().inside == Inside(samples=32, links=chain)
 
 
 def test_transforms_are_located_when_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,15 +210,6 @@ def test_the_inside_is_sent_again_when_it_grows() -> None:
         assert sent.now() == ["inside"]
         assert sent.session().inside == inside
         assert sent.now() == []
-
-
-def test_several_updates_are_sent_as_one() -> None:
-    sent = Sent()
-    for samples in (2, 4, 6):
-        sent.take(Notes(inside=Inside(samples=samples, unsplit=NOT_YET)))
-    assert sent.now() == ["inside"]
-    inside = sent.session().inside
-    assert inside is not None and inside.samples == 6
 
 
 def test_the_tail_is_sent_whenever_samples_were_added() -> None:

@@ -110,12 +110,7 @@ def test_until_the_cost_is_known() -> None:
         *[Startup(LAUNCHES[1] + BATCH, launch=LAUNCHES[1], ready=LAUNCHES[1], shutdown=END)] * 3,
     ]
     assert script.trained == 3 * (AHEAD + 1), "every batch is trained on, the first of each launch among them"
-
-
-def test_the_workers_go_on_afterwards() -> None:
-    script = Script()
-    script.run()
-    assert all(script.feed.take() is not None for _ in range(100)), "their data does not end"
+    assert all(script.feed.take() is not None for _ in range(100)), "afterwards, their data does not end"
 
 
 @pytest.mark.parametrize(
@@ -132,17 +127,20 @@ def test_not_if_it_does_not_matter(script: Any) -> None:
     assert len(one.run()) == 1 and one.trained == 0
 
 
-def test_not_more_than_a_share_of_the_budget() -> None:
-    """The first launch takes most of an epoch, so half of the budget may go. It took 4.5 s; the later ones take 2.5."""
-    assert len(Script().run(budget=8.0)) == 1
-    assert len(Script().run(budget=12.0)) == 2
-    assert len(Script().run(budget=16.0)) == 3
-
-
-def test_an_epoch_that_hardly_suffers_gets_a_tenth_of_the_budget() -> None:
-    """4.5 s of an epoch of 75 s are 6 %."""
-    assert len(Script(length=600).run(budget=40.0)) == 1
-    assert len(Script(length=600).run(budget=60.0)) > 1
+@pytest.mark.parametrize(
+    ("length", "budget", "launches"),
+    [
+        # The first launch takes most of an epoch, so half of the budget may go. It took 4.5 s; the later ones take 2.5.
+        (8, 8.0, 1),
+        (8, 12.0, 2),
+        (8, 16.0, 3),
+        # An epoch that hardly suffers gets a tenth of the budget: 4.5 s of one of 75 s are 6 %.
+        (600, 40.0, 1),
+        (600, 60.0, 2),
+    ],
+)
+def test_not_more_than_a_share_of_the_budget(length: int, budget: float, launches: int) -> None:
+    assert len(Script(length=length).run(budget=budget)) == launches
 
 
 def test_launches_that_were_disturbed_do_not_go_on_forever() -> None:

@@ -26,9 +26,9 @@ from pipediag.ladder import caches, loader_iterator, settling, windows
 from pipediag.ladder import measurement as module
 from pipediag.ladder.loader_iterator import Track
 from pipediag.ladder.measurement import Measurement
-from pipediag.ladder.plan import Plan
 from pipediag.ladder.single_steps import Observer
 from pipediag.loop.training import Place
+from pipediag.measure.schedule import Plan
 from pipediag.session import Loader, Session
 from pipediag.usercode.contents import settings
 
@@ -73,10 +73,13 @@ class Script:
 
     def train(self, loader: DataLoader[Any]) -> None:
         for batch in loader:
-            self.model(batch).sum().backward()
-            self.optimizer.step()
+            self.step(batch)
             self.steps += 1
-            self.clock.seconds += 0.02
+
+    def step(self, batch: Tensor) -> None:
+        self.model(batch).sum().backward()
+        self.optimizer.step()
+        self.clock.seconds += 0.02
 
     def validate(self, loader: DataLoader[Any]) -> None:
         for batch in loader:
@@ -125,9 +128,7 @@ def test_a_loop_that_leaves_its_epochs_early_is_known() -> None:
 
     def epoch() -> None:
         for step, batch in enumerate(training):
-            script.model(batch).sum().backward()
-            script.optimizer.step()
-            script.clock.seconds += 0.02
+            script.step(batch)
             if step == 14:
                 return
 
@@ -142,9 +143,7 @@ def test_a_loop_that_makes_an_iterator_for_every_batch_is_measured() -> None:
     training = DataLoader(Numbers(script.clock), 4)
 
     def epoch() -> None:
-        script.model(next(iter(training))).sum().backward()
-        script.optimizer.step()
-        script.clock.seconds += 0.02
+        script.step(next(iter(training)))
 
     script.measured(epoch, budget=15.0)
     assert script.session.loader is not None and script.session.loader.epoch == 1
@@ -158,18 +157,13 @@ def test_a_loop_that_keeps_the_batches_of_its_first_epoch(kept: bool) -> None:
     script = Script()
     training = DataLoader(Numbers(script.clock), 4)
 
-    def step(batch: Tensor) -> None:
-        script.model(batch).sum().backward()
-        script.optimizer.step()
-        script.clock.seconds += 0.02
-
     def epoch() -> None:
         batches = []
         for batch in training:
-            step(batch)
+            script.step(batch)
             batches.append(batch)
         for batch in batches * 3 if kept else batches:
-            step(batch)
+            script.step(batch)
 
     script.measured(epoch)
     warnings = [one for one in script.session.warnings if one.code == "kept-batches"]
@@ -192,9 +186,7 @@ def test_a_loader_that_joins_the_training_later_gets_its_own_samples() -> None:
         for step in range(50):
             batches = [next(low)] if step < 10 else [next(low), next(high)]
             seen.extend(batch[:, 0].min().item() for batch in batches[1:])
-            script.model(torch.cat(batches)).sum().backward()
-            script.optimizer.step()
-            script.clock.seconds += 0.02
+            script.step(torch.cat(batches))
 
     script.measured(epoch)
     assert min(seen) >= 100
@@ -272,9 +264,7 @@ def test_of_loaders_side_by_side_the_one_that_costs_most_is_measured(slow: int, 
 
     def epoch() -> None:
         for one, other in zip(*loaders, strict=True):
-            script.model(one + other).sum().backward()
-            script.optimizer.step()
-            script.clock.seconds += 0.02
+            script.step(one + other)
 
     script.measured(epoch)
     assert script.session.loader is not None
@@ -377,9 +367,7 @@ def test_a_later_pass_measures_the_loader_of_the_first_one() -> None:
 
         def epoch() -> None:
             for first, second in zip(one, other, strict=True):
-                script.model(torch.cat([first, second])).sum().backward()
-                script.optimizer.step()
-                script.clock.seconds += 0.02
+                script.step(torch.cat([first, second]))
 
         return script.measured(epoch).summary().target, script.session.loader
 

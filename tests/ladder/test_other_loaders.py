@@ -17,7 +17,7 @@ from pipediag.errors import AnalysisOver
 from pipediag.ladder.findings import Findings
 from pipediag.ladder.measurement import Measurement
 from pipediag.ladder.other_loaders import OtherLoaders
-from pipediag.ladder.plan import Plan
+from pipediag.measure.schedule import Plan
 from pipediag.session import OtherStart, Session, Startup
 
 from ..clock import Clock

@@ -38,30 +38,21 @@ def eventually(look: Callable[[], Any], patience: float = PATIENCE) -> bool:
 
 
 class TestSwitching:
-    def test_begins_with_the_baseline(self) -> None:
+    @pytest.mark.parametrize("links", [1, 2, 17, 999])
+    @pytest.mark.parametrize(
+        ("rung", "served"),
+        [
+            *((rung, rung) for rung in ("worker", "sample", "raw", "warm", "baseline")),
+            *((rung, "baseline") for rung in ("device", "host", "supply", "remedied", "settings:2")),
+        ],
+    )
+    def test_what_workers_serve(self, rung: str, served: str, links: int) -> None:
         rung_switch = RungSwitch()
         assert (rung_switch.rung, rung_switch.pool_bytes) == ("baseline", 0)
-
-    @pytest.mark.parametrize("rung", ["worker", "sample", "raw", "warm", "baseline"])
-    def test_rungs_that_workers_serve(self, rung: str) -> None:
-        rung_switch = RungSwitch()
-        rung_switch.set(rung)
-        assert rung_switch.rung == rung
-
-    @pytest.mark.parametrize("links", [1, 2, 17, 999])
-    def test_cuts_of_the_chain(self, links: int) -> None:
-        rung_switch = RungSwitch()
         rung_switch.set(cut_rung(links))
         assert rung_switch.rung == f"transform:{links}"
-        rung_switch.set("raw")
-        assert rung_switch.rung == "raw"
-
-    @pytest.mark.parametrize("rung", ["device", "host", "supply", "remedied", "settings:2"])
-    def test_rungs_that_workers_do_not_serve(self, rung: str) -> None:
-        rung_switch = RungSwitch()
-        rung_switch.set("transform:3")
         rung_switch.set(rung)
-        assert rung_switch.rung == "baseline"
+        assert rung_switch.rung == served
 
     @pytest.mark.parametrize("rung", ["nonsense", "transform", "transform:", "transform:x", "transform:-1"])
     def test_unknown_rung(self, rung: str) -> None:

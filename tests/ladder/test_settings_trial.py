@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,17 +18,17 @@ from pipediag.analysis.trials.halving import FIRST_LOOK, best
 from pipediag.analysis.trials.settings import Candidates
 from pipediag.clock import SystemClock
 from pipediag.errors import AnalysisOver
-from pipediag.ladder import settings_trial as knobs
+from pipediag.ladder import settings_trial
 from pipediag.ladder.feed import Feed
 from pipediag.ladder.measurement import Measurement
-from pipediag.ladder.plan import Plan
 from pipediag.ladder.settings_trial import ClonedFeed, SettingsTrial, cloned, proposal
+from pipediag.measure.schedule import Plan
 from pipediag.session import Knobs, Loader, LoaderSettings, Rung, Session, Startup, Window, settings_rung
 
 from ..clock import Clock
 from ..things import Numbers
 
-TWO = LoaderSettings(2, 4)
+TWO, TWO_AHEAD, FOUR, SIXTEEN = LoaderSettings(2, 4), LoaderSettings(2, 2), LoaderSettings(4, 2), LoaderSettings(16, 2)
 
 
 def make(workers: int = 0, **settings: Any) -> DataLoader[Any]:
@@ -137,46 +137,45 @@ def known(*settings: LoaderSettings) -> Session:
 
 
 class TestProposal:
-    @pytest.fixture
-    def found(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
-        """Return a function that proposes these settings, with steps of 100 ms now and 50 ms predicted."""
-
-        def propose(*settings: LoaderSettings, seconds: float = 40.0, why_not: str = "", free: int = 2**40) -> Session:
-            candidates = Candidates(settings, 100.0, (50.0,) * len(settings), why_not)
-            monkeypatch.setattr(knobs, "candidates", lambda session: candidates)
-            monkeypatch.setattr(knobs, "free_bytes", lambda: free)
-            monkeypatch.setattr(knobs, "own_bytes", lambda pids: 2**20)
-            session = known()
-            for kind, data in proposal(feed_of(make()), session, seconds):
-                session.apply(kind, data)
-            return session
-
-        return propose
-
-    def test_all(self, found: Callable[..., Session]) -> None:
-        session = found(LoaderSettings(4, 2), LoaderSettings(2, 2))
-        assert session.knobs == Knobs([LoaderSettings(4, 2), LoaderSettings(2, 2)]) and session.rungs == {}
-
-    def test_nothing_if_the_loop_does_not_starve(self, found: Callable[..., Session]) -> None:
-        assert found().knobs is None
-
-    def test_the_reason_why_there_are_none(self, found: Callable[..., Session]) -> None:
-        assert found(why_not="a stream").knobs == Knobs(why_not="a stream")
-
-    def test_no_settings_without_time(self, found: Callable[..., Session]) -> None:
-        session = found(LoaderSettings(4, 2), seconds=-3.0)
-        assert session.knobs == Knobs(why_not="the ladder left no time for it; give a longer budget")
-
-    def test_as_many_as_there_is_time_for(self, found: Callable[..., Session]) -> None:
-        """The first look takes 4 windows each: 4 x (1 + 4) steps of 100 ms, 4 x (12 + 4) and 4 x (48 + 16) of 50 ms."""
-        session = found(LoaderSettings(4, 2), LoaderSettings(16, 2), seconds=8.0)
-        assert session.rungs == {
-            "settings:2": Rung("settings:2", False, "there was no time for it; give a longer budget")
-        }
-
-    def test_as_many_as_there_is_memory_for(self, found: Callable[..., Session]) -> None:
-        session = found(LoaderSettings(4, 2), LoaderSettings(16, 2), free=10 * 2**20)
-        assert list(session.rungs) == ["settings:2"] and "16 MiB" in session.rungs["settings:2"].why_not
+    @pytest.mark.parametrize(
+        ("settings", "options", "knobs", "refused"),
+        [
+            ([FOUR, TWO_AHEAD], {}, Knobs([FOUR, TWO_AHEAD]), {}),
+            # The loop does not starve, or there is a reason why there are none.
+            ([], {}, None, {}),
+            ([], {"why_not": "a stream"}, Knobs(why_not="a stream"), {}),
+            ([FOUR], {"seconds": -3.0}, Knobs(why_not="the ladder left no time for it; give a longer budget"), {}),
+            # As many as there is time for. The first look takes 4 windows each: 4 x (1 + 4) steps of 100 ms, 4 x
+            # (12 + 4) and 4 x (48 + 16) of 50 ms.
+            (
+                [FOUR, SIXTEEN],
+                {"seconds": 8.0},
+                Knobs([FOUR, SIXTEEN]),
+                {"settings:2": "there was no time for it; give a longer budget"},
+            ),
+            # As many as there is memory for.
+            ([FOUR, SIXTEEN], {"free": 10 * 2**20}, Knobs([FOUR, SIXTEEN]), {"settings:2": "16 MiB"}),
+        ],
+    )
+    def test_settings_to_try(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        settings: list[LoaderSettings],
+        options: dict[str, Any],
+        knobs: Knobs | None,
+        refused: dict[str, str],
+    ) -> None:
+        """Steps take 100 ms now, and are predicted to take 50 ms."""
+        found = Candidates(tuple(settings), 100.0, (50.0,) * len(settings), options.get("why_not", ""))
+        monkeypatch.setattr(settings_trial, "candidates", lambda session: found)
+        monkeypatch.setattr(settings_trial, "free_bytes", lambda: options.get("free", 2**40))
+        monkeypatch.setattr(settings_trial, "own_bytes", lambda pids: 2**20)
+        session = known()
+        for kind, data in proposal(feed_of(make()), session, options.get("seconds", 40.0)):
+            session.apply(kind, data)
+        assert session.knobs == knobs and session.rungs.keys() == refused.keys()
+        for rung, why in refused.items():
+            assert not session.rungs[rung].available and why in session.rungs[rung].why_not
 
 
 def test_startup_is_estimated_from_the_loaders_own_workers() -> None:
@@ -184,8 +183,8 @@ def test_startup_is_estimated_from_the_loaders_own_workers() -> None:
     assert session.loader is not None
     session.loader.num_workers = 2
     session.startups = [Startup(3.0), Startup(1.0, renewed=True)]
-    assert knobs._startup(LoaderSettings(8, 2), session) == 12.0
-    assert knobs._startup(LoaderSettings(1, 2), session) == 3.0
+    assert settings_trial._startup(LoaderSettings(8, 2), session) == 12.0
+    assert settings_trial._startup(LoaderSettings(1, 2), session) == 3.0
 
 
 class TestTrial:
@@ -214,7 +213,7 @@ class Comparison:
             return self.loader(items[settings.num_workers - 1])
 
         close = ClonedFeed.close
-        monkeypatch.setattr(knobs, "cloned", clone)
+        monkeypatch.setattr(settings_trial, "cloned", clone)
         monkeypatch.setattr(ClonedFeed, "close", lambda feed: (self.closed.append(feed._rung), close(feed))[1])
         self.plan = Plan(budget=seconds, climbed=True, knobs=seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,92 +10,83 @@ import pytest
 from pipediag.ladder.workers.rung_switch import PAUSE
 from pipediag.session import REMEDIED, Window
 
-from .simulated import CLONED, COSTS, QUIET, STILL, Loop, beside
+from .simulated import CLONED, COSTS, QUIET, STILL, Loop, beside, prepared
 
 pytestmark = pytest.mark.usefixtures("exact_seconds")
 
 
-class TestFirst:
-    """One-time work makes the first steps under a rung slower."""
+#: The loop has taken a window fed from a cache, so that its own pace is known, and the queues are full.
+PACED = ("rest", "window device")
 
-    def test_one_second_of_steps_before_the_first_window(self) -> None:
-        loop = Loop()
-        loop.rest()
-        assert loop.settle("device") == ("", 8, 0, STILL + 8 / 8)
-        loop.steering.disturb()
-        assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8), "only once"
 
-    def test_less_with_a_small_budget(self) -> None:
-        loop = Loop(budget=10.0)
-        loop.rest()
-        assert loop.settle("device") == ("", 4, 0, STILL + 4 / 8)
+@pytest.mark.parametrize(("options", "steps"), [({}, 8), ({"budget": 10.0}, 4), ({"horizon": 11}, 2)])
+def test_a_second_of_steps_before_the_first_window(options: dict[str, Any], steps: int) -> None:
+    """One-time work makes them slower. There are fewer with a small budget, or if the loop leaves early."""
+    loop = prepared(options, ["rest"])
+    assert loop.settle("device") == ("", steps, 0, STILL + steps / 8)
+    loop.steering.disturb()
+    assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8), "only once"
 
-    def test_not_for_a_loop_that_leaves_early(self) -> None:
-        loop = Loop(horizon=11)
-        loop.rest()
-        assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8)
+
+@pytest.mark.usefixtures("no_first_seconds")
+@pytest.mark.parametrize(
+    ("options", "before", "rung", "steps", "taken", "seconds", "ready"),
+    [
+        # One round of the workers: the loop waits 1 s for the first batch, and the others are ready too.
+        ({}, [], "baseline", 2, 2, 1.0 + 2 / 8, 0),
+        ({"workers": 5}, [], "baseline", 5, 5, 1.0 + 5 / 8, 0),
+        # Less for a loop that leaves early, and two steps under a cached rung.
+        ({"workers": 5, "horizon": 11}, [], "baseline", 3, 3, 1.0 + 3 / 8, 2),
+        ({}, ["rest"], "device", 2, 0, STILL + 2 / 8, 8),
+        # Batches under way for another rung are dropped; requests that were not begun are served under the new one.
+        ({}, ["baseline"], "sample", 2, 2 + 2, 13 / 16 + 2 / 8, 8),
+        # So are queued ones, also of a loop slower than its workers: the ninth is requested when the first is taken.
+        ({}, ["device", "rest"], "baseline", 2, 8 + 2, 1.0 + 2 / 8, 0),
+        ({"step": 4.0}, ["sample"], "baseline", 2, 8 + 2, 1.0 + 2 * 4.0, 8),
+        # If five workers keep up, two steps suffice.
+        ({"step": 1.0, "workers": 5}, [], "sample", 2, 2, 1 / 16 + 2 * 1.0, 20),
+        ({"step": 1 / 128, "workers": 5}, [], "sample", 5, 5, 1 / 16 + 5 / 128, 0),
+        # A round arrives all at once: in 2/16 s two workers make four batches, and the loop takes one of them.
+        ({"step": 1 / 16}, ["rest"], "sample", 2, 8 + 2, 1 / 16 + 2 / 16, 4),
+        ({}, ["rest"], "sample", 2, 8 + 2, 1 / 16 + 2 / 8, 8),
+        # Batches under way are finished before a cached rung: no step is spent on them, and the wait is limited to a
+        # twentieth of the budget. Nobody waits for the queues to fill up.
+        ({}, [0.5], "device", 2, 0, 0.5 + QUIET + 2 / 8, 2),
+        ({"budget": 5.0}, [0.25], "device", 2, 0, 0.25 + 2 / 8, 0),
+        # No wait from one cached rung to the other. Workers resume when a batch is taken, and two queued are dropped.
+        ({}, [0.5, "device"], "host", 2, 0, 2 / 8, 2),
+        ({}, [0.5, "device"], "baseline", 2, 2 + 2, 1.0 + 2 / 8, 0),
+        # In training, workers that outpace the loop have full queues. So they fill them first: eight batches of the
+        # baseline are dropped, the ninth comes after 1/16 s, and seven more once each worker has made four.
+        ({}, PACED, "sample", 2, 8 + 2, 4 / 16 + 2 / 8, 8),
+        # Not if the loop waits for them, or if they are hardly faster: a step takes 1/1024 s longer than a batch.
+        ({}, PACED, "baseline", 2, 8 + 2, 1.0 + 2 / 8, 0),
+        ({"step": 33 / 1024}, PACED, "sample", 2, 8 + 2, 1 / 16 + 2 * 33 / 1024, 2),
+        # That wait is limited too. Then the loop takes steps until the queues are full: two.
+        ({"budget": 5 / 8, "workers": 5}, PACED, "sample", 2, 20 + 2, 1 / 16 + 1 / 32 + 2 / 8, 20),
+        # Queues that were not filled in time do not count as full: six batches come in 3/16 s, and two are taken.
+        ({"budget": 5 / 8, "step": 3 / 64}, PACED, "sample", 2, 8 + 2, 1 / 16 + 1 / 32 + 2 * 3 / 64, 4),
+    ],
+)
+def test_settling(
+    options: dict[str, Any],
+    before: Sequence[float | str],
+    rung: str,
+    steps: int,
+    taken: int,
+    seconds: float,
+    ready: int,
+) -> None:
+    loop = prepared(options, before)
+    assert loop.settle(rung) == ("", steps, taken, seconds)
+    assert loop.feed.ready == ready
+    assert loop.steering.keeps_up == (ready == loop.feed.backlog)
+    if rung == "device" and 0.25 in before:
+        assert loop.feed.at_work == 2, "they are not finished yet"
 
 
 @pytest.mark.usefixtures("no_first_seconds")
 class TestSettling:
-    def test_one_round_of_the_workers(self) -> None:
-        """The loop waits 1 s for the first batch; the second is ready too, and the loop takes two steps."""
-        assert Loop().settle("baseline") == ("", 2, 2, 1.0 + 2 / 8)
-
-    def test_one_step_for_each_worker(self) -> None:
-        assert Loop(workers=5).settle("baseline") == ("", 5, 5, 1.0 + 5 / 8)
-
-    def test_two_steps_under_a_cached_rung(self) -> None:
-        loop = Loop()
-        loop.rest()
-        assert loop.settle("device") == ("", 2, 0, STILL + 2 / 8)
-
-    def test_batches_under_way_for_another_rung_are_dropped(self) -> None:
-        """Two batches are under way; requests that were not begun are served under the new rung."""
-        loop = Loop()
-        loop.settle("baseline")
-        trouble, steps, taken, _ = loop.settle("sample")
-        assert (trouble, steps, taken) == ("", 2, 2 + 2)
-
-    def test_queued_batches_are_dropped(self) -> None:
-        """Eight batches of the baseline are queued; the ninth is requested when the first of them is taken."""
-        loop = Loop()
-        loop.settle("device")
-        loop.rest()
-        trouble, steps, taken, seconds = loop.settle("baseline")
-        assert (trouble, steps, taken) == ("", 2, 8 + 2)
-        assert seconds == 1.0 + 2 / 8, "the loop neither trains on queued batches nor waits for as many more"
-
-    def test_a_loop_slower_than_its_workers_drops_queued_batches_too(self) -> None:
-        loop = Loop(step=4.0)
-        loop.settle("sample")
-        assert loop.feed.ready == 8
-        trouble, steps, taken, seconds = loop.settle("baseline")
-        assert (trouble, steps, taken) == ("", 2, 8 + 2)
-        assert seconds == 1.0 + 2 * 4.0
-
-    def test_full_queues_end_settling(self) -> None:
-        """If five workers keep up, two steps suffice."""
-        loop = Loop(step=1.0, workers=5)
-        assert loop.settle("sample")[:2] == ("", 2)
-        assert loop.steering.keeps_up
-        loop = Loop(step=1 / 128, workers=5)
-        assert loop.settle("sample")[:2] == ("", 5)
-        assert not loop.steering.keeps_up
-
-    def test_one_queued_round_does_not_mean_that_workers_keep_up(self) -> None:
-        """A round arrives all at once: in 2/16 s two workers make four batches, and the loop takes one of them."""
-        loop = Loop(step=1 / 16)
-        loop.rest()
-        loop.settle("sample")
-        assert loop.feed.ready == 4
-        assert not loop.steering.keeps_up
-        loop = Loop(step=1 / 8)
-        loop.rest()
-        loop.settle("sample")
-        assert loop.feed.ready == loop.feed.backlog == 8
-        assert loop.steering.keeps_up
-
     def test_nor_do_full_queues_if_workers_are_known_to_be_slower(self) -> None:
         """They were filled during two steps of 1 s; the known pace is 1/64 s per step."""
         loop = Loop(step=1.0)
@@ -110,9 +102,6 @@ class TestSettling:
         loop.steering.disturb()
         trouble, steps, taken, _ = loop.settle("baseline")
         assert (trouble, steps) == ("", 2) and taken >= 2
-
-    def test_less_than_a_round_for_a_loop_that_leaves_early(self) -> None:
-        assert Loop(workers=5, horizon=11).settle("baseline")[1] == 3
 
     def test_a_rung_that_cannot_be_served(self) -> None:
         """Two batches were under way for the previous rung; the third one says why. No more are taken."""
@@ -142,34 +131,6 @@ class TestPausing:
         assert loop.feed.begun == 2
         assert loop.measure(rung)[:3] == ("", 2 + 240, 0)
         assert (loop.feed.begun, loop.feed.ready) == (2, 2)
-
-    def test_batches_under_way_are_finished_first(self) -> None:
-        """They need another 0.5 s, and no step is spent on them. Nobody waits for the queues to fill up."""
-        loop = Loop()
-        loop.clock.seconds = 0.5
-        assert loop.settle("device") == ("", 2, 0, 0.5 + QUIET + 2 / 8)
-        assert loop.feed.ready == 2 < loop.feed.backlog
-
-    def test_but_the_wait_for_them_is_limited(self) -> None:
-        """To a twentieth of 5 s."""
-        loop = Loop(budget=5.0)
-        loop.clock.seconds = 0.25
-        assert loop.settle("device") == ("", 2, 0, 0.25 + 2 / 8)
-        assert loop.feed.at_work == 2, "they are not finished yet"
-
-    def test_no_wait_from_one_cached_rung_to_the_other(self) -> None:
-        loop = Loop()
-        loop.clock.seconds = 0.5
-        loop.settle("device")
-        assert loop.settle("host") == ("", 2, 0, 2 / 8)
-        assert loop.feed.begun == 2
-
-    def test_workers_resume_when_a_batch_is_taken(self) -> None:
-        """Two queued batches are dropped. Old and new requests are served now."""
-        loop = Loop()
-        loop.clock.seconds = 0.5
-        loop.settle("device")
-        assert loop.settle("baseline") == ("", 2, 2 + 2, 1.0 + 2 / 8)
 
     @pytest.mark.parametrize("rung", [REMEDIED, CLONED])
     def test_own_workers_pause_while_another_loader_feeds_the_loop(self, rung: str) -> None:
@@ -224,50 +185,14 @@ class TestFilling:
     """In training, workers that outpace the loop have full queues; so a window begins with full queues."""
 
     def loop(self, **options: Any) -> Loop:
-        """Return a loop whose pace, 1/8 s per step, is known from a cached rung, and whose queues are full."""
-        loop = Loop(**options)
-        loop.rest()
-        loop.measure("device")
+        loop = prepared(options, PACED)
         assert loop.steering.pace["device"] == loop.step
         return loop
 
     def test_queues_are_full_before_the_window(self) -> None:
-        """Eight batches of the baseline are dropped, the ninth comes after 1/16 s, and seven more are queued once each
-        worker has made four. Filling takes no step; settling takes two, as under any rung."""
         loop = self.loop()
-        assert loop.settle("sample") == ("", 2, 8 + 2, 4 / 16 + 2 / 8)
-        assert loop.feed.ready == loop.feed.backlog == 8
         loop.measure("sample")
         assert loop.recorded[-1]["evidence"]["stock"] == loop.recorded[-1]["evidence"]["wait_ms"] == 0.0
-
-    def test_not_if_the_loop_waits_for_the_workers(self) -> None:
-        loop = self.loop()
-        assert loop.settle("baseline") == ("", 2, 8 + 2, 1.0 + 2 / 8)
-        assert loop.feed.ready == 0
-
-    def test_not_if_workers_are_hardly_faster(self) -> None:
-        """Two workers make a batch every 1/32 s; a step takes 1/1024 s longer."""
-        loop = self.loop(step=33 / 1024)
-        assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 2 * 33 / 1024)
-
-    def test_not_if_the_loops_own_pace_is_unknown(self) -> None:
-        loop = Loop()
-        loop.rest()
-        assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 2 / 8)
-
-    def test_the_wait_for_full_queues_is_limited(self) -> None:
-        """To a twentieth of 5/8 s. Then the loop takes steps until the queues are full: two."""
-        loop = self.loop(budget=5 / 8, workers=5)
-        trouble, steps, _, seconds = loop.settle("sample")
-        assert (trouble, steps) == ("", 2)
-        assert seconds == 1 / 16 + 1 / 32 + 2 / 8
-
-    def test_queues_that_were_not_filled_in_time_do_not_count_as_full(self) -> None:
-        """In 3/16 s the workers make six batches, and the loop takes two."""
-        loop = self.loop(budget=5 / 8, step=3 / 64)
-        assert loop.settle("sample") == ("", 2, 8 + 2, 1 / 16 + 1 / 32 + 2 * 3 / 64)
-        assert loop.feed.ready == 4
-        assert not loop.steering.keeps_up
 
     def test_a_window_fed_from_full_queues_is_measured_again(self) -> None:
         """One slow step on a cached batch made the workers look fast enough.

@@ -49,13 +49,27 @@ def block(steps: int, wait: float = 0.25, work: float = 0.5, made: float = 0.75,
     return Observed(steps, steps * (wait + work), steps * wait, 1000 * made, attempt)
 
 
-def test_blocks_of_one_round_without_the_first_batch() -> None:
-    loop = Loop(workers=3, attempt=2)
-    loop.epoch(8)
-    assert loop.observer.take() == [block(3, attempt=2), block(3, attempt=2)]
+@pytest.mark.parametrize(
+    ("workers", "batches", "made", "blocks", "last"),
+    [
+        (3, 8, 0.75, [3, 3], [1]),
+        (0, 10, 0.75, [4, 4], [1]),  # without workers
+        (8, 2, 0.75, [], [1]),  # from the second step on
+        (2, 3, 0.0, [2], []),  # batches without reported cost
+        (2, 1, 0.75, [], []),  # too few batches for a step, or for a stretch
+        (2, 0, 0.75, [], []),
+    ],
+)
+def test_blocks_of_one_round_without_the_first_batch(
+    workers: int, batches: int, made: float, blocks: list[int], last: list[int]
+) -> None:
+    loop = Loop(workers=workers, attempt=2)
+    loop.epoch(batches, made=made)
+    assert loop.observer.take() == [block(steps, made=made, attempt=2) for steps in blocks]
     assert loop.observer.take() == [], "each block is returned once"
-    assert loop.observer.seen == 7
-    assert loop.observer.take(last=True) == [block(1, attempt=2)]
+    assert loop.observer.seen == max(0, batches - 1)
+    assert loop.observer.take(last=True) == [block(steps, attempt=2) for steps in last]
+    assert bool(loop.observer.take_stretches()) == (batches > 1)
 
 
 @pytest.mark.parametrize("workers, wait, left", [(2, 0.25, 0.125), (2, 0.0625, 0.0), (0, 0.25, 0.0)])
@@ -66,26 +80,6 @@ def test_what_pipediag_took_in_the_workers_is_not_the_trainings(workers: int, wa
     block = loop.observer.take(last=True)[0]
     assert (block.waited / block.steps, block.worker_ms) == (left, 750.0)
     assert block.seconds == block.steps * 0.5 + block.waited
-
-
-def test_blocks_without_workers() -> None:
-    loop = Loop(workers=0)
-    loop.epoch(10)
-    assert loop.observer.take() == [block(4), block(4)]
-
-
-def test_from_the_second_step_on() -> None:
-    loop = Loop(workers=8)
-    loop.epoch(2)
-    assert loop.observer.take() == []
-    assert loop.observer.take(last=True) == [block(1)]
-
-
-@pytest.mark.parametrize("batches", [0, 1])
-def test_too_few_batches_for_a_step(batches: int) -> None:
-    loop = Loop()
-    loop.epoch(batches)
-    assert loop.observer.take(last=True) == []
 
 
 def test_blocks_continue_over_epochs() -> None:
@@ -136,12 +130,6 @@ def test_the_number_of_steps_is_limited(monkeypatch: pytest.MonkeyPatch) -> None
     loop.epoch(20)
     assert loop.observer.take(last=True) == [block(2), block(2), block(1)]
     assert loop.observer.seen == 5
-
-
-def test_batches_without_reported_cost() -> None:
-    loop = Loop(workers=2)
-    loop.epoch(3, made=0.0)
-    assert loop.observer.take() == [block(2, made=0.0)]
 
 
 def test_the_device_is_synchronized_only_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,12 +214,6 @@ class TestStretches:
         loop.epoch(4)
         assert loop.observer.take_stretches() == []
         assert loop.observer.seen == 6
-
-    @pytest.mark.parametrize("batches", [0, 1])
-    def test_too_few_batches_for_a_stretch(self, batches: int) -> None:
-        loop = Loop()
-        loop.epoch(batches)
-        assert loop.observer.take_stretches() == []
 
     def test_a_batch_that_did_not_arrive(self) -> None:
         """The loader raises an error, and the loop continues."""

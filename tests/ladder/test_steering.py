@@ -116,59 +116,39 @@ def test_an_error_is_due_to_the_rung_under_way(steering: Steering) -> None:
     assert steering.rung == "raw", "the script has ended under it"
 
 
-def test_whole_epochs() -> None:
-    epochs = Epochs(length=3)
-    for serial in (0, 1):
-        assert (epochs.serial, epochs.handed, epochs.complete) == (serial, 0, False)
-        epochs.handed = 3
-        assert epochs.complete
-        assert epochs.last_chance
-        epochs.begin(3)
-    assert epochs.horizon is None
-
-
-def test_epochs_left_early() -> None:
-    """The end of the last step before a ``break`` is not seen, so the last chance is one batch earlier."""
-    epochs = Epochs(length=100)
-    epochs.handed = 10
-    assert epochs.seen_horizon == 10
-    epochs.begin(100)
-    assert epochs.horizon == 10
-    assert not epochs.complete
-    epochs.handed = 8
-    assert not epochs.last_chance
-    epochs.handed = 9
-    assert epochs.last_chance
-
-
-def test_the_farthest_break_counts() -> None:
-    epochs = Epochs(length=100)
-    for handed in (10, 30, 20):
-        epochs.handed = handed
-        epochs.begin(100)
-    assert epochs.horizon == 30
-
-
-def test_an_epoch_without_batches_does_not_count() -> None:
-    epochs = Epochs(length=100)
-    epochs.begin(100)
-    assert epochs.horizon is None
-
-
-def test_unknown_length() -> None:
-    epochs = Epochs(length=None)
-    epochs.handed = 5
-    assert not epochs.complete
-    assert not epochs.last_chance
-    epochs.begin(None)
-    assert epochs.horizon == 5
-
-
-def test_a_horizon_of_one_leaves_a_chance() -> None:
-    epochs = Epochs(length=100, horizon=1)
-    assert not epochs.last_chance
-    epochs.handed = 1
-    assert epochs.last_chance
+@pytest.mark.parametrize(
+    ("length", "left_after", "handed", "horizon", "complete", "last_chance"),
+    [
+        # Whole epochs.
+        (3, [], 0, None, False, False),
+        (3, [], 3, None, True, True),
+        (3, [3], 3, None, True, True),
+        # Epochs left early: the end of the last step before a ``break`` is not seen, so the last chance is one earlier.
+        (100, [10], 8, 10, False, False),
+        (100, [10], 9, 10, False, True),
+        (100, [1], 0, 1, False, False),
+        (100, [1], 1, 1, False, True),
+        # The farthest break counts, an epoch without batches does not.
+        (100, [10, 30, 20], 0, 30, False, False),
+        (100, [0], 0, None, False, False),
+        # An unknown length.
+        (None, [], 5, None, False, False),
+        (None, [5], 0, 5, False, False),
+    ],
+)
+def test_epochs(
+    length: int | None, left_after: list[int], handed: int, horizon: int | None, complete: bool, last_chance: bool
+) -> None:
+    epochs = Epochs(length)
+    for left in left_after:
+        epochs.handed = left
+        epochs.begin(length)
+    assert epochs.serial == len(left_after)
+    epochs.handed = handed
+    assert (epochs.horizon, epochs.complete, epochs.last_chance) == (horizon, complete, last_chance)
+    epochs.begin(5)
+    epochs.handed = 3
+    assert not epochs.complete, "the length may change between epochs"
 
 
 def test_a_new_iterator_for_every_batch() -> None:
@@ -183,11 +163,3 @@ def test_a_new_iterator_for_every_batch() -> None:
     epochs.hand()
     epochs.begin(1)
     assert epochs.serial == 1, "its only batch is the whole epoch"
-
-
-def test_length_may_change_between_epochs() -> None:
-    epochs = Epochs(length=3)
-    epochs.handed = 3
-    epochs.begin(5)
-    epochs.handed = 3
-    assert not epochs.complete

@@ -15,8 +15,8 @@ from pipediag.analysis.trials.remedy import can_be_judged
 from pipediag.errors import AnalysisOver
 from pipediag.ladder import remedy_trial
 from pipediag.ladder.measurement import Measurement
-from pipediag.ladder.plan import Plan
 from pipediag.ladder.remedy_trial import RemediedFeed
+from pipediag.measure.schedule import Plan
 from pipediag.session import LOADED_ONCE, REMEDIED, Place, Remedy, Session
 
 from ..clock import Clock

@@ -13,7 +13,7 @@ from pipediag.ladder.steering import OutOfTime
 from pipediag.ladder.windows import OTHER_LOADERS, torch_threads
 from pipediag.session import FEWER_THREADS, REMEDIED
 
-from .simulated import CLONED, Loop, beside
+from .simulated import CLONED, Loop, beside, prepared
 
 pytestmark = pytest.mark.usefixtures("exact_seconds", "no_first_seconds")
 
@@ -25,21 +25,33 @@ class TestLength:
         assert loop.measure(rung)[0] == ""
         return loop.recorded[-1]
 
-    def test_three_rounds_if_the_loop_waits(self) -> None:
-        """A round takes 1 s, and so does the target of the window."""
-        window = self.window(Loop())
-        assert (window["steps"], window["seconds"]) == (6, 3.0)
-
-    def test_fewer_rounds_if_they_would_take_too_much_of_the_budget(self) -> None:
-        """15 % of 4 s are less than a round; a window has at least one, and four batches."""
-        assert self.window(Loop(budget=4.0, workers=5))["steps"] == 5
-        assert self.window(Loop(budget=80.0, workers=5))["steps"] == 15
-        assert self.window(Loop(budget=4.0))["steps"] == 4
-
-    def test_fewer_rounds_if_they_would_take_longer_than_three_seconds(self) -> None:
-        """A round of 20 workers takes the loop 2.5 s: two hold 3 s, and a long budget has room for three."""
-        assert self.window(Loop(workers=20))["steps"] == 40
-        assert self.window(Loop(workers=20, budget=400.0))["steps"] == 60
+    @pytest.mark.parametrize(
+        ("options", "before", "rung", "steps", "seconds"),
+        [
+            # Three rounds of the workers if the loop waits. A round takes 1 s, and so does the target of the window.
+            ({}, [], "baseline", 6, 3.0),
+            ({"workers": 5}, [], "baseline", 15, 3.0),
+            # Fewer if they would take more than 15 % of the budget: at least one round, and four batches.
+            ({"budget": 4.0, "workers": 5}, [], "baseline", 5, 1.0),
+            ({"budget": 4.0}, [], "baseline", 4, 2.0),
+            # Fewer if they would take over 3 s: a round of 20 workers takes the loop 2.5 s. A long budget has room.
+            ({"workers": 20}, [], "baseline", 40, 5.0),
+            ({"workers": 20, "budget": 400.0}, [], "baseline", 60, 7.5),
+            # The target length, and no whole rounds, if the workers keep up or a cache feeds the loop.
+            ({"step": 1 / 4, "workers": 5, "target": 1.75}, [], "sample", 7, 1.75),
+            ({"step": 1 / 4, "workers": 5, "target": 1.75}, ["rest"], "device", 7, 1.75),
+            # Two slow steps are enough.
+            ({"step": 1.5}, ["rest"], "device", 2, 3.0),
+            # Queued batches are in no window.
+            ({}, ["window device", "rest"], "baseline", 6, 3.0),
+        ],
+    )
+    def test_steps_and_seconds(
+        self, options: dict[str, Any], before: list[str], rung: str, steps: int, seconds: float
+    ) -> None:
+        window = self.window(prepared(options, before), rung)
+        assert (window["steps"], window["seconds"]) == (steps, seconds)
+        assert ("wait_ms" in window["evidence"]) == (rung != "device")
 
     def test_at_least_as_long_as_settling_took(self) -> None:
         """Settling mostly waits for the workers of the baseline: 37.5 batches of 1/32 s, in whole rounds."""
@@ -51,32 +63,12 @@ class TestLength:
         assert (window["steps"], window["seconds"]) == (38, 38 / 32)
 
     @pytest.mark.parametrize("rung", ["sample", "device"])
-    def test_the_target_length_if_the_loop_does_not_wait(self, rung: str) -> None:
+    def test_not_if_the_loop_does_not_wait(self, rung: str) -> None:
         """The length of settling does not matter: such windows are alike. Eight steps take 0.5 s."""
-        loop = Loop(step=1 / 16, target=0.5)
-        loop.settle("device")
-        loop.settle("baseline")
+        loop = prepared({"step": 1 / 16, "target": 0.5}, ["device", "baseline"])
         assert loop.settle(rung)[3] > 0.5
         window = self.window(loop, rung)
         assert (window["steps"], window["seconds"]) == (8, 0.5)
-
-    def test_no_whole_rounds_if_the_workers_keep_up(self) -> None:
-        """Seven steps of 1/4 s with five workers: the target length, and no whole round."""
-        window = self.window(Loop(step=1 / 4, workers=5, target=1.75), "sample")
-        assert (window["steps"], window["seconds"]) == (7, 1.75)
-
-    def test_no_whole_rounds_under_a_cached_rung(self) -> None:
-        loop = Loop(step=1 / 4, workers=5, target=1.75)
-        loop.rest()
-        window = self.window(loop, "device")
-        assert (window["steps"], window["seconds"]) == (7, 1.75)
-        assert "wait_ms" not in window["evidence"]
-
-    def test_two_slow_steps_are_enough(self) -> None:
-        loop = Loop(step=1.5)
-        loop.rest()
-        window = self.window(loop, "device")
-        assert (window["steps"], window["seconds"]) == (2, 3.0)
 
     def test_time_waited(self) -> None:
         """Two batches arrive together every second, of which the loop has used 2/8 by then."""
@@ -90,13 +82,6 @@ class TestLength:
         evidence = self.window(loop)["evidence"]
         assert "wait_ms" not in evidence and evidence["worker_ms"] == 1000.0
         assert not any(kind == "stretch" for kind, _ in loop.events)
-
-    def test_queued_batches_are_in_no_window(self) -> None:
-        loop = Loop()
-        self.window(loop, "device")
-        loop.rest()
-        window = self.window(loop)
-        assert (window["steps"], window["seconds"]) == (6, 3.0)
 
     def test_windows_follow_each_other_without_settling(self) -> None:
         loop = Loop()
@@ -129,19 +114,9 @@ class TestPauses:
             assert window["account"]["left_out_s"] > 40.0
         assert window["seconds"] < 10.0
 
-    def test_a_slow_step_is_no_pause(self) -> None:
-        """0.9 s, as for a checkpoint: that is part of the training."""
-        window = self.paused("device", 0.9)
-        assert window["seconds"] == pytest.approx(2.0 + 0.9)
-
-    def test_steps_of_a_second_are_no_pauses(self) -> None:
-        loop = Loop(step=1.5)
-        loop.rest()
-        loop.measure("device")
-        assert (loop.recorded[-1]["steps"], loop.recorded[-1]["seconds"]) == (2, 3.0)
-
-    def test_nor_is_the_first_step(self) -> None:
-        """Nothing is known of what is usual before it."""
+    def test_what_is_none(self) -> None:
+        """0.9 s, as for a checkpoint, are training. Before the first step, nothing is known of what is usual."""
+        assert self.paused("device", 0.9)["seconds"] == pytest.approx(2.0 + 0.9)
         assert self.paused("device", 20.0, at=2)["seconds"] > 20.0
 
 
@@ -253,13 +228,29 @@ class TestEpochs:
 class TestOtherLoaders:
     """A window in which the script drew from another loader, as for validation, timed more than the training."""
 
-    def test_a_validation_between_two_epochs(self) -> None:
-        """It is between two stretches of the window, like everything else that the loop does there."""
-        loop = Loop(length=4)
-        loop.validates_between = True
-        assert loop.measure("baseline")[0] == ""
-        assert loop.draws == 1
-        assert [(window["steps"], window["optimizer_steps"]) for window in loop.recorded] == [(6, 6)]
+    @pytest.mark.parametrize(
+        ("options", "validates", "recorded"),
+        [
+            # During settling; and between two stretches, like everything else that the loop does there.
+            ({}, {1, 2}, 1),
+            ({"length": 4}, "between the epochs", 1),
+            # Within a stretch, or within the first of two: the window's steps are the third to the eighth.
+            ({}, {3}, 0),
+            ({}, {8}, 0),
+            ({"length": 4}, {3}, 0),
+        ],
+    )
+    def test_a_validation(self, options: dict[str, Any], validates: Any, recorded: int) -> None:
+        loop = Loop(**options)
+        if isinstance(validates, set):
+            loop.validates = validates
+        else:
+            loop.validates_between = True
+        assert loop.measure("baseline")[0] == ("" if recorded else "other code ran in every window")
+        assert [(window["steps"], window["optimizer_steps"]) for window in loop.recorded] == [(6, 6)] * recorded
+        assert loop.draws
+        if not recorded and not options:
+            assert loop.measure("baseline")[0] == "" and len(loop.recorded) == 1, "the next window is not affected"
 
     def test_starting_another_loader_is_no_part_of_a_step(self) -> None:
         """The loop waits for its workers, which go on while it starts: the window takes as long as without it."""
@@ -278,27 +269,6 @@ class TestOtherLoaders:
         assert loop.measure("device")[0] == ""
         (window,) = loop.recorded
         assert window["seconds"] == window["steps"] / 8 and loop.clock.now() > took
-
-    def test_a_validation_during_settling(self) -> None:
-        loop = Loop()
-        loop.validates = {1, 2}
-        assert loop.measure("baseline")[0] == ""
-        assert len(loop.recorded) == 1
-
-    @pytest.mark.parametrize("step", [3, 8])
-    def test_a_validation_within_a_stretch(self, step: int) -> None:
-        """The window's steps are the third to the eighth."""
-        loop = Loop()
-        loop.validates = {step}
-        assert loop.measure("baseline")[0] == "other code ran in every window"
-        assert loop.recorded == []
-        assert loop.measure("baseline")[0] == ""
-        assert len(loop.recorded) == 1, "the next window is not affected"
-
-    def test_a_validation_within_the_first_of_two_stretches(self) -> None:
-        loop = Loop(length=4)
-        loop.validates = {3}
-        assert loop.measure("baseline")[0] == "other code ran in every window"
 
     def test_a_validation_in_every_window_is_part_of_the_training(self) -> None:
         loop = Loop()
@@ -330,20 +300,14 @@ class TestFewerThreads:
         assert (fewer["rung"], fewer["steps"], fewer["seconds"]) == (FEWER_THREADS, plain["steps"], plain["seconds"])
         assert ("environment", {"fewer_threads": 1}) in loop.events
 
-    def test_the_time_ends_within_it(self) -> None:
-        loop = Loop()
-        measuring = loop.windows.measure(FEWER_THREADS)
-        next(measuring)
-        assert torch.get_num_threads() == 1
-        with pytest.raises(OutOfTime):
-            measuring.throw(OutOfTime())
-        assert torch.get_num_threads() == 3
-
-    def test_the_script_ends_within_it(self) -> None:
-        measuring = Loop().windows.measure(FEWER_THREADS)
-        next(measuring)
-        measuring.close()
-        assert torch.get_num_threads() == 3
+    def test_the_time_or_the_script_ends_within_it(self) -> None:
+        for ends in (OutOfTime(), GeneratorExit()):
+            measuring = Loop().windows.measure(FEWER_THREADS)
+            next(measuring)
+            assert torch.get_num_threads() == 1
+            with pytest.raises(type(ends)):
+                measuring.throw(ends)
+            assert torch.get_num_threads() == 3
 
 
 class TestStretches:
@@ -416,16 +380,13 @@ class TestStretches:
 
 
 class TestNothingIsInspectedMeanwhile:
-    def test_in_a_window(self) -> None:
-        loop = Loop()
+    @pytest.mark.parametrize("length", [100_000, 4])
+    def test_in_a_window(self, length: int) -> None:
+        """Between two stretches of it, inspection may go on."""
+        loop = Loop(length=length)
         loop.measure("baseline")
         assert loop.timed == [False] * 2 + [True] * 6, "settling, then the window"
         assert not loop.feed.rung_switch.timing
-
-    def test_between_two_stretches_it_may_go_on(self) -> None:
-        loop = Loop(length=4)
-        loop.measure("baseline")
-        assert loop.timed[2:] == [True] * 6 and not loop.feed.rung_switch.timing
 
     def test_it_goes_on_after_the_time_has_run_out(self) -> None:
         loop = Loop()

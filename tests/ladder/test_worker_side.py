@@ -189,12 +189,16 @@ class TestAlternatives:
         assert delivery.notes is None or delivery.notes.alternatives is None or not delivery.fits("baseline")
         return None if delivery.notes is None else delivery.notes.alternatives
 
-    @pytest.mark.usefixtures("as_worker")
-    def test_once_on_request(self) -> None:
-        bench = Bench(Pictures())
+    def asked(self, dataset: Any) -> Bench:
+        bench = Bench(dataset)
         bench.warmed("raw")
         assert self.tried(bench) is None
         bench.rung_switch.tries = True
+        return bench
+
+    @pytest.mark.usefixtures("as_worker")
+    def test_once_on_request(self) -> None:
+        bench = self.asked(Pictures())
         told = self.tried(bench)
         assert [(link, one.key) for link, one in told] == [(0, "hue"), (0, "tensor")]
         assert self.tried(bench) is None
@@ -211,36 +215,27 @@ class TestAlternatives:
 
     @pytest.mark.usefixtures("as_second_worker")
     def test_not_in_the_other_workers(self) -> None:
-        bench = Bench(Pictures())
-        bench.warmed("raw")
-        bench.rung_switch.tries = True
-        assert self.tried(bench) is None
+        assert self.tried(self.asked(Pictures())) is None
 
     @pytest.mark.parametrize(
         "dataset", [Transformed(), made(lambda self, index: self.raw(index))], ids=["nothing to try", "not separable"]
     )
     def test_nothing_was_tried(self, dataset: Any) -> None:
-        bench = Bench(dataset)
-        bench.warmed("raw")
-        bench.rung_switch.tries = True
-        assert self.tried(bench) == []
+        assert self.tried(self.asked(dataset)) == []
 
     def test_a_trial_that_fails_is_no_error_of_the_script(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stations, "tried", failing(ImportError("no torchvision")))
-        bench = Bench(Pictures())
-        bench.warmed("raw")
-        bench.rung_switch.tries = True
-        assert self.tried(bench) == []
+        assert self.tried(self.asked(Pictures())) == []
 
 
 class TestRungs:
     """What each rung runs of the user's code. ``baseline`` runs everything, on the indices requested."""
 
-    def test_baseline(self) -> None:
-        bench = Bench(Transformed())
-        fetched, transformed = bench.counting("baseline", 3)
-        assert fetched == list(range(4, 16))
-        assert transformed == 12
+    @pytest.mark.parametrize(
+        ("rung", "fetched", "transformed"), [("baseline", [*range(4, 28)], 24), ("sample", [], 0), ("raw", [], 24)]
+    )
+    def test_what_is_called(self, rung: str, fetched: list[int], transformed: int) -> None:
+        assert Bench(Transformed()).counting(rung) == (fetched, transformed)
 
     @pytest.mark.parametrize("rung", ["device", "host", "supply"])
     def test_workers_keep_loading_while_a_cache_feeds_the_loop(self, rung: str) -> None:
@@ -248,12 +243,6 @@ class TestRungs:
         delivery = bench.batch(rung)
         assert delivery.fits("baseline")
         assert bench.dataset.fetched == [0, 1, 2, 3]
-
-    def test_sample_calls_neither(self) -> None:
-        assert Bench(Transformed()).counting("sample") == ([], 0)
-
-    def test_raw_calls_only_the_transforms(self) -> None:
-        assert Bench(Transformed()).counting("raw") == ([], 24)
 
     def test_warm_fetches_a_few_items_repeatedly(self) -> None:
         fetched, transformed = Bench(Transformed(size=1000)).counting("warm", 30)
@@ -604,18 +593,6 @@ class TestNotes:
         notes = bench.batch("baseline").notes
         assert notes is None or notes.inside is None, "reported once more, then no longer"
 
-    def test_samples_that_fail_under_timers_are_made_without(self) -> None:
-        class Strict(Compose):
-            def __call__(self, x: Any) -> Any:
-                assert all(type(part) in (Double, Shift) for part in self.parts)
-                return super().__call__(x)
-
-        dataset = Chained()
-        dataset.transform = Strict([Double(), Shift()])
-        bench = Bench(dataset)
-        for _ in range(8):
-            assert len(bench.batch("baseline").batch[1]) == 4
-
     def test_known_from_an_earlier_pass(self) -> None:
         assert self.inside(Bench(Chained(), looks_inside=False)).samples == 0
 
@@ -745,16 +722,21 @@ class TestOwnTime:
         assert looked == []
 
 
+class Strict(Compose):
+    def __call__(self, x: Any) -> Any:
+        assert all(type(part) in (Double, Shift) for part in self.parts)
+        return super().__call__(x)
+
+
 class TestInspectionIsHarmless:
     """The user's loop never sees an effect of the inspection."""
 
     def test_a_class_that_refuses_replaced_parts(self) -> None:
-        class Strict(Compose):
-            def __call__(self, x: Any) -> Any:
-                assert all(type(part) in (Double, Shift) for part in self.parts)
-                return super().__call__(x)
-
-        assert Bench(Transformed(Strict([Double(), Shift()]))).stable("raw").why_not == ""
+        """Samples that fail under timers are made without."""
+        bench = Bench(Transformed(Strict([Double(), Shift()])))
+        for _ in range(8):
+            assert len(bench.batch("baseline").batch[1]) == 4
+        assert bench.stable("raw").why_not == ""
 
     def test_a_part_with_an_array_of_weights(self) -> None:
         class Choice(Compose):
@@ -958,14 +940,14 @@ def plain() -> Items:
 
 
 class TestTransformsInCollate:
-    def test_raw_runs_them_but_sample_does_not(self) -> None:
+    def test_raw_runs_them_but_sample_does_not_and_neither_loads(self) -> None:
         transform = Double()
         bench = Bench(plain(), collate_with(transform))
-        for rung, calls in (("raw", 4), ("sample", 0), ("raw", 4), ("baseline", 4)):
+        for rung, calls, loads in (("raw", 4, 0), ("sample", 0, 0), ("raw", 4, 0), ("baseline", 4, 4)):
             assert bench.stable(rung).why_not == ""
-            before = transform.calls
+            before = transform.calls, len(bench.dataset.fetched)
             delivery = bench.batch()
-            assert transform.calls == before + calls, rung
+            assert (transform.calls, len(bench.dataset.fetched)) == (before[0] + calls, before[1] + loads), rung
             assert delivery.batch[0].shape == (4, 2, 3)
 
     @pytest.mark.parametrize("kind", ["map", "stream"])
@@ -1003,14 +985,6 @@ class TestTransformsInCollate:
         before = transform.calls
         assert bench.batch().batch.shape == (4, 2, 3)
         assert transform.calls == before + 1
-
-    def test_raw_and_sample_do_not_load(self) -> None:
-        bench = Bench(plain(), collate_with(Double()))
-        for rung in ("raw", "sample"):
-            bench.stable(rung)
-            bench.dataset.fetched.clear()
-            bench.batch()
-            assert bench.dataset.fetched == []
 
     def test_without_automatic_batching(self) -> None:
         """The collate function gets one item at a time."""

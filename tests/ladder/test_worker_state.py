@@ -14,7 +14,6 @@ from torch.utils.data import default_collate
 
 from pipediag.ladder.workers import worker_state as module
 from pipediag.ladder.workers.collating import CollateStubs
-from pipediag.ladder.workers.delivery import Notes
 from pipediag.ladder.workers.worker_state import (
     ALLOWANCE,
     FILL_SECONDS,
@@ -88,39 +87,23 @@ class TestCuts:
         assert own.cut(2, 1000 * KIB) is pool
         assert own.stable
 
-    def test_all_cuts_are_kept_if_they_fit(self) -> None:
+    @pytest.mark.parametrize(
+        ("order", "room", "samples", "kept"),
+        [
+            # All cuts are kept if they fit, and each gets its share: of 40 KiB, ten samples.
+            ([1, 2, 3, 4], 1000, 12, [1, 2, 3, 4]),
+            ([1, 2, 3, 4], 40, 10, [1, 2, 3, 4]),
+            # Old cuts make room for the minimum of samples: 20 KiB hold two. The least recently used one is dropped.
+            ([1, 2, 3], 20, MIN_ITEMS, [2, 3]),
+            ([1, 2, 1, 3], 20, MIN_ITEMS, [1, 3]),
+            # At least one sample.
+            ([1, 2], 0, 1, [2]),
+        ],
+    )
+    def test_room(self, order: list[int], room: int, samples: int, kept: list[int]) -> None:
         own = with_cuts()
-        for links in (1, 2, 3, 4):
-            own.cut(links, 1000 * KIB)
-        assert list(own.cuts) == [1, 2, 3, 4]
-
-    def test_a_cut_gets_its_share(self) -> None:
-        """Four cuts in 40 KiB: ten samples each."""
-        own = with_cuts()
-        assert [len(own.cut(links, 40 * KIB)) for links in (1, 2, 3, 4)] == [10] * 4
-        assert list(own.cuts) == [1, 2, 3, 4]
-
-    def test_old_cuts_make_room_for_the_minimum_of_samples(self) -> None:
-        """20 KiB hold two cuts with the minimum number of samples."""
-        own = with_cuts()
-        for links in (1, 2):
-            assert len(own.cut(links, 20 * KIB)) == MIN_ITEMS
-        own.cut(3, 20 * KIB)
-        assert list(own.cuts) == [2, 3]
-
-    def test_the_least_recently_used_cut_is_dropped(self) -> None:
-        own = with_cuts()
-        own.cut(1, 20 * KIB)
-        own.cut(2, 20 * KIB)
-        own.cut(1, 20 * KIB)
-        own.cut(3, 20 * KIB)
-        assert list(own.cuts) == [1, 3]
-
-    def test_at_least_one_sample(self) -> None:
-        own = with_cuts()
-        assert len(own.cut(1, 0)) == 1
-        assert len(own.cut(2, 0)) == 1
-        assert list(own.cuts) == [2]
+        assert {len(own.cut(links, room * KIB)) for links in order} == {samples}
+        assert list(own.cuts) == kept
 
     @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(0, 120))
     def test_never_more_than_fits_except_for_one_sample(self, order: list[int], room: int) -> None:
@@ -133,18 +116,18 @@ class TestCuts:
 
 
 class TestWithin:
-    def test_everything_if_it_fits(self) -> None:
-        assert list(within(iter(range(20)), lambda _: 1, 20)) == list(range(20))
-
-    def test_only_what_fits(self) -> None:
-        assert list(within(iter([3, 4, 5, 1]), lambda size: size, 8)) == [3, 4]
-
-    @pytest.mark.parametrize("room", [0, 2])
-    def test_the_first_item_always(self, room: int) -> None:
-        assert list(within(iter([3, 1]), lambda size: size, room)) == [3]
-
-    def test_no_items(self) -> None:
-        assert list(within(iter(()), lambda _: 1, 10)) == []
+    @pytest.mark.parametrize(
+        ("sizes", "room", "expected"),
+        [
+            ([1] * 20, 20, [1] * 20),
+            ([3, 4, 5, 1], 8, [3, 4]),
+            ([3, 1], 0, [3]),  # the first item always
+            ([3, 1], 2, [3]),
+            ([], 10, []),
+        ],
+    )
+    def test_only_what_fits(self, sizes: list[int], room: int, expected: list[int]) -> None:
+        assert list(within(iter(sizes), lambda size: size, room)) == expected
 
     def test_no_unneeded_item_is_made(self) -> None:
         """Except the one that turns out too large."""
@@ -164,35 +147,29 @@ class TestWithin:
 
 
 class TestTimes:
-    def test_usual_samples(self) -> None:
-        own = state()
-        for index in range(3):
-            own.timed(0.01, index)
-        assert own.note() == Notes(times=[0.01, 0.01, 0.01], slowest=(0.01, "0"))
-
-    def test_the_slowest_with_its_index(self) -> None:
-        own = state()
-        for index, seconds in enumerate([0.01, 0.05, 0.03]):
+    @pytest.mark.parametrize(
+        ("samples", "times", "slowest"),
+        [
+            # Each with the seconds that the process has waited for a core until then.
+            ([(0.01, 0.0), (0.01, 0.0), (0.01, 0.0)], [0.01, 0.01, 0.01], (0.01, "0")),
+            ([(0.01, 0.0), (0.05, 0.0), (0.03, 0.0)], [0.01, 0.05, 0.03], (0.05, "1")),
+            # Waiting is subtracted, once, and no time is negative.
+            ([(0.01, 0.0), (0.05, 0.04)], [0.01, 0.01], (0.01, "1")),
+            ([(0.05, 0.04), (0.05, 0.04)], [0.01, 0.05], (0.05, "1")),
+            ([(0.05, 9.0)], [0.0], (0.0, "0")),
+        ],
+    )
+    def test_of_samples(
+        self, samples: list[tuple[float, float]], times: list[float], slowest: tuple[float, str]
+    ) -> None:
+        clocks = Clocks()
+        own = state(clocks)
+        own.begin("baseline")
+        for index, (seconds, clocks.queued) in enumerate(samples):
             own.timed(seconds, index)
-        assert own.note().slowest == (0.05, "1")
-
-    def test_waiting_for_a_core_is_subtracted(self) -> None:
-        clocks = Clocks()
-        own = state(clocks)
-        own.begin("baseline")
-        own.timed(0.01, 0)
-        clocks.queued = 0.04
-        own.timed(0.05, 1)
-        assert own.note().times == pytest.approx([0.01, 0.01])
-
-    def test_earlier_waiting_is_not_subtracted_again(self) -> None:
-        clocks = Clocks()
-        own = state(clocks)
-        own.begin("baseline")
-        clocks.queued = 0.04
-        own.timed(0.05, 0)
-        own.timed(0.05, 1)
-        assert own.note().times == pytest.approx([0.01, 0.05])
+        notes = own.note()
+        assert notes.times == pytest.approx(times)
+        assert notes.slowest == (pytest.approx(slowest[0]), slowest[1])
 
     def test_the_clock_is_read_only_for_unusually_slow_samples(self) -> None:
         asked = []
@@ -204,25 +181,12 @@ class TestTimes:
         own.timed(0.1, 0)
         assert len(asked) == 2
 
-    def test_never_negative(self) -> None:
-        clocks = Clocks()
-        own = state(clocks)
-        clocks.queued = 9.0
-        own.timed(0.05, 0)
-        assert own.note().times == [0.0]
-
     def test_recording_them_is_pipediags_own_time(self) -> None:
         own = state(Clocks())
         for _ in range(100):
             own.timed(0.01, "x" * 10_000)
         assert 0 < own.own.seconds < 0.1
-
-    def test_long_indices_are_cut(self) -> None:
-        own = state()
-        own.timed(0.1, "x" * 100)
-        slowest = own.note().slowest
-        assert slowest is not None
-        assert len(slowest[1]) == 40
+        assert own.note().slowest == (0.01, repr("x" * 10_000)[:40]), "long indices are cut"
 
 
 def test_cost(clocks: Clocks) -> None:

@@ -38,11 +38,6 @@ class TestEndlessSampler:
     def test_ends_by_default(self) -> None:
         assert list(EndlessSampler([1, 2, 3])) == [1, 2, 3]
 
-    def test_restarts(self) -> None:
-        sampler = EndlessSampler([1, 2, 3])
-        sampler.endless = True
-        assert take(iter(sampler), 7) == [1, 2, 3, 1, 2, 3, 1]
-
     def test_can_become_endless_while_it_runs(self) -> None:
         sampler = EndlessSampler([1, 2])
         iterator = iter(sampler)
@@ -60,11 +55,6 @@ class TestEndlessSampler:
         assert sorted(first) == sorted(second) == list(range(50))
         assert first != second
 
-    def test_batches(self) -> None:
-        sampler = EndlessSampler(BatchSampler(SequentialSampler(range(5)), 2, drop_last=False))
-        sampler.endless = True
-        assert take(iter(sampler), 4) == [[0, 1], [2, 3], [4], [0, 1]]
-
     def test_the_time_of_the_users_sampler(self) -> None:
         clock = Clock()
 
@@ -79,15 +69,11 @@ class TestEndlessSampler:
         clock.seconds += 60.0
         assert list(iterator) == [1, 2] and sampler.spent == 1.5
 
-    def test_an_empty_sampler_ends(self) -> None:
-        sampler = EndlessSampler([])
+    @pytest.mark.parametrize(("inner", "items"), [([], []), (iter([1, 2]), [1, 2])])
+    def test_an_empty_sampler_and_an_iterator_end(self, inner: Any, items: list[int]) -> None:
+        sampler = EndlessSampler(inner)
         sampler.endless = True
-        assert list(sampler) == []
-
-    def test_an_iterator_ends(self) -> None:
-        sampler = EndlessSampler(iter([1, 2]))
-        sampler.endless = True
-        assert list(sampler) == [1, 2]
+        assert list(sampler) == items
 
     def test_other_attributes_are_the_users(self) -> None:
         inner = BatchSampler(SequentialSampler(range(5)), 2, drop_last=False)
@@ -148,23 +134,14 @@ def test_the_state_of_a_sampler_is_its_own() -> None:
 
 
 class TestInitWorker:
-    def test_workers_see_the_users_dataset(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        info = SimpleNamespace(dataset="wrapped")
-        seen: list[Any] = []
-        monkeypatch.setattr(wrappers, "get_worker_info", lambda: info)
-        own = worker_side()
-        InitWorker(own, lambda worker: seen.append((worker, info.dataset)))(3)
-        assert seen == [(3, own.dataset)]
-
-    def test_without_a_function_of_the_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("users", [True, False])
+    def test_workers_see_the_users_dataset(self, monkeypatch: pytest.MonkeyPatch, users: bool) -> None:
+        own, seen = worker_side(), list[Any]()
+        InitWorker(own, None)(0)  # outside a worker
         info = SimpleNamespace(dataset="wrapped")
         monkeypatch.setattr(wrappers, "get_worker_info", lambda: info)
-        own = worker_side()
-        InitWorker(own, None)(0)
-        assert info.dataset is own.dataset
-
-    def test_outside_a_worker(self) -> None:
-        InitWorker(worker_side(), None)(0)
+        InitWorker(own, (lambda worker: seen.append((worker, info.dataset))) if users else None)(3)
+        assert info.dataset is own.dataset and seen == [(3, own.dataset)] * users
 
 
 def native(loader: Any) -> Any:

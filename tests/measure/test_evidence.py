@@ -13,52 +13,31 @@ import pytest
 from pipediag.measure.evidence import BatchCost, Evidence, worker_figures
 
 
-def test_worker_figures() -> None:
-    costs = [BatchCost(0.2, 0.1, 0.02), BatchCost(0.3, 0.2, 0.03)]
-    assert worker_figures(costs) == {
-        "worker_ms": 250.0,
-        "worker_cpu": 0.6,
-        "worker_queued": 0.1,
-        "worker_blocked": 0.3,
-    }
+def figures_of(
+    worker_ms: float, cpu: float = 1.0, queued: float = 0.0, blocked: float = 0.0, **more: float
+) -> dict[str, float]:
+    shares = {"worker_cpu": cpu, "worker_queued": queued, "worker_blocked": blocked}
+    return {"worker_ms": worker_ms, **shares, **more}
 
 
-def test_worker_figures_with_copies() -> None:
-    figures = worker_figures([BatchCost(0.1, 0.1, copy=0.004), BatchCost(0.1, 0.1, copy=0.002)])
-    assert figures["copy_ms"] == 3.0
-
-
-def test_worker_figures_with_pipediags_own_time() -> None:
-    figures = worker_figures([BatchCost(0.1, 0.1, own=0.004), BatchCost(0.1, 0.1, own=0.002)])
-    assert (figures["worker_ms"], figures["own_ms"]) == (100.0, 3.0)
-
-
-def test_batches_under_heavy_inspection_are_left_out() -> None:
-    """Their own code may run differently under it. What pipediag took is told nevertheless."""
-    figures = worker_figures([BatchCost(0.1, 0.1), BatchCost(0.3, 0.3, own=0.06)])
-    assert (figures["worker_ms"], figures["own_ms"]) == (100.0, 30.0)
-    figures = worker_figures([BatchCost(0.3, 0.3, own=0.06)])
-    assert (figures["worker_ms"], figures["own_ms"]) == (300.0, 60.0), "there is nothing else"
-
-
-def test_worker_figures_with_collating() -> None:
-    figures = worker_figures([BatchCost(0.1, 0.1, collate=0.02), BatchCost(0.1, 0.1, collate=0.03)])
-    assert figures["collate_ms"] == 25.0
-
-
-def test_worker_figures_of_a_worker_with_threads() -> None:
-    """More CPU time than wall time: the blocked share is 0, not negative."""
-    assert worker_figures([BatchCost(0.1, 0.25)]) == {
-        "worker_ms": 100.0,
-        "worker_cpu": 2.5,
-        "worker_queued": 0.0,
-        "worker_blocked": 0.0,
-    }
-
-
-@pytest.mark.parametrize("costs", [[], [BatchCost()]])
-def test_worker_figures_without_batches(costs: list[BatchCost]) -> None:
-    assert worker_figures(costs) == {}
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ([], {}),
+        ([BatchCost()], {}),
+        ([BatchCost(0.2, 0.1, 0.02), BatchCost(0.3, 0.2, 0.03)], figures_of(250.0, 0.6, 0.1, 0.3)),
+        # More CPU time than wall time, by threads: the blocked share is 0, not negative.
+        ([BatchCost(0.1, 0.25)], figures_of(100.0, 2.5)),
+        ([BatchCost(0.1, 0.1, copy=0.004), BatchCost(0.1, 0.1, copy=0.002)], figures_of(100.0, copy_ms=3.0)),
+        ([BatchCost(0.1, 0.1, collate=0.02), BatchCost(0.1, 0.1, collate=0.03)], figures_of(100.0, collate_ms=25.0)),
+        ([BatchCost(0.1, 0.1, own=0.004), BatchCost(0.1, 0.1, own=0.002)], figures_of(100.0, own_ms=3.0)),
+        # Batches under heavy inspection are left out, as their code may run differently under it, if there are others.
+        ([BatchCost(0.1, 0.1), BatchCost(0.3, 0.3, own=0.06)], figures_of(100.0, own_ms=30.0)),
+        ([BatchCost(0.3, 0.3, own=0.06)], figures_of(300.0, own_ms=60.0)),
+    ],
+)
+def test_worker_figures(costs: list[BatchCost], expected: dict[str, float]) -> None:
+    assert worker_figures(costs) == expected
 
 
 def test_programs_that_make_the_batches_are_the_scripts_own() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -78,6 +77,7 @@ def test_cores(allowed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
     assert cores() == 3
     monkeypatch.setattr(machine, "cgroup_quota", lambda: 2.5)
     assert cores() == 2.5
+    assert environment()["cores"] == 2.5
     monkeypatch.setattr(machine, "cgroup_quota", lambda: 32.0)
     assert cores() == 3
 
@@ -95,65 +95,35 @@ V2 = "0::/user.slice/job.scope\n"
 V1 = "9:name=systemd:/\n5:cpuacct,cpu:/elsewhere\n4:memory:/docker/3b89\n0::/\n"
 
 
-class TestQuota:
-    def test_version_2(self, tmp_path: Path) -> None:
-        (tmp_path / "cpu.max").write_text("150000 100000\n")
-        assert cgroup_quota(tmp_path) == 1.5
-
-    def test_version_2_unlimited(self, tmp_path: Path) -> None:
-        (tmp_path / "cpu.max").write_text("max 100000\n")
-        assert cgroup_quota(tmp_path) is None
-
-    @pytest.mark.parametrize("quota, cores", [("400000", 4.0), ("50000", 0.5), ("-1", None)])
-    def test_version_1(self, tmp_path: Path, quota: str, cores: float | None) -> None:
-        (tmp_path / "cpu").mkdir()
-        (tmp_path / "cpu/cpu.cfs_quota_us").write_text(quota + "\n")
-        (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
-        assert cgroup_quota(tmp_path) == cores
-
-    def test_version_1_without_a_period(self, tmp_path: Path) -> None:
-        (tmp_path / "cpu").mkdir()
-        (tmp_path / "cpu/cpu.cfs_quota_us").write_text("400000\n")
-        assert cgroup_quota(tmp_path) is None
-
-    @pytest.mark.parametrize("limit", ["", "max", "many 100000", "100000 0", "0 100000", "1 2 3"])
-    def test_what_is_no_quota(self, tmp_path: Path, limit: str) -> None:
-        (tmp_path / "cpu.max").write_text(limit)
-        assert cgroup_quota(tmp_path) is None
-
-    @pytest.mark.parametrize(
-        ("groups", "files", "cores"),
-        [
-            (V2, {"user.slice/cpu.max": "300000 100000", "user.slice/job.scope/cpu.max": "max 100000"}, 3.0),
-            (V2, {"user.slice/cpu.max": "300000 100000", "user.slice/job.scope/cpu.max": "50000 100000"}, 0.5),
-            (V1, {"cpu/elsewhere/cpu.cfs_quota_us": "250000", "cpu/elsewhere/cpu.cfs_period_us": "100000"}, 2.5),
-            (V1, {"elsewhere/cpu.max": "100000 100000"}, None),
-        ],
-    )
-    def test_all_groups_up_to_the_root_count(
-        self, tmp_path: Path, groups: str, files: dict[str, str], cores: float | None
-    ) -> None:
-        (tmp_path / "own").write_text(groups)
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-        assert cgroup_quota(tmp_path, tmp_path / "own") == cores
-
-    def test_no_control_groups(self, tmp_path: Path) -> None:
-        assert cgroup_quota(tmp_path / "nowhere") is None
+def period(quota: str, folder: str = "cpu") -> dict[str, str]:
+    return {f"{folder}/cpu.cfs_quota_us": f"{quota}\n", f"{folder}/cpu.cfs_period_us": "100000\n"}
 
 
-def test_environment_takes_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "allowed_cpus", lambda: {*range(8)})
-    monkeypatch.setattr(machine, "cgroup_quota", lambda: 2.5)
-    assert environment()["cores"] == 2.5
-    monkeypatch.setattr(machine, "cgroup_quota", lambda: 32.0)
-    assert environment()["cores"] == 8
-    monkeypatch.setattr(machine, "cgroup_quota", lambda: None)
-    assert environment()["cores"] == 8
-    monkeypatch.setattr(machine, "allowed_cpus", set)
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert environment()["cores"] == 6
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        ("", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("", {"cpu.max": "max 100000\n"}, None),
+        ("", period("400000"), 4.0),
+        ("", period("50000"), 0.5),
+        ("", period("-1"), None),
+        ("", {"cpu/cpu.cfs_quota_us": "400000\n"}, None),
+        # What is no quota.
+        *(("", {"cpu.max": text}, None) for text in ("", "max", "many 100000", "100000 0", "0 100000", "1 2 3")),
+        ("", {}, None),
+        # All groups up to the root count.
+        (V2, {"user.slice/cpu.max": "300000 100000", "user.slice/job.scope/cpu.max": "max 100000"}, 3.0),
+        (V2, {"user.slice/cpu.max": "300000 100000", "user.slice/job.scope/cpu.max": "50000 100000"}, 0.5),
+        (V1, period("250000", "cpu/elsewhere"), 2.5),
+        (V1, {"elsewhere/cpu.max": "100000 100000"}, None),
+    ],
+)
+def test_quota(tmp_path: Path, groups: str, files: dict[str, str], quota: float | None) -> None:
+    (tmp_path / "own").write_text(groups)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cgroup_quota(tmp_path, tmp_path / "own") == quota
 
 
 #: Recorded in a container with version 1, and in one with version 2.

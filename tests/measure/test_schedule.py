@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -64,20 +64,15 @@ def rounds_of(taken: list[str], size: int) -> list[list[str]]:
     return [taken[i : i + size] for i in range(0, len(taken), size)]
 
 
-def test_every_round_is_a_permutation() -> None:
-    rounds = rounds_of(walk(Schedule(ALL, Session(), everything), 8 * len(ALL)), len(ALL))
-    assert all(sorted(one) == sorted(ALL) for one in rounds)
+def test_rounds() -> None:
+    """Each has every rung. Every second one is reversed: drift then affects neighbours equally.
 
-
-def test_every_second_round_is_reversed() -> None:
-    """Drift then affects neighbours equally."""
-    first, _, third, fourth = rounds_of(walk(Schedule(ALL, Session(), everything), 4 * len(ALL)), len(ALL))
+    The second one measures the loop and its ceiling early. Neither follows its first window back to back: a budget that
+    ends soon leaves both from two separate times.
+    """
+    first, second, third, fourth = rounds_of(walk(Schedule(ALL, Session(), everything), 4 * len(ALL)), len(ALL))
+    assert sorted(first) == sorted(ALL)
     assert (third, fourth) == (first, first[::-1])
-
-
-def test_the_second_round_measures_the_loop_and_its_ceiling_early() -> None:
-    """Neither follows its first window back to back: a budget that ends soon leaves both from two separate times."""
-    first, second, *_ = rounds_of(walk(Schedule(ALL, Session(), everything), 4 * len(ALL)), len(ALL))
     assert second[1:3] == ["baseline", "device"]
     assert second[:1] + second[3:] == [rung for rung in first[::-1] if rung not in ("baseline", "device")]
 
@@ -88,54 +83,35 @@ def test_the_most_informative_rungs_come_first() -> None:
     assert walk(Schedule(RUNGS, Session(), everything), 7)[3:] == ["host", "sample", "raw", "warm"]
 
 
-def test_order_is_the_same_in_every_process() -> None:
-    assert walk(Schedule(ALL, Session(), everything), 54) == walk(Schedule(ALL, Session(), everything), 54)
-
-
-def test_windows_carry_their_round() -> None:
-    schedule = Schedule(RUNGS, Session(), lambda session: list(RUNGS))
-    walk(schedule, 21)
-    for rung in RUNGS:
-        assert [w.round for w in schedule.session.windows_of(rung)] == [0, 1, 2]
-
-
 class TestChoosing:
     """The rungs of each round."""
 
-    def test_the_first_round_is_chosen_too(self) -> None:
-        schedule = Schedule(RUNGS, Session(), lambda session: [] if session.windows else ["device", "baseline"])
-        assert to_the_end(schedule) == [["baseline", "device"]]
+    @pytest.mark.parametrize(
+        ("rungs", "choose", "rounds"),
+        [
+            (RUNGS, lambda session: [] if session.windows else ["device", "baseline"], [["baseline", "device"]]),
+            (RUNGS, nothing, [RUNGS]),
+            (
+                ALL,
+                in_turn(["raw", "sample"], ["baseline"], ["device"]),
+                [ALL, ["raw", "sample"], ["baseline"], ["device"]],
+            ),
+            # It ends at the first empty round.
+            (ALL, in_turn(["raw"], [], ["raw"]), [ALL, ["raw"]]),
+            # Cuts may be added later, but no other rungs that were not requested, even if the analysis chooses them.
+            (RUNGS, in_turn(["raw", "transform:2"], ["transform:1"]), [RUNGS, ["raw", "transform:2"], ["transform:1"]]),
+            (["device", "baseline"], in_turn(["raw", "device", "supply"]), [["device", "baseline"], ["device"]]),
+        ],
+    )
+    def test_rungs_of_each_round(self, rungs: Sequence[str], choose: Choose, rounds: list[Sequence[str]]) -> None:
+        schedule = Schedule(rungs, Session(), choose)
+        assert to_the_end(schedule) == [sorted(one) for one in rounds]
+        assert [schedule.next_rung() for _ in range(3)] == [None] * 3, "it stays ended"
 
-    def test_every_rung_has_one_window_before_it_ends(self) -> None:
-        assert to_the_end(Schedule(RUNGS, Session(), nothing)) == [sorted(RUNGS)]
-
-    def test_later_rounds_have_only_the_chosen_rungs(self) -> None:
-        chosen = [["raw", "sample"], ["baseline"], ["device", "raw", "supply"]]
-        assert to_the_end(Schedule(ALL, Session(), in_turn(*chosen))) == [sorted(ALL), *map(sorted, chosen)]
-
-    def test_it_ends_at_the_first_empty_round(self) -> None:
-        rounds = to_the_end(Schedule(ALL, Session(), in_turn(["raw"], [], ["raw"])))
-        assert rounds == [sorted(ALL), ["raw"]]
-
-    def test_it_stays_ended(self) -> None:
-        schedule = Schedule(RUNGS, Session(), nothing)
-        to_the_end(schedule)
-        assert [schedule.next_rung() for _ in range(3)] == [None] * 3
-
-    def test_cuts_may_be_added_later(self) -> None:
-        chosen = [["raw", "transform:2"], ["transform:1", "transform:2"]]
-        assert to_the_end(Schedule(RUNGS, Session(), in_turn(*chosen)))[1:] == chosen
-
-    def test_other_rungs_may_not_be_added(self) -> None:
-        """Rungs that were not requested are not measured, even if the analysis chooses them."""
-        schedule = Schedule(["device", "baseline"], Session(), in_turn(["raw", "device", "supply"]))
-        assert to_the_end(schedule) == [["baseline", "device"], ["device"]]
-        assert [schedule.allows(name) for name in ("device", "raw", "supply", "transform:3")] == [
-            True,
-            False,
-            False,
-            True,
-        ]
+    def test_what_is_allowed(self) -> None:
+        schedule = Schedule(["device", "baseline"], Session(), everything)
+        assert schedule.allows("device") and schedule.allows("transform:3")
+        assert not schedule.allows("raw") and not schedule.allows("supply")
 
     def test_each_round_is_chosen_once(self) -> None:
         asked: list[int] = []
@@ -210,6 +186,9 @@ def test_withdraw() -> None:
     assert "raw" not in schedule.rungs
     assert not schedule.allows("raw")
     assert "raw" not in walk(schedule, 30)
+    schedule = Schedule(["raw"], Session(), everything)
+    schedule.withdraw("raw")
+    assert schedule.next_rung() is None
 
 
 def test_withdraw_within_a_round() -> None:
@@ -218,18 +197,6 @@ def test_withdraw_within_a_round() -> None:
     for name in ("transform:1", "raw"):
         schedule.withdraw(name)
     assert to_the_end(schedule) == [sorted(ALL), ["sample"]]
-
-
-def test_withdrawing_every_rung_ends_the_schedule() -> None:
-    schedule = Schedule(["raw"], Session(), everything)
-    schedule.withdraw("raw")
-    assert schedule.next_rung() is None
-
-
-def test_the_rungs_property_is_a_copy() -> None:
-    schedule = Schedule(RUNGS, Session(), everything)
-    schedule.rungs.clear()
-    assert schedule.rungs == list(RUNGS)
 
 
 @pytest.mark.parametrize("rung", ["raw", "transform:2"])

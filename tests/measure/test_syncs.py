@@ -47,50 +47,39 @@ def test_one_call_in_every_step() -> None:
     assert log.report() == [SyncCall("item()", "train.py:10", "total += loss.item()", 1.0, 375.0, "Keep it there.")]
 
 
-def test_several_times_a_step() -> None:
-    (sync,) = log_of([(READ, 0.25), (READ, 0.25)], [(READ, 0.5)]).report()
-    assert (sync.per_step, sync.ms_per_step) == (1.5, 500.0)
+def at(where: str, call: str = "item()") -> tuple[str, str, str, str]:
+    return call, where, "", ""
 
 
-def test_no_calls() -> None:
-    assert log_of([], []).report() == []
-
-
-def test_costliest_first_and_unknown_cost_last() -> None:
-    cheap = ("cpu()", "train.py:7", "", "")
-    unknown = ("a call into torch", "train.py:1", "", "")
-    often = ("a call into torch", "train.py:9", "", "")
-    step = [(cheap, 0.0), (unknown, None), (READ, 0.25), (often, None), (often, None), (COPY, 0.5)]
-    found = log_of(step).report()
-    assert [sync.where for sync in found] == [
-        "train.py:5",
-        "train.py:10",
-        "train.py:7",
-        "train.py:9",  # unknown as well, but twice a step
-        "train.py:1",
-    ]
-    assert [sync.ms_per_step for sync in found] == [500.0, 250.0, 0.0, None, None]
-
-
-def test_equal_cost_in_the_order_of_places() -> None:
-    other = ("item()", "train.py:02", "", "")
-    assert [s.where for s in log_of([(READ, 0.25), (other, 0.25)]).report()] == ["train.py:02", "train.py:10"]
-
-
-def test_one_unknown_duration_makes_the_sum_unknown() -> None:
-    (sync,) = log_of([(READ, 0.25)], [(READ, None)]).report()
-    assert (sync.per_step, sync.ms_per_step) == (1.0, None)
-
-
-def test_the_same_call_at_two_lines_and_two_calls_at_one_line() -> None:
-    elsewhere = ("item()", "train.py:11", "print(loss.item())", "")
-    beside = ("cpu()", "train.py:10", "", "")
-    found = log_of([(READ, 0.25), (elsewhere, 0.5), (beside, 0.125)]).report()
-    assert [(s.call, s.where) for s in found] == [
-        ("item()", "train.py:11"),
-        ("item()", "train.py:10"),
-        ("cpu()", "train.py:10"),
-    ]
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([[], []], []),
+        ([[(READ, 0.25), (READ, 0.25)], [(READ, 0.5)]], [("item()", "train.py:10", 1.5, 500.0)]),
+        # One unknown duration makes the sum unknown.
+        ([[(READ, 0.25)], [(READ, None)]], [("item()", "train.py:10", 1.0, None)]),
+        # The costliest first; what is unknown last, the most frequent of it first; else in the order of places.
+        (
+            [[(at("t:7"), 0.0), (at("t:1"), None), (READ, 0.25), (at("t:9"), None), (at("t:9"), None), (COPY, 0.5)]],
+            [
+                ("to()", "train.py:5", 1.0, 500.0),
+                ("item()", "train.py:10", 1.0, 250.0),
+                ("item()", "t:7", 1.0, 0.0),
+                ("item()", "t:9", 2.0, None),
+                ("item()", "t:1", 1.0, None),
+            ],
+        ),
+        ([[(at("t:2"), 0.25), (at("t:02"), 0.25)]], [("item()", "t:02", 1.0, 250.0), ("item()", "t:2", 1.0, 250.0)]),
+        # The same call at two lines, and two calls at one line.
+        (
+            [[(at("t:1"), 0.25), (at("t:2"), 0.5), (at("t:1", "cpu()"), 0.125)]],
+            [("item()", "t:2", 1.0, 500.0), ("item()", "t:1", 1.0, 250.0), ("cpu()", "t:1", 1.0, 125.0)],
+        ),
+    ],
+)
+def test_reports(steps: list[Any], expected: list[Any]) -> None:
+    found = log_of(*steps).report()
+    assert [(sync.call, sync.where, sync.per_step, sync.ms_per_step) for sync in found] == expected
 
 
 class TestLeast:
@@ -98,12 +87,9 @@ class TestLeast:
 
     STEPS = ([(READ, 1.0), (READ, 1.0), (READ, 1.0), (READ, 1.0)], [(COPY, 0.125)], [(COPY, 0.125)], [(COPY, 0.125)])
 
-    def test_half_of_the_steps_by_default(self) -> None:
-        assert [s.call for s in log_of(*self.STEPS).report()] == ["to()"]
-
-    def test_a_share_that_is_reached_exactly_counts(self) -> None:
-        assert [s.call for s in log_of(*self.STEPS).report(least=0.75)] == ["to()"]
-        assert log_of(*self.STEPS).report(least=0.76) == []
+    @pytest.mark.parametrize(("share", "calls"), [({}, ["to()"]), ({"least": 0.75}, ["to()"]), ({"least": 0.76}, [])])
+    def test_half_of_the_steps_by_default(self, share: dict[str, float], calls: list[str]) -> None:
+        assert [one.call for one in log_of(*self.STEPS).report(**share)] == calls
 
     def test_a_share_of_zero_reports_everything(self) -> None:
         found = log_of(*self.STEPS).report(least=0)
@@ -570,14 +556,8 @@ class TestIndexing:
     def test_a_mask_is_named(self) -> None:
         x, mask = torch.ones(4), torch.ones(4) > 0
         assert found("__setitem__", (x, mask, 0.0), None, warned=True) == "boolean assignment by index"
-
-    def test_an_index_without_a_mask(self) -> None:
-        x = torch.ones(4)
         assert found("__setitem__", (x, torch.tensor([1]), 0.0), None, warned=True) == "assignment by index"
-
-    def test_not_logged_without_a_warning(self) -> None:
-        x = torch.ones(4)
-        assert found("__setitem__", (x, x > 0, 0.0), None) is None
+        assert found("__setitem__", (x, mask, 0.0), None) is None
 
     def test_a_read_is_told_by_its_instruction(self) -> None:
         read = Reads()[3]
@@ -601,9 +581,3 @@ def test_every_suspect_exists_and_has_a_name_and_advice() -> None:
     for owner, name, suspect in known_syncs.suspects():
         assert callable(getattr(owner, name))
         assert suspect.call and suspect.help.endswith(".")
-
-
-def test_watch_yields_a_log(library: Any) -> None:
-    with syncs.watch() as seen:
-        seen.step()
-    assert isinstance(seen, SyncLog)

@@ -90,14 +90,11 @@ class Following(Driven):
 
     def _switched(self, rung: str) -> Turn[bool]:
         """Switch to a rung; return False if this rank cannot serve it."""
-        trouble, first, _ = yield from self._settler.to(rung)
+        trouble = yield from self._settler.switch(rung)
         if trouble:
             self._cannot_serve(rung, trouble)
             self.steering.disturb()
-            return False
-        if first is not None:
-            yield from self.loop_side.hand(self.loop_side.own(first.batch, rung))
-        return True
+        return not trouble
 
     def _cannot_serve(self, rung: str, why: str) -> None:
         self.loop_side.unavailable(rung, why)

@@ -81,11 +81,8 @@ class RankTrials:
         yield from windows.settler.take_granted()
         self._leader.do("device", **treated)
         loop_side.agree()  # the other ranks switch at the same time
-        trouble, first, _ = yield from windows.settler.to(rung)
-        if trouble:
+        if (yield from windows.settler.switch(rung)):
             return None
-        if first is not None:
-            yield from loop_side.hand(loop_side.own(first.batch, rung))
         pace = yield from self._settled(rung, self._steps(0.0)[0])
         window = windows.opened(rung, self._steps(pace)[1], math.inf)
         self._leader.do("device", window=window.wanted, **treated)

@@ -215,14 +215,10 @@ class KeptCalls:
 def _receiver(fn: Any) -> Any:
     """Return the object that a method belongs to, or a callable object itself; None for functions and classes."""
     owner = attribute(fn, "__self__", None)
-    if is_a(fn, (type, types.FunctionType)) or is_a(owner, (types.ModuleType, type)) or _is_capsule(owner):
+    of_pybind11 = type(owner).__name__ == "PyCapsule"  # what its functions belong to
+    if is_a(fn, (type, types.FunctionType)) or is_a(owner, (types.ModuleType, type)) or of_pybind11:
         return None
     return owner if owner is not None or is_a(fn, types.BuiltinFunctionType) else fn
-
-
-def _is_capsule(owner: Any) -> bool:
-    """Return whether this is what functions of pybind11 belong to."""
-    return type(owner).__name__ == "PyCapsule"
 
 
 def _looks(value: Any, depth: int = _DEPTH) -> Any:
@@ -270,18 +266,11 @@ def _state(value: Any, depth: int = _DEPTH) -> Any:
 def _reads_on(given: Any) -> bool:
     """Return whether a call may change what cannot be seen to change: a file, an iterator, a compiled object."""
     owner, args, kwargs = given
-    return _is_hidden(owner) or any(map(_is_iterator, [owner, *_inside(args), *_inside(kwargs)]))
-
-
-def _is_hidden(owner: Any) -> bool:
-    """Return whether a method's object is compiled, other than data and what numpy's random functions belong to."""
-    if owner is None or _is_data(owner) or is_a(owner, _PLAIN) or has_attribute(owner, "__dict__"):
-        return False
-    return type(owner).__module__.partition(".")[0] != "numpy"
-
-
-def _is_iterator(value: Any) -> bool:
-    return is_a(value, io.IOBase) or has_attribute(type(value), "__next__")
+    seen = owner is None or _is_data(owner) or is_a(owner, _PLAIN) or has_attribute(owner, "__dict__")
+    if not seen and type(owner).__module__.partition(".")[0] != "numpy":  # its random functions belong to such
+        return True
+    reached = [owner, *_inside(args), *_inside(kwargs)]
+    return any(is_a(one, io.IOBase) or has_attribute(type(one), "__next__") for one in reached)
 
 
 def _inside(value: Any, depth: int = _DEPTH) -> Iterator[Any]:

@@ -27,7 +27,7 @@ from ...usercode import randomness
 from ...usercode.links import Link, is_called_plainly, run
 from ...usercode.objects import leaves
 from ..decode.undecoded import decoded
-from ..ops.library_code import is_original
+from ..ops.library_code import calls_own_only, is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .drawing import functionals
@@ -122,7 +122,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
 
         ``begins`` is the name of a function at whose calls in plain code a recording may begin.
         """
-        if self._inside or session.twins is not self:
+        if self._inside or session.twins is not self or not calls_own_only(function):  # user code runs inside of it
             return function(*args, **kwargs)
         if why := why_not_now():
             self.lost(why)
@@ -292,8 +292,8 @@ def is_librarys(link: Any) -> bool:
     """Return whether a call of the link runs torch's and torchvision's code only, and none of the user's."""
     if not is_called_plainly(link) or not _draws_by_itself():
         return False
-    called = (*functionals(), *(getattr(older, name, None) for name in OLDER))
-    return is_original(*filter(None, called)) and _is_data(link)
+    called = [*filter(None, (*functionals(), *(getattr(older, name, None) for name in OLDER)))]
+    return is_original(*called) and calls_own_only(*called) and _is_data(link)
 
 
 def _draws_by_itself() -> bool:
@@ -313,5 +313,5 @@ def _is_data(value: Any) -> bool:
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return is_original(value)
     kind = type(value)
-    methods = (getattr(kind, name, None) for name in ("__call__", "forward", "transform", "make_params", "get_params"))
-    return is_original(kind, *filter(None, methods)) and hasattr(value, "__dict__") and _is_data(vars(value))
+    members = (member for base in kind.__mro__ for member in vars(base).values() if type(member) is types.FunctionType)
+    return is_original(kind, *members) and hasattr(value, "__dict__") and _is_data(vars(value))

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import torch
-from torch import nn
+from ordinary import step
 from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser()
@@ -48,8 +48,6 @@ def collate(samples):
     }
 
 
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 for batch in DataLoader(Data(), batch_size=4, shuffle=True, num_workers=args.workers, collate_fn=collate):
     images, places, marks = batch["image"], batch["batch_idx"], batch["marks"]
     assert places.unique().tolist() == [0, 1, 2, 3], places
@@ -57,8 +55,5 @@ for batch in DataLoader(Data(), batch_size=4, shuffle=True, num_workers=args.wor
     counts = 1 + images[:, 0].long() % 5
     assert torch.bincount(places.long()).tolist() == counts.tolist(), (places, images)
     assert marks.shape[1] == counts.max() and len(places) == counts.sum(), (places, marks)
-    loss = model(images).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    step(images, torch.zeros(4, 1))
     time.sleep(0.002)

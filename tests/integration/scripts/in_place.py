@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import torch
-from torch import nn
+from ordinary import step
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -42,8 +42,6 @@ parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--lists", action="store_true")
 args = parser.parse_args()
 
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 collate = as_lists if args.lists else None
 for x, y in DataLoader(Data(), batch_size=4, num_workers=args.workers, collate_fn=collate):
     for tensor in x:
@@ -54,8 +52,5 @@ for x, y in DataLoader(Data(), batch_size=4, num_workers=args.workers, collate_f
         for tensor in batch:
             tensor.div_(255)
     inputs, targets = (torch.stack(x), torch.stack(y)) if args.lists else (x, y)
-    loss = (model(inputs) - targets).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    step(inputs, targets)
     time.sleep(0.001)

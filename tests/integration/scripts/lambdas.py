@@ -3,7 +3,7 @@
 import time
 
 import torch
-from torch import nn
+from ordinary import step
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -27,11 +27,6 @@ def slowly(value, seconds):
 
 dataset = Data(transform=lambda x: slowly(x * 2 + 1, 0.015), target_transform=lambda i: torch.tensor([float(i % 2)]))
 loader = DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context="fork")
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 for x, y in loader:
-    loss = (model(x) - y).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    step(x, y)
     time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""What scripts train in which only the loop is out of the ordinary: rows that take 4 ms to load, and a step."""
+"""What scripts train in which only something else is out of the ordinary: rows that take 4 ms to load, and a step."""
 
 import time
 
@@ -7,23 +7,23 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 
 
 class Data(Dataset):
-    def __init__(self, length):
-        self.length = length
+    def __init__(self, length, seconds=0.004):
+        self.length, self.seconds = length, seconds
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, index):
-        time.sleep(0.004)
+        time.sleep(self.seconds)
         return torch.full((8,), float(index % 9)), torch.ones(1)
 
 
-def batches_of(length, **settings):
-    return DataLoader(Data(length), batch_size=4, **settings)
+def batches_of(length, seconds=0.004, **settings):
+    return DataLoader(Data(length, seconds), batch_size=4, **settings)
 
 
 def step(x, y):

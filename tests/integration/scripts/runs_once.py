@@ -7,9 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from ordinary import batches_of, step
 
 parser = argparse.ArgumentParser()
 parser.add_argument(
@@ -38,25 +36,11 @@ if Path("trained").exists():
         sys.exit()
 
 
-class Data(Dataset):
-    def __len__(self):
-        return 100_000
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return torch.full((8,), float(index)), torch.ones(1)
-
-
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
-for step, (x, y) in enumerate(DataLoader(Data(), batch_size=4)):
-    loss = (model(x) - y).pow(2).mean()
+for number, (x, y) in enumerate(batches_of(100_000, 0.002), 1):
     if not args.predicts:
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        step(x, y)
     time.sleep(0.01)
-    if step + 1 >= args.steps:
+    if number >= args.steps:
         break
 if args.refusal == "raise-last" and Path("trained").exists():
     raise RuntimeError("trained twice")

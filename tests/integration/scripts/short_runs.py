@@ -5,8 +5,8 @@ import sys
 import time
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from ordinary import model, optimizer
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--workers", type=int, default=2)
@@ -14,6 +14,7 @@ parser.add_argument("--batches", type=int, default=100_000, help="in an epoch")
 parser.add_argument("--steps", type=int, default=100_000, help="in all")
 parser.add_argument("--sample-ms", type=float, default=0.0, help="for a transform of each sample")
 parser.add_argument("--step-ms", type=float, default=2.0)
+parser.add_argument("--counts-workers", action="store_true", help="fail where there are more than asked for")
 parser.add_argument("--init-ms", type=float, default=0.0, help="for a worker to start")
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--leaves", type=int, default=0, help="batches after which an epoch is left")
@@ -44,7 +45,9 @@ class Data(Dataset):
         return self.size
 
     def __getitem__(self, index):
-        return self.transform(torch.full((8,), float(index % 9))), torch.ones(1)
+        worker = get_worker_info()
+        workers = 0 if worker is None else worker.num_workers
+        return self.transform(torch.full((8,), float(index % 9))), torch.ones(1), workers
 
 
 class Stream(IterableDataset):
@@ -54,7 +57,7 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         for index in range(self.size):
-            yield self.transform(torch.full((8,), float(index % 9))), torch.ones(1)
+            yield self.transform(torch.full((8,), float(index % 9))), torch.ones(1), 0
 
 
 def start(worker_id):
@@ -80,15 +83,15 @@ def start_validating(worker_id):
 validation = DataLoader(
     Data(3, leave), batch_size=4, num_workers=args.validation_workers, worker_init_fn=start_validating
 )
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 loader = build()
 steps = 0
 while True:
     if args.rebuilt:
         loader = build()
     drawn = 0
-    for drawn, (x, y) in enumerate(loader, 1):
+    for drawn, (x, y, workers) in enumerate(loader, 1):
+        if args.counts_workers and workers[0] > args.workers:
+            raise RuntimeError("there are more workers than there should be")
         (model(x) - y).pow(2).mean().backward()
         time.sleep(args.step_ms / 1000)
         steps += 1
@@ -97,7 +100,7 @@ while True:
             optimizer.zero_grad()
         if args.validates and drawn % args.validates == 0:
             with torch.no_grad():
-                for x_, _ in validation:
+                for x_, *_ in validation:
                     model(x_)
         if steps >= args.steps:
             sys.exit()

@@ -4,7 +4,7 @@ import argparse
 import time
 
 import torch
-from torch import nn
+from ordinary import step
 from torch.utils.data import DataLoader, Dataset, RandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
 
@@ -71,19 +71,14 @@ def expected_first_batch():
     return list(RandomSampler(dataset, generator=twin))[:4]
 
 
-model = nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 for epoch in range(1000):
     if distributed is not None:
         loader.sampler.set_epoch(epoch)
         assert loader.sampler is distributed and distributed.epoch == epoch
-    for step, (x, y) in enumerate(loader):
+    for number, (x, y) in enumerate(loader):
         assert loader.dataset is dataset and loader.worker_init_fn is prepare and loader.generator is generator
         assert loader.my_own_attribute == "stays" and len(loader) == (30 if distributed is not None else 60)
-        if epoch == step == 0:
+        if epoch == number == 0:
             assert y.flatten().tolist() == expected_first_batch(), (y, expected_first_batch())
-        loss = (model(x) - y).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        step(x, y)
         time.sleep(0.002)

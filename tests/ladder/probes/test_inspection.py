@@ -195,10 +195,28 @@ class TestByLink:
         assert inside.load == Cost(5, 5)
         assert inside.whole.wall_ms == 14
 
-    def test_views_are_summed(self, clock: Clock) -> None:
-        """The cost of a sample includes both views."""
-        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), views=2)
-        assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (4, 4), "Blur": (6, 6)}
+    @pytest.mark.parametrize(
+        ("make", "proven", "expected"),
+        [
+            # The cost of a sample includes both views.
+            (lambda c: Dataset(c, Compose(c, Crop(c, 2), Blur(c, 3)), views=2), True, {"Crop": (4, 4), "Blur": (6, 6)}),
+            (
+                lambda c: Dataset(c, Compose(c, Compose(c, Crop(c, 2), Blur(c, 3)), Scale(c, 4))),
+                True,
+                {"Crop": (2, 2), "Blur": (3, 3), "Scale": (4, 4)},
+            ),
+            # Different chains are averaged over all samples.
+            (
+                lambda c: ConcatDataset([Dataset(c, Crop(c, 2), size=2), Dataset(c, Blur(c, 6), size=2)]),
+                False,
+                {"Crop": (1, 1), "Blur": (3, 3)},
+            ),
+        ],
+        ids=["views", "nested", "different chains"],
+    )
+    def test_several_chains(self, clock: Clock, make: Any, proven: bool, expected: Any) -> None:
+        dataset = make(clock)
+        assert costs(probed(dataset, clock, chain_in(dataset) if proven else None)) == expected
 
     def test_the_same_transform_at_two_places(self, clock: Clock) -> None:
         """Each place has the cost of its own call."""
@@ -216,10 +234,6 @@ class TestByLink:
             ("Blur", 3),
             ("Growing", 10),
         ]
-
-    def test_nested_chains_by_their_links(self, clock: Clock) -> None:
-        dataset = Dataset(clock, Compose(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3)), Scale(clock, 4)))
-        assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (2, 2), "Blur": (3, 3), "Scale": (4, 4)}
 
     def test_an_unopened_link_includes_its_parts(self, clock: Clock) -> None:
         class Glue(Compose):
@@ -281,10 +295,6 @@ class TestUnproven:
                 return self.parts[torch.randint(1, ())](x)
 
         assert list(costs(probed(Dataset(clock, Choice(clock, Crop(clock, 4))), clock))) == ["Choice"]
-
-    def test_different_chains_are_averaged_over_all_samples(self, clock: Clock) -> None:
-        parts = [Dataset(clock, Crop(clock, 2), size=2), Dataset(clock, Blur(clock, 6), size=2)]
-        assert costs(probed(ConcatDataset(parts), clock)) == {"Crop": (1, 1), "Blur": (3, 3)}
 
     def test_without_transforms_everything_is_loading(self, clock: Clock) -> None:
         class Plain(Dataset):
@@ -651,9 +661,6 @@ class TestInspection:
         with pytest.raises(StopIteration):
             Inspection([], clock.cpu_seconds, True).time(ends)
         assert asked == [1]
-
-    def test_threads(self) -> None:
-        assert threads()["torch"] == torch.get_num_threads()
 
 
 class TestMadeTwice:

@@ -53,9 +53,21 @@ def leaf(loop: Callable[..., Any], *batch: Any) -> Leaf:
 
 
 class TestCopies:
-    def test_to_the_device(self) -> None:
-        one = leaf(lambda x: x.to(DEVICE) + 1)
-        assert (one.copied, one.arrives, one.non_blocking) == (True, "float32", False)
+    @pytest.mark.parametrize(
+        ("use", "expected"),
+        [
+            (lambda x: x.to(DEVICE) + 1, (True, "float32", False, True)),
+            (lambda x: x.to(DEVICE, non_blocking=True) + 1, (True, "float32", False, True)),  # of pageable memory
+            (lambda x: x.to(DEVICE, torch.bfloat16) + 1, (True, "bfloat16", False, True)),
+            (
+                lambda x: (x / 2).to(DEVICE) + 1,
+                (False, None, None, None),
+            ),  # what is computed on the host is another one
+        ],
+    )
+    def test_to_the_device(self, use: Callable[[Tensor], Tensor], expected: tuple[Any, ...]) -> None:
+        one = leaf(use)
+        assert (one.copied, one.arrives, one.non_blocking, one.read) == expected
 
     @pytest.mark.parametrize(
         "copy",
@@ -76,16 +88,6 @@ class TestCopies:
         assert not leaf(lambda x: x.to(DEVICE) + 1).non_blocking
         into = torch.empty(4, 6, device=DEVICE)
         assert leaf(lambda x: into.copy_(x, non_blocking=True) + 1).non_blocking
-
-    def test_pageable_memory_makes_the_loop_wait(self) -> None:
-        assert not leaf(lambda x: x.to(DEVICE, non_blocking=True) + 1).non_blocking
-
-    def test_another_dtype_on_arrival(self) -> None:
-        assert leaf(lambda x: x.to(DEVICE, torch.bfloat16) + 1).arrives == "bfloat16"
-
-    def test_a_tensor_computed_on_the_host_is_another_one(self) -> None:
-        one = leaf(lambda x: (x / 2).to(DEVICE) + 1)
-        assert (one.copied, one.arrives, one.read) == (False, None, None)
 
     def test_not_always(self) -> None:
         calls: list[int] = []
@@ -141,12 +143,9 @@ class TestReads:
 
         assert leaf(loop).read is False
 
-    def test_a_kept_copy_may_still_be_read(self) -> None:
+    def test_a_kept_copy_or_part_may_still_be_read(self) -> None:
         kept: list[Tensor] = []
         assert leaf(lambda x: kept.append(x.to(DEVICE))).read is None
-
-    def test_a_kept_part_may_still_be_read(self) -> None:
-        kept: list[Tensor] = []
         assert leaf(lambda x: kept.append(x.to(DEVICE)[0])).read is None
 
     def test_each_tensor_separately(self) -> None:
