@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from statistics import median
 
 from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
 from ..session.events import KEPT_BATCHES
@@ -32,6 +33,9 @@ ENOUGH = 2
 #: Pairs of windows agree if the shares that they give lie within this range, and if other processes lengthened the step
 #: of one of them by less than this share.
 _APART, DISTURBED = 0.25, 0.1
+#: Share of a step for which other processes may make the loop wait for a core though it is fed: what data costs beside
+#: them differs from what it costs without them, or beside more, by up to as much.
+_HELD_UP = 0.1
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
 _SHORT = 2
 #: Verdicts on what remains of a step, which rest on the kernel's counters.
@@ -272,6 +276,9 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"
+    held_up = [fast.account.queue_ms / slow.ms_per_step for slow, fast in paired if fast.account is not None]
+    if busy and held_up and shares and median(held_up) > _HELD_UP:
+        yield f"{who}; without them data may cost up to {percent(median(shares) + median(held_up))}"
     if bottleneck in _COUNTED and session.workers:
         yield from busy  # these are what remains of a step, and so is the time that others take
         if any(window.account is None for window in windows):

@@ -173,6 +173,19 @@ def test_contention_beside_other_processes_is_not_certain(busy: float, certain: 
     assert ("other processes used 2 of 8 cores" in verdict.uncertain) is not certain
 
 
+@pytest.mark.parametrize(("queue", "certain"), [(30.0, False), (5.0, True)])
+def test_a_share_beside_processes_that_hold_up_the_step_is_not_certain(queue: float, certain: bool) -> None:
+    """Fed from a cache, the loop waits 30 of 81 ms for a core. Its reads sleep: without the others they cost more."""
+    seen = waits(50.0, worker_ms=80.0, worker_cpu=0.1)
+    seen = {rung: {"cores_busy": 2.0, "cores_used": 1.0} | seen.get(rung, {}) for rung in RUNGS}
+    accounts = dict.fromkeys(RUNGS, Account(cpu_ms=30.8 - min(queue, 20.0), queue_ms=queue))
+    session = make(climbing(raw=30.0), noise=0.0, evidence=seen, accounts=accounts, environment={"cores": 2})
+    verdict = judged(session, certain=certain).verdict
+    assert verdict.uncertain == (
+        "" if certain else "other processes used 1 of 2 cores; without them data may cost up to 75 %"
+    )
+
+
 def test_contention_is_at_most_what_the_training_thread_lost() -> None:
     """A step takes 30.2 ms longer, but its thread works no longer, and waits for a core 5 ms: no more is contention."""
     diagnosis = judged(make(climbing(raw=30.0), noise=0.0, evidence=ON_TIME, accounts=thread(50.0, 5.0)))
