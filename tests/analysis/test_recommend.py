@@ -238,9 +238,13 @@ class TestCheaper:
         assert how in advice(with_cost(0.1, 7.0, lines=[line]))["rewrite"].how
 
     def test_code_that_a_transform_calls(self) -> None:
-        """The line to change is there, not where the transform is defined."""
+        """The line to change is there, not where the transform is defined; lines of other transforms are left out."""
         line = HotLine("ops.py:7", "y = np.sort(x)", 0.6, "np.sort", "smooth", "transform")
-        assert advice(with_cost(0.1, 7.0, lines=[line]))["rewrite"].how.startswith("ops.py:7: call it less often")
+        found = [
+            advice(with_cost(0.1, 7.0, lines=[replace(line, transforms={by: 0.6})]))["rewrite"] for by in ("B", "A")
+        ]
+        assert found[0].how.startswith("ops.py:7: call it less often") and "np.sort" in " ".join(found[0].evidence)
+        assert found[1].how.startswith("aug.py:20") and "np.sort" not in " ".join(found[1].evidence)
 
     @pytest.mark.parametrize(
         "names, told", [(("RandAugment", "RandomCrop"), True), (("RandomCrop", "RandAugment"), False)]

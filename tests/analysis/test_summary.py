@@ -148,16 +148,17 @@ class TestWhere:
         """In code that the transform calls; its own lines need no second place, nor do lines of others."""
         costs, line = (2.0, 30.0), HotLine("ops.py:7", "np.sort(x)", 0.7, "np.sort", "smooth", "transform")
         notes = []
-        for function, share, origin in (
-            *(("smooth", 0.7, "aug"), ("B.__call__", 0.7, "aug"), ("A.__call__", 0.7, "aug"), ("smooth", 0.2, "aug")),
-            ("Data.__getitem__", 0.7, "library.transforms"),
+        for function, share, origin, by in (
+            *(("smooth", 0.7, "aug", "B"), ("B.__call__", 0.7, "aug", "B"), ("A.__call__", 0.7, "aug", "A")),
+            *(("Warp.apply", 0.7, "aug", "A"), ("smooth", 0.2, "aug", "B")),
+            ("Data.__getitem__", 0.7, "library.transforms", "B"),
         ):
             found = inside(0.5, 7.5)
             found.links = [replace(link, origin=origin) for link in found.links]
-            found.lines = [replace(line, function=function, share=share)]
+            found.lines = [replace(line, function=function, share=share, transforms={by: share})]
             session = make(cut(climbing(raw=sum(costs)), costs, 1), inside=found, noise=0.001)
             notes += [cause.note for cause in told(session).causes]
-        assert notes == ["most of it: np.sort, ops.py:7", "", "", "", ""]
+        assert notes == ["most of it: np.sort, ops.py:7", "", "", "", "", ""]
 
     def of_workers(self, *costs: float, load: float = 1.0, waited: float = 100.0, noise: float = 0.01) -> Summary:
         """A loop that waits ``waited`` of ``50 + waited`` ms for workers, which spend their time as given."""

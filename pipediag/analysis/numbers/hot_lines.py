@@ -66,18 +66,16 @@ def hottest(inside: Inside | None, stage: str = "") -> list[HotLine]:
     return [line for line in wanted if line.share >= _LISTED][:_LINES]
 
 
-def within(inside: Inside | None, transform: str, others: Collection[str], share: float) -> HotLine | None:
+def within(inside: Inside | None, transform: str, share: float) -> HotLine | None:
     """Return the line at which a transform spends most of its time if that is in other code than its own, or None.
 
-    ``share`` is the transform's of a sample's time, ``others`` are the names of the other transforms: their lines are
-    not this one's.
+    ``share`` is the transform's of a sample's time.
     """
-    lines = [line for line in inside.lines if line.stage == "transform" and line.where] if inside is not None else []
-    lines = [line for line in lines if not line.library and line.function.partition(".")[0] not in others]
-    most = max(lines, key=lambda line: line.share, default=None)
-    if most is None or most.function.partition(".")[0] == transform or not most.share >= _MOSTLY * share > 0:
+    lines = [line for line in inside.lines if transform in line.transforms and line.where] if inside is not None else []
+    most = max((line for line in lines if not line.library), key=lambda line: line.transforms[transform], default=None)
+    if most is None or most.function.partition(".")[0] == transform:
         return None
-    return replace(most, name=named(most))
+    return replace(most, name=named(most)) if most.transforms[transform] >= _MOSTLY * share > 0 else None
 
 
 def does(line: HotLine, known: Callable[[str], bool]) -> float:

@@ -263,8 +263,7 @@ def _inside(diagnosis: Diagnosis, piece: Stage) -> HotLine | None:
     if not links:
         return None
     share = sum(link.cost.wall_ms for link in links) / inside.whole.wall_ms
-    others = {link.name for link in inside.links} - {place.name}
-    return within(inside, place.name, others, share)
+    return within(inside, place.name, share)
 
 
 def _name(piece: Stage) -> str:
