@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -202,6 +203,40 @@ def wait_for_none(look: Callable[[], list[_T]]) -> list[_T]:
     while (left := look()) and time.monotonic() < until:
         time.sleep(0.05)
     return left
+
+
+class Results:
+    """The analyses of a module's cases: asking for one waits for it."""
+
+    def __init__(self, begun: dict[str, Future[Analysis]]) -> None:
+        self._begun = begun
+
+    def __getitem__(self, case: str) -> Analysis:
+        return self._begun[case].result()
+
+
+def analyses(
+    cases: Mapping[str, tuple[Sequence[str], Mapping[str, Any]]],
+    slow: Collection[str] = (),
+    script: str | None = None,
+    **options: Any,
+) -> Any:
+    """Return a fixture, the :class:`Results` of these cases: of each the script's arguments, and options of its own.
+
+    Args:
+        slow: cases that only slow tests take; they are left out where none runs.
+        script: what is analysed; if None, each case's arguments begin with it.
+    """
+    before = [] if script is None else [script]
+
+    @pytest.fixture(scope="module")
+    def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
+        chosen = {name: case for name, case in cases.items() if slow_too or name not in slow}
+        return Results(
+            {name: side_by_side(*before, *words, **{**options, **own}) for name, (words, own) in chosen.items()}
+        )
+
+    return results
 
 
 def slow(*cases: Any) -> list[Any]:
