@@ -172,9 +172,7 @@ class Settler:
             self._feed.rung_switch.set(rung)
             loop_side.only(loop_side.source(rung))
         while loop_side.granted > 0:
-            batch = yield from loop_side.next_batch(rung)
-            if batch is not None:
-                yield from loop_side.hand(batch)
+            yield from loop_side.step(rung)
 
     # Caches
 
