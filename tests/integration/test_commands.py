@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_was_measured(sandbox: Sandbox) -> None:
             break
     assert len(json.loads(sandbox.report.read_text())["runs"]) == 1, "written as soon as it was known"
     for line in process.stderr:
-        if line.endswith("measuring\n"):
+        if line.startswith("pipediag: training loader"):
             break
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
