@@ -204,7 +204,7 @@ def record(batch: int = 32, repeats: int = 60) -> dict[str, Any]:
     chains = {}
     for name, chain in CHAINS.items():
         dataset, bare = Images(chain()), Images(None)
-        plan = find(dataset, default_collate, range(4), Plan(fuse=True)).plan
+        plan = find(dataset, default_collate, range(4), Plan(fuse=True))
         station = PackingSide(dataset, default_collate, plan)
         shares = {}
         for key, work in {
@@ -230,7 +230,7 @@ def supply(batch: int = 32, workers: int = 8, steps: int = 200) -> dict[str, Any
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rates: dict[str, list[float]] = {"raw": [], "recorded": [], "executed": []}
     dataset = Images(article(), drawn=True)
-    plan = find(dataset, default_collate, range(4), Plan(fuse=True)).plan
+    plan = find(dataset, default_collate, range(4), Plan(fuse=True))
     assert plan.pieces, plan.reasons
     for _ in range(3):
         for name in rates:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 from pipediag.analysis.ranks.merging import job_session
 from pipediag.analysis.ranks.stragglers import Change, next_trial
@@ -32,10 +33,35 @@ from pipediag.session import (
     ordered,
 )
 
+_T = TypeVar("_T")
 #: A ladder on which every stage costs next to nothing.
 FLAT = dict.fromkeys(RUNGS, 100.0)
 #: Formats of reports that say in words, or as data, what there is to say of any subject.
 DOCUMENTS = (".json", ".md", ".txt")
+
+
+def but(made: _T, **facts: Any) -> _T:
+    """Set facts of what was made by their paths, as ``loader__iterable=True`` or ``links__0__origin="aug"``."""
+    for path, value in facts.items():
+        *owners, name = path.split("__")
+        owner = reduce(lambda one, part: one[int(part)] if part.isdecimal() else getattr(one, part), owners, made)
+        assert hasattr(owner, name), path
+        setattr(owner, name, value)
+    return made
+
+
+def lacking(session: Session, *rungs: str, after: int = 0) -> Session:
+    """Take the windows of these rungs out of a session, but for its first ``after`` rounds."""
+    session.windows = [window for window in session.windows if window.rung not in rungs or window.round < after]
+    return session
+
+
+def then_tried(session: Session, rung: str, ratio: float, rounds: int = 6, seconds: float = 1.2) -> Session:
+    """Add rounds in which ten steps under a rung of a trial take ``ratio`` times less than ``seconds``."""
+    first = max(10, 1 + max((window.round for window in session.windows), default=0))
+    for round_ in range(first, first + rounds):
+        session.windows += [Window("baseline", round_, 10, seconds), Window(rung, round_, 10, seconds / ratio)]
+    return session
 
 
 def climbing(**costs: float) -> dict[str, float]:

@@ -37,7 +37,7 @@ from pipediag.host.script import Target, run
 from pipediag.lifeline import end_with
 from pipediag.remedy import spotcheck
 from pipediag.remedy.summary import saved_plan
-from pipediag.replay.custom.fingerprint import digest
+from pipediag.replay.fingerprint import digest
 from pipediag.streams.to_device import ToDevice
 from pipediag.usercode.links import links_of
 from pipediag.usercode.transform_slots import find_slots

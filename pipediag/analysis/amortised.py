@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
-from ..session import OtherStart, Place, Session, Startup
+from ..session import Place, Session, Startup
 from ..session.events import EDITED
 from .diagnosis import Stage
 from .numbers.intervals import Interval, exactly, total
@@ -41,12 +41,14 @@ class EpochStart:
     Attributes:
         seconds: what it costs beyond the epoch's steps; its lower end is 0 if only the first launch of a process was
             seen.
+        per_step: the same in milliseconds, spread over the epoch's steps; None if their number is unknown.
         shutdown: seconds of it for ending the workers of the previous epoch.
         usual: the start that took the middle time of those that show the cost.
         starts: number of these starts; 0 if only the first launch of a process was seen.
     """
 
     seconds: Interval
+    per_step: Interval | None
     shutdown: float
     usual: Startup
     starts: int
@@ -77,15 +79,27 @@ def epoch_start(ladder: LadderView) -> EpochStart | None:
     firsts, later = _starts(ladder.session)
     if loader.persistent_workers:
         firsts = []
-    shutdown, hidden = statistics.median(ended) if ended else 0.0, _waited_for_a_round(ladder)
-    bound = min((_seconds(one, hidden) for one in firsts), default=math.inf) + shutdown
-    later.sort(key=lambda one: _seconds(one, hidden))
-    costs = undisturbed([_seconds(one, hidden) + shutdown for one in later], bound)
-    if costs:
-        return EpochStart(typical(costs), shutdown, later[(len(costs) - 1) // 2], len(costs))
-    if not firsts:
+    # A loop that waits for its workers gets a whole round of batches at once after a start: it would have waited for
+    # these anyway, so as much of the first batch's time costs nothing.
+    waited = ladder.waited("baseline") if ladder.has("baseline") else None
+    hidden = waited.value * ladder.ms("baseline").value * loader.num_workers / 1000.0 if waited is not None else 0.0
+    shutdown = statistics.median(ended) if ended else 0.0
+
+    def cost(one: Startup) -> float:
+        """The seconds that a start costs beyond the epoch's steps."""
+        first_batch = one.seconds - one.ready if one.ready else 0.0
+        return max(0.0, one.seconds - min(hidden, max(0.0, first_batch))) + shutdown
+
+    bound = min(map(cost, firsts), default=math.inf)
+    later.sort(key=cost)
+    if costs := undisturbed([*map(cost, later)], bound):
+        seconds, usual = typical(costs), later[(len(costs) - 1) // 2]
+    elif firsts:
+        seconds, usual = Interval(bound, 0.0, bound), min(firsts, key=lambda one: one.seconds)
+    else:
         return None
-    return EpochStart(Interval(bound, 0.0, bound), shutdown, min(firsts, key=lambda one: one.seconds), 0)
+    per_step = seconds.times(1000.0 / loader.epoch) if loader.epoch else None
+    return EpochStart(seconds, per_step, shutdown, usual, len(costs))
 
 
 def undisturbed(seconds: list[float], bound: float = math.inf) -> list[float]:
@@ -107,26 +121,17 @@ def typical(seconds: list[float]) -> Interval:
     return Interval(*map(math.exp, (centre, centre - arm, centre + arm)))
 
 
-def startup_ms(ladder: LadderView) -> Interval | None:
-    """Return the cost of an epoch's start in milliseconds a step, spread over the epoch; None if unknown."""
-    loader, start = ladder.session.loader, epoch_start(ladder)
-    if start is None or loader is None or not loader.epoch:
-        return None
-    return start.seconds.times(1000.0 / loader.epoch)
-
-
 def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
     """Return, as a clause, that only the first launch shows what an epoch's start costs.
 
     The clause is empty if that is not so, or if it costs no more than the gate or than ``besides`` milliseconds a step.
     """
-    each, loader, start = startup_ms(ladder), ladder.session.loader, epoch_start(ladder)
+    loader, start = ladder.session.loader, epoch_start(ladder)
+    each = start.per_step if start is not None else None
     if each is None or start is None or start.starts or loader is None or not ladder.has("baseline"):
         return ""
-    if each.high <= besides:
-        return ""
     share = each.beside(ladder.ms("baseline").value).high
-    if share <= GATE:
+    if each.high <= besides or share <= GATE:
         return ""
     return (
         f"an epoch's start was seen once only: {number(start.seconds.high)} s, at most {percent(share)} of an epoch of "
@@ -134,11 +139,14 @@ def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
     )
 
 
-def _of_a_start(ladder: LadderView) -> str:
-    """Return what an epoch's start costs, of which it consists, and what would help."""
-    loader, start, each = ladder.session.loader, epoch_start(ladder), startup_ms(ladder)
-    assert loader is not None and start is not None and each is not None, "it is known to cost something"
-    base, one = number(ladder.ms("baseline").value), start.usual
+def described(ladder: LadderView, cost: Stage) -> str:
+    """Return an amortised cost as a sentence: of what it consists, and what would help."""
+    if cost.stage != STARTUP:
+        where = cost.culprit.where if cost.culprit is not None else ""
+        return next(one.sentence for one in other_loaders(ladder) if one.where == where)
+    loader, start = ladder.session.loader, epoch_start(ladder)
+    assert loader is not None and start is not None and start.per_step is not None, "it is known to cost something"
+    base, one, each = number(ladder.ms("baseline").value), start.usual, start.per_step
     if loader.left_after == 1:
         return (
             f"The loop makes a new iterator of the loader for every batch, as next(iter(loader)) does: that adds "
@@ -195,23 +203,6 @@ def _starts(session: Session) -> tuple[list[Startup], list[Startup]]:
     return list(firsts.values()), later
 
 
-def _waited_for_a_round(ladder: LadderView) -> float:
-    """Return the seconds that a loop waits for a round of the workers anyway: their first batches are made meanwhile.
-
-    A loop that waits for its workers gets a whole round of batches at once after a start.
-    """
-    waited = ladder.waited("baseline") if ladder.has("baseline") else None
-    if waited is None:
-        return 0.0
-    return waited.value * ladder.ms("baseline").value * ladder.session.workers / 1000.0
-
-
-def _seconds(one: Startup, hidden: float) -> float:
-    """Return the seconds that a start costs beyond the epoch's steps, the end of the workers not included."""
-    first_batch = one.seconds - one.ready if one.ready else 0.0
-    return max(0.0, one.seconds - min(hidden, max(0.0, first_batch)))
-
-
 @dataclass(frozen=True)
 class OtherLoader:
     """A loader that the loop starts again and again between its steps.
@@ -261,39 +252,24 @@ def other_loaders(ladder: LadderView) -> list[OtherLoader]:
 
     The first use in a process is left out of the cost: it also pays what is done only once.
     """
+    workers, hidden, found = ladder.session.workers, 0.0, []
+    if workers and ladder.has("baseline"):
+        # The workers make batches meanwhile: without other loaders, a step would take at least a worker's time for a
+        # batch divided by their number.
+        made = ladder.evidence("baseline").get("worker_ms", 0.0) / workers
+        hidden = max(0.0, made - ladder.ms("baseline").value)
     ordered = sorted(ladder.session.other_starts, key=lambda one: (one.where, one.attempt, one.step))
-    by_place = groupby(ordered, key=lambda one: one.where)
-    return [*filter(None, (_loader(ladder, list(starts)) for _, starts in by_place))]
-
-
-def _loader(ladder: LadderView, starts: list[OtherStart]) -> OtherLoader | None:
-    again = [(one, one.step - before.step) for before, one in pairwise(starts) if one.attempt == before.attempt]
-    steps = sum(between for _, between in again)
-    if not steps:
-        return None
-    seconds = typical(undisturbed([max(0.0, one.seconds) for one, _ in again]))
-    kept = sorted(max(0.0, min(one.kept, one.seconds)) for one, _ in again)[len(again) // 2]
-    one = starts[-1]
-    return OtherLoader(
-        one.where,
-        seconds,
-        min(kept, seconds.value),
-        steps / len(again),
-        _made_meanwhile(ladder),
-        one.num_workers,
-        one.persistent_workers,
-    )
-
-
-def _made_meanwhile(ladder: LadderView) -> float:
-    """Return the milliseconds a step in which the workers make batches while the loop uses other loaders.
-
-    Without these, a step would take at least a worker's time for a batch divided by their number.
-    """
-    workers = ladder.session.workers
-    if not workers or not ladder.has("baseline"):
-        return 0.0
-    return max(0.0, ladder.evidence("baseline").get("worker_ms", 0.0) / workers - ladder.ms("baseline").value)
+    for where, uses in groupby(ordered, key=lambda one: one.where):
+        starts = list(uses)
+        again = [(one, one.step - before.step) for before, one in pairwise(starts) if one.attempt == before.attempt]
+        if not (steps := sum(between for _, between in again)):
+            continue
+        seconds = typical(undisturbed([max(0.0, one.seconds) for one, _ in again]))
+        kept = sorted(max(0.0, min(one.kept, one.seconds)) for one, _ in again)[len(again) // 2]
+        every, last = steps / len(again), starts[-1]
+        settings = last.num_workers, last.persistent_workers
+        found.append(OtherLoader(where, seconds, min(kept, seconds.value), every, hidden, *settings))
+    return found
 
 
 def amortised(ladder: LadderView) -> list[Stage]:
@@ -305,25 +281,17 @@ def amortised(ladder: LadderView) -> list[Stage]:
     if not ladder.has("baseline"):
         return []
     step, session = ladder.ms("baseline").value, ladder.session
-    each, start = startup_ms(ladder), epoch_start(ladder)
+    step, session, start = ladder.ms("baseline").value, ladder.session, epoch_start(ladder)
     found = []
-    if each is not None and start is not None:
+    if start is not None and start.per_step is not None:
         place = culprit(session, "sampler") if start.by_sampler else None
         named = [f"the sampler {place.name}"] if place is not None else []
-        found = [Stage(STARTUP, each, 0.0, place or culprit(session, STARTUP), links=named)]
+        found = [Stage(STARTUP, start.per_step, 0.0, place or culprit(session, STARTUP), links=named)]
     found += [Stage(OTHER_LOADERS, one.per_step, 0.0, Place("DataLoader", one.where)) for one in other_loaders(ladder)]
     found = [replace(stage, ms=stage.ms.blurred(RUN_TO_RUN * stage.ms.value)) for stage in found]
     found = [stage for stage in found if stage.ms.low > 0 and stage.ms.beside(step).value >= GATE]
     whole = step + sum(stage.ms.value for stage in found)
     return ranked([replace(stage, share=stage.ms.value / whole) for stage in found])
-
-
-def described(ladder: LadderView, cost: Stage) -> str:
-    """Return an amortised cost as a sentence, with what would help."""
-    if cost.stage == STARTUP:
-        return _of_a_start(ladder)
-    where = cost.culprit.where if cost.culprit is not None else ""
-    return next(one.sentence for one in other_loaders(ladder) if one.where == where)
 
 
 def with_amortised(share: Interval, step: float, costs: Sequence[Stage]) -> Interval:

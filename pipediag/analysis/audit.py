@@ -7,18 +7,19 @@ the loop waits for passes if it costs nothing. The run's recommendations say wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from ..session import FEWER_THREADS, Loader, Session, SyncCall, fed_apart, ordered
-from .amortised import startup_ms
+from ..session import FEWER_THREADS, Loader, Session, fed_apart, ordered
+from .amortised import epoch_start
 from .diagnosis import Diagnosis, Recommendation
 from .numbers.cores import threads
 from .numbers.intervals import Interval, exceeds
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS
-from .recommend import tried
+from .recommend import considered, tried
 from .recommend.view import batch_text, bytes_text
 from .thresholds import GATE, QUEUED
 from .trials.halving import arms
@@ -30,8 +31,6 @@ from .words import counted, number, percent, percent_of, times
 STATUSES = FAILED, OPEN, NOT_MEASURED, PASSED, DOES_NOT_APPLY = (
     "failed", "open", "not measured", "passed", "does not apply"
 )  # fmt: skip
-#: Why an item is open if an interval contains the bound.
-_TOO_WIDE = "too uncertain to tell; a longer budget narrows the interval"
 #: Largest number of recommendations in one item; the report has them all.
 _NAMED = 3
 #: Ids of the recommendations that change only the loader's settings.
@@ -43,56 +42,25 @@ _LIGHTER = frozenset({"uint8", "pack", "low-precision"})
 _ENOUGH = 2
 
 
-class Unanswered(Exception):
-    """A check neither passes nor fails; the message says why."""
-
-    status = ""
-
-
-class Undecided(Unanswered):
-    """The item was measured, but its numbers leave the answer open."""
-
-    status = OPEN
-
-    def __init__(self, figures: str) -> None:
-        super().__init__(f"{figures}; {_TOO_WIDE}")
-
-
-class NotMeasured(Unanswered):
-    """A measurement is missing: time ran out, or it could not be made."""
-
-    status = NOT_MEASURED
-
-
-class DoesNotApply(Unanswered):
-    """This script has nothing that the item could be about."""
-
-    status = DOES_NOT_APPLY
-
-
 @dataclass(frozen=True)
-class Result:
-    """The result of one check.
+class Item:
+    """One check and its result.
 
     Attributes:
         status: one of :data:`STATUSES`.
         figures: the numbers, or why there are none.
         advice: the run's recommendations that would fix it.
         todo: other remedies.
+        id: the same in every audit; :func:`audit` sets it, and the title.
+        title: the condition that holds if it passes.
     """
 
     status: str
     figures: str
     advice: list[Recommendation] = field(default_factory=list)
     todo: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item(Result):
-    """A result with its ``id``, the same in every audit, and its ``title``: the condition that holds if it passes."""
-
-    id: str
-    title: str
+    id: str = ""
+    title: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -103,6 +71,19 @@ class Item(Result):
             "recommendations": [one.id for one in self.advice],
             "todo": self.todo,
         }
+
+
+class Unanswered(Exception):
+    """A check neither passes nor fails: its ``status``, and as the message, why."""
+
+    def __init__(self, status: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def undecided(figures: str) -> Unanswered:
+    """Return what a check raises whose numbers leave the answer open."""
+    return Unanswered(OPEN, f"{figures}; too uncertain to tell; a longer budget narrows the interval")
 
 
 @dataclass(frozen=True)
@@ -125,10 +106,6 @@ class Check:
         return self.session.loader or Loader()
 
     @property
-    def device(self) -> str:
-        return self.session.device_type
-
-    @property
     def bound(self) -> float:
         """Share of a step that a single cost may take: no change is worth it for less."""
         return least_worth(self.gate)
@@ -139,21 +116,23 @@ class Check:
         starved = self.diagnosis.verdict.starved
         return starved is not None and starved.high <= self.bound
 
-    def judged(self, figures: str, ids: Collection[str]) -> Result:
+    @cached_property
+    def predictions(self) -> list[Recommendation]:
+        """What every rule predicts, also of changes that are not recommended because their gain may be none."""
+        return considered(self.ladder, self.diagnosis.waterfall, self.diagnosis.verdict)
+
+    def judged(self, figures: str, ids: Collection[str]) -> Item:
         """Return the result of a check that fails if one of these recommendations certainly gains :attr:`bound`.
 
-        Smaller gains are among the figures.
-
-        Raises:
-            Undecided: one of them probably gains enough, but that is not certain.
+        Smaller gains are among the figures. It is open if a change probably gains enough, but not certainly.
         """
-        found, least = self.advice(ids), 1 / (1 - self.bound)
+        found, least = [one for one in self.predictions if one.id in ids], 1 / (1 - self.bound)
         enough = [one for one in found if one.gain is not None and one.gain.value >= least]
-        if certain := [one for one in enough if one.gain is not None and one.gain.low >= least]:
-            return Result(FAILED, figures, certain[:_NAMED])
+        if certain := [one for one in self.advice(ids) if one.gain is not None and one.gain.low >= least]:
+            return Item(FAILED, figures, certain[:_NAMED])
         if enough:
-            raise Undecided(f"{figures}; {_gain(enough[0])}")
-        return Result(PASSED, "; ".join([figures, *map(_gain, found)]))
+            raise undecided(f"{figures}; {_gain(enough[0])}")
+        return Item(PASSED, "; ".join([figures, *map(_gain, self.advice(ids))]))
 
     def advice(self, ids: Collection[str]) -> list[Recommendation]:
         """Return the run's recommendations with one of these ids."""
@@ -165,19 +144,20 @@ class Check:
             if not self.ladder.has(rung):
                 found = self.session.rungs.get(rung)
                 if found is not None and not found.exists:
-                    raise DoesNotApply(found.why_not)
-                why = found.why_not if found is not None else ""
-                raise NotMeasured(f"{rung} was not measured: {why or 'not reached; give a longer budget'}")
+                    raise Unanswered(DOES_NOT_APPLY, found.why_not)
+                why = (found.why_not if found is not None else "") or "not reached; give a longer budget"
+                raise Unanswered(NOT_MEASURED, f"{rung} was not measured: {why}")
 
-    def needs_a_device(self) -> None:
-        """Raise :class:`DoesNotApply` if training runs on the CPU."""
-        if self.device == "cpu":
-            raise DoesNotApply("training runs on the CPU: there is no transfer")
+    def needs_a_device(self, so: str = "there is no transfer") -> None:
+        """Raise :class:`Unanswered` if training runs on the CPU."""
+        if self.session.device_type == "cpu":
+            raise Unanswered(DOES_NOT_APPLY, f"training runs on the CPU: {so}")
 
     def needs_workers(self) -> None:
-        """Raise :class:`DoesNotApply` if the training process makes the batches itself."""
+        """Raise :class:`Unanswered` if the training process makes the batches itself."""
         if not self.loader.num_workers:
-            raise DoesNotApply("num_workers=0: the training process makes the batches between its steps")
+            why = "num_workers=0: the training process makes the batches between its steps"
+            raise Unanswered(DOES_NOT_APPLY, why)
 
 
 def _gain(one: Recommendation) -> str:
@@ -192,21 +172,20 @@ def least_worth(gate: float) -> float:
     return max(gate, GATE)
 
 
-def at_most(interval: Interval, bound: float, figures: str, advice: list[Recommendation], otherwise: str) -> Result:
+def at_most(interval: Interval, bound: float, figures: str, advice: list[Recommendation], otherwise: str) -> Item:
     """Return the result for a cost that must not exceed a bound; ``advice`` and ``otherwise`` are for :func:`failed`.
 
-    Raises:
-        Undecided: its interval contains the bound.
+    It is open if the interval contains the bound.
     """
     exceeded = exceeds(interval, bound)
     if exceeded is None:
-        raise Undecided(figures)
-    return failed(figures, advice, otherwise) if exceeded else Result(PASSED, figures)
+        raise undecided(figures)
+    return failed(figures, advice, otherwise) if exceeded else Item(PASSED, figures)
 
 
-def failed(figures: str, advice: list[Recommendation], otherwise: str) -> Result:
-    """Return a failed result with the first of the recommendations, or if there are none, with another remedy."""
-    return Result(FAILED, figures, advice[:_NAMED], [] if advice else [otherwise])
+def failed(figures: str, advice: list[Recommendation], otherwise: str) -> Item:
+    """Return a failed item with the first of the recommendations, or if there are none, with another remedy."""
+    return Item(FAILED, figures, advice[:_NAMED], [] if advice else [otherwise])
 
 
 def copying_share(ladder: LadderView) -> Interval:
@@ -219,18 +198,18 @@ def margin(ladder: LadderView) -> Interval:
     return ladder.ratio(ladder.ceiling, "supply")
 
 
-def _starvation(check: Check) -> Result:
+def _starvation(check: Check) -> Item:
     """Check the input pipeline's cost per step against the gate."""
     ladder, starved = check.ladder, check.diagnosis.verdict.starved
     if starved is None:
-        raise NotMeasured(check.diagnosis.verdict.sentence)
+        raise Unanswered(NOT_MEASURED, check.diagnosis.verdict.sentence)
     base, best = number(ladder.ms("baseline").value), number(ladder.best.value)
     figures = f"{percent_of('', starved)}: {base} ms with the loader, {best} with cached batches"
     advice = [one for one in check.diagnosis.recommendations if one.stage != "compute"]
     return at_most(starved, check.gate, figures, advice, check.diagnosis.nothing_to_gain)
 
 
-def _supply(check: Check) -> Result:
+def _supply(check: Check) -> Item:
     """Check the rate of the loader alone against the rate of training with batches ready."""
     ladder = check.ladder
     check.needs_workers()
@@ -241,24 +220,23 @@ def _supply(check: Check) -> Result:
     makes, takes = (number(1000.0 / ladder.ms(rung).value) for rung in ("supply", ladder.ceiling))
     figures = f"the loader supplies {times(rate)} what training consumes: {makes} against {takes} batches/s"
     if check.input_is_cheap:
-        return Result(PASSED, figures)
+        return Item(PASSED, figures)
     advice = [one for one in check.diagnosis.recommendations if one.stage in OF_THE_WORKERS]
     return at_most(rate.inverse(), 1 / (1 - check.bound), figures, advice, "see the first item: the input's cost")
 
 
-def _startup(check: Check) -> Result:
+def _startup(check: Check) -> Item:
     """Check the cost of an epoch's start, spread over its steps."""
-    loader, paid = check.loader, check.session.startups
-    each = startup_ms(check.ladder)
+    loader, start = check.loader, epoch_start(check.ladder)
+    each = start.per_step if start is not None else None
     check.needs_workers()
     check.needs("baseline")
     if not loader.epoch:
-        raise NotMeasured("the loader has no length: its startup cannot be spread over an epoch")
+        raise Unanswered(NOT_MEASURED, "the loader has no length: its startup cannot be spread over an epoch")
     if each is None:
-        kept = loader.persistent_workers and bool(paid)
-        raise NotMeasured(
-            "the workers persist, and the script began no second epoch" if kept else "the script began no epoch"
-        )
+        kept = loader.persistent_workers and check.session.startups
+        why = "the workers persist, and the script began no second epoch" if kept else "the script began no epoch"
+        raise Unanswered(NOT_MEASURED, why)
     share = each.beside(check.ladder.ms("baseline").value)
     figures = f"an epoch's start takes {number(each.value * loader.epoch / 1000)} s, {number(each.value)} ms a step "
     figures += f"over an epoch of {loader.epoch} batches: {percent_of('the time', share)}"
@@ -266,28 +244,28 @@ def _startup(check: Check) -> Result:
     return at_most(share, check.bound, figures, advice, "longer epochs, or a cheaper first batch")
 
 
-def _cores(check: Check) -> Result:
+def _cores(check: Check) -> Item:
     """Check workers and threads against the cores that they may use."""
     running = threads(check.session)
     check.needs_workers()
     check.needs("baseline")
     queued = check.ladder.evidence("baseline").get("worker_queued")
     if math.isinf(running.cores):
-        raise NotMeasured("the number of usable cores is not known")
+        raise Unanswered(NOT_MEASURED, "the number of usable cores is not known")
     if queued is None:
-        raise NotMeasured("how long the workers wait for a core was not measured")
+        raise Unanswered(NOT_MEASURED, "how long the workers wait for a core was not measured")
     figures = f"{running}; a worker waits for a core {percent(queued)} of its time"
     if check.input_is_cheap:  # a loop that does not starve needs no fix
-        return Result(PASSED, figures)
+        return Item(PASSED, figures)
     if not running.exceed or queued <= QUEUED:
         return check.judged(figures, _CORES)
     starved = check.diagnosis.verdict.starved
     if starved is None or starved.low <= check.bound:
-        raise Undecided(figures)
+        raise undecided(figures)
     return failed(figures, check.advice(_CORES), "give the workers less to do, or each device more cores")
 
 
-def _knobs(check: Check) -> Result:
+def _knobs(check: Check) -> Item:
     """Check the loader's settings against the gain of other settings."""
     if what_if(check.ladder) is None:
         check.needs("baseline", "device")
@@ -299,112 +277,108 @@ def _knobs(check: Check) -> Result:
     return check.judged(figures, KNOBS)
 
 
-def _transfer(check: Check) -> Result:
+def _transfer(check: Check) -> Item:
     """Check what copying costs the loop, and report whether it is pinned and asynchronous.
 
     Copies that the loop makes while it waits for the loader anyway pass: without them it would be no faster.
     """
     check.needs_a_device()
     check.needs("baseline", "device", "host")
-    share, base = copying_share(check.ladder), check.ladder.ms("baseline").value
-    figures = f"{percent_of('', share)} of {number(base)} ms; {_how(check)}"
+    share, base, batch = copying_share(check.ladder), check.ladder.ms("baseline").value, check.session.batch
+    copied = [leaf for leaf in batch.leaves if leaf.copied] if batch is not None else []
+    waited = [leaf for leaf in copied if not leaf.non_blocking]
+    if batch is None or batch.unwatched or all(leaf.copied is None for leaf in batch.leaves):
+        why = batch.unwatched if batch is not None else ""
+        how = f"how the loop copies was not observed{f': {why}' if why else ''}"
+    elif not copied:
+        how = "no tensor of a batch was copied unchanged"
+    else:
+        how = (
+            f"the loop waits for the copy of {batch_text(waited)}" if waited else "from pinned memory, without waiting"
+        )
+    figures = f"{percent_of('', share)} of {number(base)} ms; {how}"
     if check.input_is_cheap:
-        return Result(PASSED, figures)
+        return Item(PASSED, figures)
     model = what_if(check.ladder)
     if model is not None and share.low > check.bound:
         gain = model.faster(Change(loop=share.times(model.base)))
         if gain.high < 1 / (1 - check.bound):
-            return Result(PASSED, f"{figures}; without them the loop would be {number(gain.value)}x as fast")
+            return Item(PASSED, f"{figures}; without them the loop would be {number(gain.value)}x as fast")
     otherwise = "load the next batch to the device while a step runs"
     return at_most(share, check.bound, figures, check.advice(_COPYING), otherwise)
 
 
-def _how(check: Check) -> str:
-    """Return how the loop copies, as a clause."""
-    batch = check.session.batch
-    if batch is None or batch.unwatched or all(leaf.copied is None for leaf in batch.leaves):
-        why = batch.unwatched if batch is not None else ""
-        return f"how the loop copies was not observed{f': {why}' if why else ''}"
-    copied = [leaf for leaf in batch.leaves if leaf.copied]
-    waited = [leaf for leaf in copied if not leaf.non_blocking]
-    if not copied:
-        return "no tensor of a batch was copied unchanged"
-    if not waited:
-        return "from pinned memory, without waiting"
-    return f"the loop waits for the copy of {batch_text(waited)}"
-
-
-def _syncs(check: Check) -> Result:
+def _syncs(check: Check) -> Item:
     """Check for calls that wait for the device in every step.
 
     Without them a step becomes shorter by at most the time spent in them, and by the time in which the device idles.
     """
     found = check.session.syncs
-    if check.device == "cpu":
-        raise DoesNotApply("training runs on the CPU: there is no device to wait for")
+    check.needs_a_device("there is no device to wait for")
     if found is None:
         check.needs("host")
-        raise NotMeasured("time ran out before steps were watched")
+        raise Unanswered(NOT_MEASURED, "time ran out before steps were watched")
     if found.unwatched:
-        raise NotMeasured(found.unwatched)
-    seen = f"{found.steps} steps watched"
+        raise Unanswered(NOT_MEASURED, found.unwatched)
+    seen, todo = f"{found.steps} steps watched", list[str]()
     if not found.calls:
-        return Result(PASSED, f"none in {seen}")
-    figures, todo = f"{counted(len(found.calls), 'call')} of the loop; {seen}", list(map(_call, found.calls))
+        return Item(PASSED, f"none in {seen}")
+    for call in found.calls:
+        often = "once a step" if call.per_step == 1 else f"{number(call.per_step)} times a step"
+        took = f", {number(call.ms_per_step)} ms" if call.ms_per_step is not None else ""
+        todo.append(f"{call.call} at {call.where} ({often}{took}): {call.help}")
+    figures = f"{counted(len(found.calls), 'call')} of the loop; {seen}"
     known = [call.ms_per_step for call in found.calls if call.ms_per_step is not None]
     step = check.ladder.ms("baseline").value if check.ladder.has("baseline") else None
     if step is not None and len(known) == len(found.calls) and sum(known) <= check.bound * step:
-        return Result(PASSED, f"{figures}; they take {number(sum(known))} of {number(step)} ms")
+        return Item(PASSED, f"{figures}; they take {number(sum(known))} of {number(step)} ms")
     busy = check.ladder.evidence("device").get("gpu_utilization", 0.0)
     if busy >= 1 - check.bound:
-        return Result(PASSED, f"{figures}; fed from a cache the device works {percent(busy)} of the time")
+        return Item(PASSED, f"{figures}; fed from a cache the device works {percent(busy)} of the time")
     if len(known) < len(found.calls) and sum(known) <= check.bound * (step or 0.0):
-        return Result(OPEN, f"{figures}; how long they take is not known", [], todo)
-    return Result(FAILED, figures, [], todo)
+        return Item(OPEN, f"{figures}; how long they take is not known", [], todo)
+    return Item(FAILED, figures, [], todo)
 
 
-def _call(call: SyncCall) -> str:
-    often = "once a step" if call.per_step == 1 else f"{number(call.per_step)} times a step"
-    took = f", {number(call.ms_per_step)} ms" if call.ms_per_step is not None else ""
-    return f"{call.call} at {call.where} ({often}{took}): {call.help}"
-
-
-def _light(check: Check) -> Result:
-    """Check whether copying fewer bytes per batch would gain anything."""
+def _light(check: Check) -> Item:
+    """Check whether a batch has redundant bytes, without which copying would gain enough."""
     check.needs_a_device()
     leaves = check.session.batch.leaves if check.session.batch is not None else []
     if not leaves:
-        raise NotMeasured("the contents of a batch were not inspected")
+        raise Unanswered(NOT_MEASURED, "the contents of a batch were not inspected")
     if what_if(check.ladder) is None:
         check.needs("baseline", "device")
     figures = f"a batch has {bytes_text(sum(leaf.nbytes for leaf in leaves))} in {counted(len(leaves), 'tensor')}"
     found = check.judged(figures, _LIGHTER)
     if found.status == FAILED:
         return replace(found, figures=f"{figures}; {'; '.join(one.evidence[0] for one in found.advice)}")
+    if not any(one.id in _LIGHTER for one in check.predictions):  # what other bytes would gain is not known
+        return replace(found, figures=f"{figures}; no redundant bytes were found")
     return replace(found, figures=f"{found.figures}; fewer would gain less than {percent(check.bound)} of a step")
 
 
-def _unread(check: Check) -> Result:
+def _unread(check: Check) -> Item:
     """Check for tensors that are copied to the device but not read there."""
     check.needs_a_device()
     batch = check.session.batch
     if batch is not None and batch.unwatched:
-        raise NotMeasured(batch.unwatched)
+        raise Unanswered(NOT_MEASURED, batch.unwatched)
     leaves = batch.leaves if batch is not None else []
     copied = [leaf for leaf in leaves if leaf.copied]
     known = [leaf for leaf in copied if leaf.read is not None]
     if leaves and all(leaf.copied is False for leaf in leaves):
-        raise DoesNotApply("no tensor of a batch is copied to the device unchanged")
+        raise Unanswered(DOES_NOT_APPLY, "no tensor of a batch is copied to the device unchanged")
     if not known:
-        raise NotMeasured("no watched step showed whether the tensors are read")
-    read = [leaf for leaf in known if leaf.read]
-    figures = f"{len(read)} of {len(copied)} copied tensors were seen to be read"
+        raise Unanswered(NOT_MEASURED, "no watched step showed whether the tensors are read")
+    idle = [leaf for leaf in known if not leaf.read]
+    figures = f"{len(known) - len(idle)} of {len(copied)} copied tensors were seen to be read"
+    if not idle:
+        return Item(PASSED, figures)
+    if what_if(check.ladder) is None:  # what their copies cost is not known
+        check.needs("baseline", "device")
     found = check.judged(figures, {"unread"})
     if found.status == FAILED:
         return replace(found, figures=found.advice[0].evidence[0])
-    idle = [leaf for leaf in known if not leaf.read]
-    if not idle:
-        return found
     little = f"leaving {batch_text(idle)} on the host would gain less than {percent(check.bound)} of a step"
     return replace(found, figures=f"{figures}; {little}")
 
@@ -415,31 +389,27 @@ def next_round(session: Session, gate: float) -> list[str]:
     Every rung gets a few windows, controls included. Then the whole pipeline's cost is compared with ``gate``, a share
     of the step, and copying and the loader alone with :func:`least_worth`. The transform chain is not cut.
     """
-    ladder = LadderView(session)
+    ladder, bound = LadderView(session), least_worth(gate)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
     rungs = {name for name in session.rungs if not fed_apart(name)} - {FEWER_THREADS}
     wanted = {name for name in rungs if ladder.windows(name) < _ENOUGH}
+    compared: list[tuple[str, str, Interval, float]] = []
     if "baseline" in ladder.rungs and len(ladder.rungs) > 1:
-        for pair, interval, bound in _compared(ladder, gate):
-            if not pair & refused and exceeds(interval, bound) is None:
-                wanted |= pair
+        top, starved = ladder.rungs[0], measured_share(ladder)
+        if starved is not None:
+            compared.append(("baseline", top, starved, gate))
+        if {"device", "host"} <= {*ladder.rungs}:
+            compared.append(("device", "host", copying_share(ladder), bound))
+        if ladder.has("supply") and ladder.has("worker"):
+            compared.append(("supply", top, margin(ladder).inverse(), 1 / (1 - bound)))
+    for one, other, interval, most in compared:
+        if exceeds(interval, most) is None and not {one, other} & refused:
+            wanted |= {one, other}
     return ordered(wanted - refused)
 
 
-def _compared(ladder: LadderView, gate: float) -> Iterator[tuple[set[str], Interval, float]]:
-    """Yield pairs of rungs, the interval that they give, and the bound that it is compared with."""
-    top, bound = ladder.rungs[0], least_worth(gate)
-    starved = measured_share(ladder)
-    if starved is not None:
-        yield {"baseline", top}, starved, gate
-    if {"device", "host"} <= {*ladder.rungs}:
-        yield {"device", "host"}, copying_share(ladder), bound
-    if ladder.has("supply") and ladder.has("worker"):
-        yield {"supply", top}, margin(ladder).inverse(), 1 / (1 - bound)
-
-
 #: Each check's id and title, and the function that makes it. Functions raise :class:`Unanswered`.
-CHECKS: tuple[tuple[str, str, Callable[[Check], Result]], ...] = (
+CHECKS: tuple[tuple[str, str, Callable[[Check], Item]], ...] = (
     ("starvation", "data costs at most {gate} of a step", _starvation),
     ("supply", "the loader alone is faster than the training", _supply),
     ("startup", "epochs begin without a long wait", _startup),
@@ -488,6 +458,6 @@ def audit(diagnosis: Diagnosis, gate: float = GATE) -> Audit:
         try:
             result = made(check)
         except Unanswered as why:
-            result = Result(why.status, str(why))
-        items.append(Item(**vars(result), id=id, title=title.format(gate=percent(gate), bound=percent(check.bound))))
+            result = Item(why.status, str(why))
+        items.append(replace(result, id=id, title=title.format(gate=percent(gate), bound=percent(check.bound))))
     return Audit(diagnosis, gate, items)

@@ -36,6 +36,7 @@ def missing(ladder: LadderView) -> list[str]:
 
 def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
     session = ladder.session
+    help = "a longer budget sees more of them; the first one also imports and reads what later ones find ready"
     found = [
         _partial(ladder),
         *_not_monotone(ladder),
@@ -44,7 +45,7 @@ def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
         _paused(ladder),
         too_many(session.ranks),
         _full_cpu(ladder, pieces),
-        _start_seen_once(ladder),
+        Warning_("start-seen-once", told, help) if (told := seen_once(ladder)) else None,
         _heavy_tail(ladder),
         _varying_sizes(session),
         _varying_steps(ladder),
@@ -151,13 +152,6 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
         "it may not be the cause, but only the stage that filled the machine",
         f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )
-
-
-def _start_seen_once(ladder: LadderView) -> Warning_ | None:
-    """Warn of an epoch's start that may cost much, of which only the first launch of a process was seen."""
-    told = seen_once(ladder)
-    help = "a longer budget sees more of them; the first one also imports and reads what later ones find ready"
-    return Warning_("start-seen-once", told, help) if told else None
 
 
 def _heavy_tail(ladder: LadderView) -> Warning_ | None:

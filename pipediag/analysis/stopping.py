@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
-from ..session import CONTROLS, FEWER_THREADS, STAGE_OF_RUNG, Link, Session, cut_of, cut_rung, ordered
+from ..session import CONTROLS, FEWER_THREADS, STAGE_OF_RUNG, Session, cut_of, cut_rung, ordered
 from .diagnosis import Stage
 from .numbers.chain import why_unsplit
 from .numbers.ladder import LadderView
@@ -130,18 +129,12 @@ def _cuts(ladder: LadderView, slow: str, fast: str, refused: set[str]) -> set[st
     links = session.links[first:behind]
     if sum(link.cost.wall_ms for link in links) < _LARGE * session.inside.whole.wall_ms:
         return set()
-    return {cut_rung(k) for k in _places(session.links, first, behind)} - refused - {*ladder.rungs}
-
-
-def _places(links: Sequence[Link], first: int, behind: int) -> list[int]:
-    """Return the link counts at which to cut ``first .. behind``: around its costliest link, or in the middle."""
-    weights = [link.cost.wall_ms for link in links[first:behind]]
-    total = sum(weights)
-    heaviest = max(range(len(weights)), key=lambda i: weights[i])
-    if total > 0 and weights[heaviest] >= _DOMINANT * total:
-        around = (first + heaviest, first + heaviest + 1)
-        return [k for k in around if first < k < behind]
+    weights = [link.cost.wall_ms for link in links]
+    total, heaviest = sum(weights), max(range(len(weights)), key=lambda i: weights[i])
     if total <= 0:
-        return [(first + behind) // 2]
-    # Choose the cut with the most equal costs on both sides.
-    return [min(range(first + 1, behind), key=lambda k: abs(2 * sum(weights[: k - first]) - total))]
+        places = [(first + behind) // 2]
+    elif weights[heaviest] >= _DOMINANT * total:  # around it
+        places = [k for k in (first + heaviest, first + heaviest + 1) if first < k < behind]
+    else:  # with the most equal costs on both sides
+        places = [min(range(first + 1, behind), key=lambda k: abs(2 * sum(weights[: k - first]) - total))]
+    return {cut_rung(k) for k in places} - refused - {*ladder.rungs}

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..session import SCHEMA_VERSION, Session
 from .diagnosis import Diagnosis
-from .numbers.intervals import Interval, plain
+from .numbers.intervals import Interval, apart, plain
+from .numbers.own_times import pace
 from .trials.remedy import Outcome, best, why_none
 
 
@@ -78,6 +79,13 @@ class Run:
         return rate.times(loader.batch_size) if rate is not None and loader is not None and loader.batch_size else None
 
     @property
+    def again(self) -> Interval | None:
+        """Samples per second at baseline, as uncertain as from one analysis to the next."""
+        if self.baseline is None or self.diagnosis is None:
+            return None
+        return self.samples(pace(self.diagnosis.ladder, "baseline").inverse(1000.0))
+
+    @property
     def _outcome(self) -> Outcome | None:
         return best(self.session)
 
@@ -122,6 +130,14 @@ class Sweep:
         """The run with the most samples per second at baseline, or None unless at least two runs have that figure."""
         known = [(rate.value, run) for run in self.runs if (rate := run.samples(run.baseline)) is not None]
         return max(known, key=lambda pair: pair[0])[1] if len(known) > 1 else None
+
+    @property
+    def rivals(self) -> list[Run]:
+        """The runs that may make as many samples a second as the best if both were analysed again."""
+        if (best := self.best) is None or (most := best.again) is None:
+            return []
+        others = [(run, run.again) for run in self.runs if run is not best]
+        return [run for run, again in others if again is not None and apart(again, most).low <= 1]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the published form. A run's ``report`` is what ``pipediag analyze -o x.json`` writes."""

@@ -77,7 +77,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         found = verdict("none", _not_starved(ladder, starved), next_ceiling=("compute", now))
         uncertain = found.uncertain or _at_the_gate(starved) or seen_once(ladder)
         return replace(found, uncertain=uncertain, level=level if uncertain else PROVEN)
-    others = [piece.stage for piece in ranked if piece is not top and _rivals(piece, top, base)]
+    # As large as the largest or nearly, or not certainly smaller.
+    large = [p for p in ranked if p.ms.value >= CO_BOTTLENECK * top.ms.value * (1 - _DUST) or p.ms.high >= top.ms.low]
+    others = [piece.stage for piece in large if piece is not top and piece.ms.value > GATE * base.value]
     best = now / max(1e-3, 1 - starved.value) if ladder.intervened else 0.0
     after = top.without.steps_per_s if top.without is not None else now
     after = min(after, best) if best else after
@@ -235,16 +237,7 @@ def measured_share(ladder: LadderView) -> Interval | None:
     if not ladder.intervened:
         return waited
     share = ladder.share("baseline", ladder.ceiling).not_negative()
-    if waited is None:
-        return share
-    return largest(share, waited)
-
-
-def _rivals(piece: Stage, top: Stage, base: Interval) -> bool:
-    """Return whether a stage is worth naming next to the largest: about as large, or not certainly smaller."""
-    large = piece.ms.value >= CO_BOTTLENECK * top.ms.value * (1 - _DUST)
-    close = piece.ms.high >= top.ms.low
-    return (large or close) and piece.ms.value > GATE * base.value
+    return share if waited is None else largest(share, waited)
 
 
 def why_uncertain(ladder: LadderView, bottleneck: str) -> str:
@@ -425,22 +418,17 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
 
 
 def _contended(ladder: LadderView, lost: Interval) -> str:
-    base = ladder.ms("baseline")
+    """Return the sentence for workers in the way, with advice if more threads than cores want to run."""
+    base, running, told = ladder.ms("baseline"), threads(ladder.session), ""
+    if running.exceed:
+        told = f" {running}."
+        if running.each > 1:
+            told = f" {running}: {running.limit} in a worker_init_fn limits each worker to one."
+        elif running.own > 1:
+            own = f"OMP_NUM_THREADS or torch.set_num_threads({running.own_share})"
+            told = f" {running}: {own} limits the training process."
     return (
         f"The workers are not late, but they compete with the {loop_of(ladder.session)} process for the CPU: while "
         f"they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. "
-        f"Fewer workers or fewer threads, not more, may help, and so may less work for the workers."
-        f"{_threads(ladder.session)}"
+        f"Fewer workers or fewer threads, not more, may help, and so may less work for the workers.{told}"
     )
-
-
-def _threads(session: Session) -> str:
-    """Return the number of threads that want to run, with advice, if there are more than cores; else empty."""
-    running = threads(session)
-    if not running.exceed:
-        return ""
-    if running.each > 1:
-        return f" {running}: {running.limit} in a worker_init_fn limits each worker to one."
-    if running.own > 1:
-        return f" {running}: OMP_NUM_THREADS or torch.set_num_threads({running.own_share}) limits the training process."
-    return f" {running}."

@@ -15,8 +15,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ..session import STAGE_OF_RUNG, Inside, Place, Session
 from .diagnosis import Stage, Without
@@ -120,36 +120,26 @@ def _lost(ladder: LadderView, found: Sides) -> list[Stage]:
 def _of_the_workers(ladder: LadderView, found: Sides) -> list[Stage]:
     """Return the waiting time for the workers, divided among their stages."""
     parts = _by_time(ladder) or _by_rungs(ladder)
-    whole = sum(part.weight for part in parts)
+    whole = sum(part.ms.value for part in parts)
     pieces = []
     for part in parts:
-        share = part.weight / whole if whole > 0 else 1 / len(parts)
-        arm = max(min(_SHARE_ARM, share, 1 - share), part.arm / whole if whole > 0 else 0.0)
+        share = part.ms.value / whole if whole > 0 else 1 / len(parts)
+        arm = max(min(_SHARE_ARM, share, 1 - share), part.ms.arm / whole if whole > 0 else 0.0)
         value = share * found.waits.value
         spread = math.hypot(arm * found.waits.value, share * found.waits.arm)
         ms = Interval(value, max(0.0, value - spread), value + spread)
-        pieces.append(_stage(ladder, part.stage, ms, part.rung, part.covers, part.place, part.links))
+        pieces.append(_stage(ladder, part.stage, ms, part.rung, part.covers, part.culprit, part.links))
     return pieces
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Part of the workers' work.
-
-    ``weight`` is in milliseconds, of a worker or of the loop alike for all parts; ``arm`` is its error, in addition to
-    that of shares of a worker's time.
-    """
-
-    stage: str
-    weight: float
-    covers: list[str]
-    rung: str = ""
-    place: Place | None = None
-    links: list[str] | None = None
-    arm: float = 0.0
+def _part(
+    stage: str, ms: float, covers: list[str], rung: str = "", place: Place | None = None, links: Sequence[str] = ()
+) -> Stage:
+    """Return a part of the workers' work by its milliseconds, of a worker or of the loop alike for all parts."""
+    return Stage(stage, exactly(ms), 0.0, place, covers, rung, list(links))
 
 
-def _by_time(ladder: LadderView) -> list[_Part]:
+def _by_time(ladder: LadderView) -> list[Stage]:
     """Return the parts of a worker's time for a batch under the baseline; empty if it was not probed."""
     inside, seen = ladder.session.inside, ladder.evidence("baseline")
     if inside is None or not inside.timed or "worker_ms" not in seen:
@@ -164,17 +154,16 @@ def _by_time(ladder: LadderView) -> list[_Part]:
     probed = sum(link.cost.wall_ms for link in inside.links)
     each = more * transforms / probed if probed > 0 else 0.0
     links = [
-        _Part("transform", each * one.cost.wall_ms, ["transform"], "", one.place, [one.name])
+        _part("transform", each * one.cost.wall_ms, ["transform"], "", one.place, [one.name])
         for one in grains(inside.links)
     ]
     loading = max(0.0, work.samples - more * transforms - storage)
     hidden = not links and not ladder.has("raw")
     covers = ["collate"] * (collating is None) + ["transform"] * hidden + ["load"]
-    apart = functions_measured(ladder)
-    parts = [*reversed(links), *_by_line(ladder.session, inside, "load", loading, covers, "warm", apart)]
+    parts = [*reversed(links), *_by_line(ladder, inside, "load", loading, covers, "warm")]
     if collating is not None:
-        parts = [*_by_line(ladder.session, inside, "collate", work.collate, ["collate"], "sample", apart), *parts]
-    return [*parts, _Part("storage", storage, ["storage"], "baseline")] if storage > 0 else parts
+        parts = [*_by_line(ladder, inside, "collate", work.collate, ["collate"], "sample"), *parts]
+    return [*parts, _part("storage", storage, ["storage"], "baseline")] if storage > 0 else parts
 
 
 def functions_measured(ladder: LadderView) -> list[str]:
@@ -182,33 +171,19 @@ def functions_measured(ladder: LadderView) -> list[str]:
     return [function for function, rung in functions_left_out(ladder.session).items() if ladder.has(rung)]
 
 
-def _by_line(
-    session: Session,
-    inside: Inside,
-    stage: str,
-    weight: float,
-    covers: list[str],
-    rung: str,
-    functions: Collection[str],
-) -> list[_Part]:
+def _by_line(ladder: LadderView, inside: Inside, stage: str, ms: float, covers: list[str], rung: str) -> list[Stage]:
     """Return loading or collating by the lines that take its time, as one part if they are unknown.
 
-    The lines of each of ``functions`` come together.
+    The lines of each function that was left out while the loop was timed come together.
     """
-    lines, code = of_stage(inside, stage, functions), culprit(session, stage)
+    lines, code = of_stage(inside, stage, functions_measured(ladder)), culprit(ladder.session, stage)
     whole = sum(line.share for line in lines)
-    made = code.made if code is not None else ""
-    return [
-        _Part(
-            stage,
-            weight * line.share / whole,
-            covers,
-            rung,
-            Place(line.name, line.where, line.library, made if line.library else ""),
-            [line.name],
-        )
-        for line in lines
-    ] or [_Part(stage, weight, covers, rung)]
+    parts = []
+    for line in lines:
+        made = code.made if code is not None and line.library else ""
+        place = Place(line.name, line.where, line.library, made)
+        parts.append(_part(stage, ms * line.share / whole, covers, rung, place, [line.name]))
+    return parts or [_part(stage, ms, covers, rung)]
 
 
 def worker_parts(ladder: LadderView) -> list[Stage]:
@@ -216,14 +191,9 @@ def worker_parts(ladder: LadderView) -> list[Stage]:
 
     The milliseconds are a worker's own, not those of a step.
     """
-    parts = [part for part in _by_time(ladder) if part.weight > 0]
-    whole = sum(part.weight for part in parts)
-    return [
-        Stage(
-            part.stage, exactly(part.weight), part.weight / whole, part.place, part.covers, part.rung, part.links or []
-        )
-        for part in parts
-    ]
+    parts = [part for part in _by_time(ladder) if part.ms.value > 0]
+    whole = sum(part.ms.value for part in parts)
+    return [replace(part, share=part.ms.value / whole) for part in parts]
 
 
 def worker_shares(ladder: LadderView) -> dict[str, float]:
@@ -250,7 +220,7 @@ def _cold(ladder: LadderView) -> float:
     return part if part > 2 * WORKERS.sd / math.sqrt(windows) else 0.0
 
 
-def _by_rungs(ladder: LadderView) -> list[_Part]:
+def _by_rungs(ladder: LadderView) -> list[Stage]:
     """Return each rung's cost over the rung below as a part, for sessions without worker times."""
     parts = []
     for rung in ladder.rungs:
@@ -267,8 +237,8 @@ def _by_rungs(ladder: LadderView) -> list[_Part]:
         if stage == "load" and "transform" in covers and most is not None and most[1] >= CO_BOTTLENECK:
             place = most[0]  # by worker time: the rungs do not separate them
         names = [*dict.fromkeys(one.name for one in grains(links))] if stage == "transform" else []
-        parts.append(_Part(stage, cost.value, covers, rung, place, names, cost.arm))
-    return parts or [_Part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
+        parts.append(Stage(stage, cost, 0.0, place, covers, rung, names))
+    return parts or [_part("load", 1.0, ["collate", "transform", "load", "storage"], "baseline")]
 
 
 def by_stage(ladder: LadderView, pieces: list[Stage]) -> list[Stage]:
@@ -329,9 +299,14 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
             return Without(min(1000.0 * measured.value / step, 1000.0 / ladder.best.value), True)
     if piece.stage == "load" and ladder.has("raw") and not together:
         return Without(1000.0 / min(step, ladder.ms("raw").value), True)
-    if numbers is None:
-        return Without(1000.0 / max(1e-6, _observed(ladder, piece)), False)
-    return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
+    if numbers is not None:
+        return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
+    # As far as the loop's own waiting tells.
+    if not ladder.session.workers or waits <= RESOLUTION * step:
+        left = step - piece.ms.value
+    else:
+        left = max(step - waits, step * (1 - piece.ms.value / waits)) if piece.stage in OF_THE_WORKERS else step
+    return Without(1000.0 / max(1e-6, left), False)
 
 
 def measured_without(ladder: LadderView, stage: str, line: Place, part: float) -> Interval | None:
@@ -350,32 +325,13 @@ def measured_without(ladder: LadderView, stage: str, line: Place, part: float) -
 
 
 def speedup_without(ladder: LadderView, numbers: WhatIf, piece: Stage) -> Interval:
-    """Return the speedup of a loop without a piece of its step."""
-    gain = numbers.faster(_removed(ladder, numbers, piece))
-    if piece.stage in OF_THE_WORKERS:
-        return gain
-    step = ladder.ms("baseline").value  # the training process saves at most what the piece takes
-    left = Interval(*(max(1e-6, step - ms) for ms in (piece.ms.value, piece.ms.high, piece.ms.low)))
-    return least(gain, left.inverse(step))
-
-
-def _observed(ladder: LadderView, piece: Stage) -> float:
-    """Return the milliseconds of a step without a piece, as far as the loop's own waiting tells."""
-    found = sides(ladder)
-    step, waits = found.step.value, found.waits.value
-    if not ladder.session.workers or waits <= RESOLUTION * step:
-        return step - piece.ms.value
-    return max(step - waits, step * (1 - piece.ms.value / waits)) if piece.stage in OF_THE_WORKERS else step
-
-
-def _removed(ladder: LadderView, numbers: WhatIf, piece: Stage) -> Change:
-    """Return the change that removes a piece: from the workers' time, or from the loop's own."""
+    """Return the speedup of a loop without a piece of its step: of the workers' time, or of the loop's own."""
+    ms, waits = piece.ms, sides(ladder).waits.value
     if piece.stage not in OF_THE_WORKERS:
-        return Change(loop=piece.ms)
-    waits = sides(ladder).waits.value
-    if waits <= 0:
-        return Change()
-    share = Interval(*(min(1.0, max(0.0, ms / waits)) for ms in (piece.ms.value, piece.ms.low, piece.ms.high)))
+        step = ladder.ms("baseline").value  # the training process saves at most what the piece takes
+        left = Interval(*(max(1e-6, step - end) for end in (ms.value, ms.high, ms.low)))
+        return least(numbers.faster(Change(loop=ms)), left.inverse(step))
+    share = Interval(*(min(1.0, max(0.0, end / waits)) if waits > 0 else 0.0 for end in (ms.value, ms.low, ms.high)))
     if numbers.workers and numbers.work is not None:
-        return Change(work=share.times(numbers.work.run))
-    return Change(supply=exactly(1.0).minus(share).not_negative())
+        return numbers.faster(Change(work=share.times(numbers.work.run)))
+    return numbers.faster(Change(supply=exactly(1.0).minus(share).not_negative()))

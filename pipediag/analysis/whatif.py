@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..session import Session
-from .numbers.intervals import Interval, exactly, largest, least, log_ratio, total
+from .numbers.intervals import Interval, by_logarithms, exactly, largest, least, log_ratio, total
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import Sides, Work, saving, sides, work_of
 from .thresholds import RESOLUTION
@@ -166,7 +166,7 @@ class WhatIf:
         reached = min(1.0, max(0.0, math.log(gain)) / top) if top else 0.0
         below = math.hypot(log_ratio(then.high, then.value), reached * log_ratio(self.ceiling.value, self.ceiling.low))
         above = math.hypot(log_ratio(then.value, then.low), reached * log_ratio(self.ceiling.high, self.ceiling.value))
-        found = Interval(gain, gain * math.exp(-below), math.inf if math.isinf(above) else gain * math.exp(above))
+        found = by_logarithms(gain, below, above)
         return least(found, self.ceiling) if capped else found
 
     def moved(
@@ -331,10 +331,20 @@ def what_if(ladder: LadderView) -> WhatIf | None:
         besides = min(found.handed + found.locked, max(0.0, base - loop))
     loop += besides + (found.sampler if loop_rung != "worker" else 0.0)
     waiting = base - loop
+    # Paired round by round, unless the waiting alone shows more.
+    paired, ceiling = ladder.ratio("baseline", ladder.ceiling), ladder.best.inverse(base)
     # If certain, and at most what the baseline shows.
     lost = least(found.lost, exactly(max(0.0, waiting))) if workers and found.lost.low > 0 else NOTHING
     waits = _waits(ladder, found, loop, lost.value)
     work, seen = work_of(ladder), ladder.evidence("baseline")
+    if not workers:  # the time that making a batch adds to a step
+        supply = max(0.0, waiting)
+    elif waits:
+        supply = base
+    elif ladder.has("supply"):
+        supply = min(base, ladder.ms("supply").value)
+    else:  # they are on time
+        supply = min(base, work.run / workers) if work is not None else 0.0
     below = ladder.below("worker") if "worker" in rungs else None
     own = loop * (ladder.evidence(loop_rung).get("process_cpu", seen.get("process_cpu", 0.0)) or 1.0)
     idle = waiting - lost.value if workers else 0.0
@@ -342,9 +352,9 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     return WhatIf(
         base=base,
         compute=ladder.best.value,
-        ceiling=_ceiling(ladder),
+        ceiling=ceiling if ceiling.value > max(1.0, paired.value) else paired,
         loop=loop,
-        supply=_supply(ladder, waiting, waits, workers, work),
+        supply=supply,
         transfer=ladder.cost("host", "device") if {"host", "device"} <= {*rungs} else None,
         handoff=ladder.cost("worker", below).shifted(besides - found.sampler) if below is not None else None,
         lost=lost,
@@ -362,12 +372,6 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     )
 
 
-def _ceiling(ladder: LadderView) -> Interval:
-    """Return the speedup without any input cost: paired round by round, unless the waiting alone shows more."""
-    paired, most = ladder.ratio("baseline", ladder.ceiling), ladder.best.inverse(ladder.ms("baseline").value)
-    return most if most.value > max(1.0, paired.value) else paired
-
-
 def _waits(ladder: LadderView, found: Sides, loop: float, lost: float) -> bool:
     """Return whether the loop waits because the workers are late, not because of contention or occasional delays.
 
@@ -380,21 +384,6 @@ def _waits(ladder: LadderView, found: Sides, loop: float, lost: float) -> bool:
         return False
     certain = found.waits.low > 0 and found.waits.value > RESOLUTION * base
     return certain or base - loop - lost > _UNSURE * RESOLUTION * base
-
-
-def _supply(ladder: LadderView, waiting: float, waits: bool, workers: int, work: Work | None) -> float:
-    """Return the workers' milliseconds per batch; without workers, the time that making a batch adds to a step.
-
-    It is 0 if nothing is known but that the workers are on time.
-    """
-    base = ladder.ms("baseline").value
-    if not workers:
-        return max(0.0, waiting)
-    if waits:
-        return base
-    if ladder.has("supply"):
-        return min(base, ladder.ms("supply").value)
-    return min(base, work.run / workers) if work is not None else 0.0
 
 
 def transfer_matters(session: Session, gate: float) -> bool:
@@ -460,8 +449,6 @@ def savings(
     together. ``length`` is the number of batches in an epoch. For ``workers`` and ``same_machine`` see
     :class:`Savings`.
     """
-    if step_ms is None or not length:
-        length, now = None, _HOUR
-    else:
-        now = length * (step_ms + startup_ms) / 1000
-    return Savings(length, now, gain.inverse(now), workers, startup_ms > 0, same_machine)
+    now = length * (step_ms + startup_ms) / 1000 if length and step_ms is not None else _HOUR
+    batches = length if length and step_ms is not None else None
+    return Savings(batches, now, gain.inverse(now), workers, startup_ms > 0, same_machine)

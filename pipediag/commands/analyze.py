@@ -13,7 +13,6 @@ from ..host.passes import Request
 from ..host.script import Target
 from ..remedy import saved_plan
 from ..report.files import check_writable
-from ..session import Session
 from .results import Results, exit_code, gated, measure, say
 
 _DEMO = Path(__file__).parents[1] / "demo" / "train.py"
@@ -51,27 +50,21 @@ def analyze(
     if not session.anything_seen:
         return exit_code(session)
     if plan is not None:
-        try:
-            _save_plan(session, plan)
-        except SessionFileError as error:
-            results.fail(plan, str(error))
+        result = best(session)
+        remedy = remedy_of(session, result.rung) if result is not None else None
+        if result is None or not result.applied or remedy is None or result.speedup is None:
+            say(f"{plan} was not written: {why_none(session) or _NOT_TRIED}")
+        else:
+            try:
+                saved_plan.write(session, remedy, result.speedup.to_dict(), plan)
+                remedy.plan_file = plan
+            except SessionFileError as error:
+                results.fail(plan, str(error))
     elif request.apply and not outcomes(session):
         say(f"no remedy was kept: {_NOT_TRIED}")
     diagnosis = diagnose_session(results.reported(session), price)
     results.deliver(diagnosis)
     return results.code(gated(diagnosis, fail_over))
-
-
-def _save_plan(session: Session, path: str) -> None:
-    """Write the plan of a remedy that pays; otherwise say why none is written."""
-    result = best(session)
-    remedy = remedy_of(session, result.rung) if result is not None else None
-    if result is None or not result.applied or remedy is None or result.speedup is None:
-        why = why_none(session) or _NOT_TRIED
-        say(f"{path} was not written: {why}")
-        return
-    saved_plan.write(session, remedy, result.speedup.to_dict(), path)
-    remedy.plan_file = path
 
 
 def audit(request: Request, results: Results, percent: float, price: float | None) -> int:

@@ -13,7 +13,6 @@ from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
 from ..host.passes import Request
 from ..host.progress_line import duration, really_runs
-from ..session import Session
 from ..session.private import masked, without_values
 from .results import Results, exit_code, measure
 
@@ -131,12 +130,9 @@ def _analyzed(request: Request, setting: Setting, results: Results) -> tuple[Run
     diagnosis = diagnose_session(results.reported(session)) if session.anything_seen else None
     if session.ended == "interrupted":
         return Run(setting, argv, diagnosis, code, "interrupted"), code
-    return Run(setting, argv, diagnosis, code, _why_it_failed(session, code) if code else ""), EXIT_OK
-
-
-def _why_it_failed(session: Session, code: int) -> str:
-    """Return how a run failed: by the script's own error, or by the signal that ended it."""
-    failures = (warning.message for warning in session.warnings if warning.code == "script-failed")
-    killed = code > EXIT_BY_SIGNAL and not session.script.error
-    error = next(failures, "").partition(" run: ")[2] if killed else session.script.error
-    return f"the script ended with exit code {code}{f': {error}' if error else ''}"
+    failure = session.script.error
+    if code > EXIT_BY_SIGNAL and not failure:  # a signal ended it
+        failures = (warning.message for warning in session.warnings if warning.code == "script-failed")
+        failure = next(failures, "").partition(" run: ")[2]
+    why = f"the script ended with exit code {code}{f': {failure}' if failure else ''}" if code else ""
+    return Run(setting, argv, diagnosis, code, why), EXIT_OK

@@ -22,8 +22,12 @@ from ..usercode.transform_slots import find_slots
 from .feed import epoch_length, is_iterable
 
 
-def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
-    """Describe a loader; ``line`` is the line of the user's loop, or "" if a library runs it."""
+def describe(loader: DataLoader[Any], line: str, batch_bytes: int, called: str = "") -> Loader:
+    """Describe a loader; ``line`` is the line of the user's loop, or "" if a library runs it.
+
+    ``called`` is then the user's call of that library. It stands for the loop if the dataset is a library's too, and no
+    line of the user's is known that makes it.
+    """
     dataset, size = loader.dataset, loader.batch_size
     dataset_code = placed(dataset.name, dataset.code) if isinstance(dataset, Batches) else _dataset_place(dataset)
     if size is None:
@@ -38,7 +42,7 @@ def describe(loader: DataLoader[Any], line: str, batch_bytes: int) -> Loader:
         start_method=_start_method(loader),
         iterable=is_iterable(loader),
         length=epoch_length(loader),
-        where=line or dataset_code.made or dataset_code.where,
+        where=line or dataset_code.made or (called if dataset_code.library else "") or dataset_code.where,
         batch_bytes=batch_bytes,
         dataset_code=dataset_code,
         transform=_transform_place(loader.dataset, dataset_code),

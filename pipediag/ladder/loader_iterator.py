@@ -166,7 +166,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if not self.track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
         if self.track.facts is None:
-            self.track.facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch))
+            self.track.facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch), self.track.where)
         self._handed += 1
         self._taken = None
         return delivery.batch

@@ -5,7 +5,7 @@ the remedy, and it gets real images there. So nothing shows what it does with re
 exact type of an object, which differs, it is tried beforehand.
 
 What was found out is remembered for a loader that a script makes again in its place. Neither a dataset nor anything
-that it holds is kept alive: code of the user's own is remembered only as long as the dataset that it was proven on.
+that it holds is kept alive: what was found of plain code is remembered only as long as the dataset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..replay.certify.certifying import Certificate
 from ..replay.certify.samples import Real, Recorded
-from ..replay.custom.fingerprint import digest
+from ..replay.fingerprint import digest
 from ..replay.ops.table import FUNCTIONALS, OLDER
 from ..replay.plan import Plan
 from ..replay.record.answers import ARRANGING
@@ -117,17 +117,15 @@ class Known:
             return None
 
     def found(self, key: Key, dataset: Any) -> Found | None:
-        """Return the finding for this key; one with code of the user's own only for this very dataset."""
+        """Return the finding for this key; one with calls of plain code only for this very dataset."""
         its_key, found = self._of_dataset.get(dataset) or (None, None)
         return found if its_key == key else self._found.get(key)
 
     def note(self, key: Key, dataset: Any, found: Found) -> None:
         """Remember a finding."""
-        if not found.plan.own and not found.plan.begins:
+        if not found.plan.begins:
             self._found[key] = found
             return
         self._found.pop(key, None)
-        if any(isinstance(shapes.fn, types.MethodType) for shapes in found.plan.own.values()):
-            return  # it would keep the dataset
         with suppress(TypeError):  # it allows no weak references
             self._of_dataset.set(dataset, (key, found))

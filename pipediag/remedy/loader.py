@@ -17,24 +17,22 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..errors import UsageError, at_least
 from ..loop.copies import require_no_state
 from ..loop.iterators import foreign_method
-from ..loop.separate_process import Collate, TrialFailed, tried, why_not_repeated
+from ..loop.separate_process import TrialFailed, tried, why_not_repeated
 from ..replay.certify.certifying import Certificate, certify
 from ..replay.certify.samples import Real, Recorded, real, recorded
-from ..replay.custom import Reference, Refused, prove, reference_of
 from ..replay.decode.decoding import why_not
 from ..replay.ops.op import NotRecordable
 from ..replay.ops.triton import available
-from ..replay.plan import Place, Plan, link_at
-from ..replay.record.scouting import Found, find, given_to
+from ..replay.plan import Plan
+from ..replay.record.scouting import find
 from ..session.remedies import DECODING
 from ..streams.executor import Executor, LoaderOnDevice
 from ..streams.feed import Feed
 from ..streams.pipeline import feed_of, placed
 from ..streams.to_device import ToDevice
-from ..usercode.places import label
 
-#: Numbers of samples for the trial of a plan, and for the proof of the user's own code.
-_TRIED, _PROVEN = 8, 32
+#: Number of samples for the trial of a plan.
+_TRIED = 8
 #: Maximum number of batches ready on the device in addition to the one that the loop has.
 _DEPTH = 3
 
@@ -50,8 +48,7 @@ class OffloadedLoader(LoaderOnDevice):
         finds: True while its first batches are to show what can be moved; the plan then says what is allowed.
         certificate: how its batches compare with the workers'; None if nothing is moved.
         unrecorded: number of batches so far that the workers had to make with pixels.
-        why: the reason for the last of them; or why the workers run the user's own code again that was moved, because
-            it reads other values.
+        why: the reason for the last of them.
     """
 
     def __init__(self, loader: DataLoader[Any], plan: Plan, device: torch.device, finds: bool = False) -> None:
@@ -78,7 +75,7 @@ class OffloadedLoader(LoaderOnDevice):
         return self.feed.recorded if isinstance(self.feed, ToDevice) else 0
 
     def follow(self, plan: Plan, finds: bool = False) -> None:
-        """Make the batches under this plan, which holds no code of the user's, from the next request on."""
+        """Make the batches under this plan from the next request on."""
         assert isinstance(self.feed, ToDevice), "it began with a plan"
         self.plan, self.finds, self.certificate = plan, finds, None
         self.feed.follow(plan)
@@ -189,28 +186,14 @@ def allowed(device: torch.device, approximate: bool, refused: frozenset[str] = f
 def _plan(
     loader: DataLoader[Any], device: torch.device, approximate: bool, refused: frozenset[str] = frozenset()
 ) -> Plan:
-    """Return the plan for a loader, tried on a few of its samples. The user's own links move if that is proven."""
+    """Return the plan for a loader, tried on a few of its samples."""
     plan = allowed(device, approximate, refused)
     if isinstance(loader.dataset, IterableDataset) and (why := why_not_repeated(loader.dataset)):
         return replace(plan, reasons=(why,))
-    stay: dict[Place, str] = {}
-    while True:
-        try:
-            tried = found(loader, plan, _TRIED)
-            # A proven link may stay all the same: after another transform, it gets an image that is recorded already.
-            place = next((place for place in tried.own_code if place not in stay and place not in plan.own), None)
-            if place is None:
-                reasons = (*tried.plan.reasons, *stay.values())
-                return replace(tried.plan, own=plan.own, moved=plan.moved, reasons=reasons)
-            link = link_at(loader.dataset, place)
-            try:
-                proof = prove(link, reference_at(loader, place, _PROVEN), device)
-            except Refused as refused:
-                stay[place] = f"{label(link)}: {refused}"
-            else:
-                plan = replace(plan, own={**plan.own, place: proof.shapes}, moved={**plan.moved, place: proof})
-        except TrialFailed as error:
-            return replace(plan, pieces=(), reasons=(str(error),))
+    try:
+        return found(loader, plan, _TRIED)
+    except TrialFailed as error:
+        return replace(plan, reasons=(str(error),))
 
 
 #: Number of samples that a process of :func:`witnesses` makes at a time, and maximum number of processes at once.
@@ -219,21 +202,9 @@ _TOGETHER, _PROCESSES = 8, 8
 _tried = partial(tried, refusal=NotRecordable)
 
 
-def found(loader: DataLoader[Any], start: Plan, samples: int) -> Found:
+def found(loader: DataLoader[Any], start: Plan, samples: int) -> Plan:
     """Return what can be recorded: see :func:`pipediag.replay.record.scouting.find`."""
-    return next(_tried(loader, partial(_find, start=start), samples))  # type: ignore[no-any-return]
-
-
-def reference_at(loader: DataLoader[Any], place: Place, samples: int) -> Reference:
-    """Return what the user's own link at ``place`` gets and gives for ``samples`` samples.
-
-    Raises:
-        Refused: the link must stay in the worker.
-    """
-    reference: Reference | Refused = next(_tried(loader, partial(_reference, place=place), samples))
-    if isinstance(reference, Refused):
-        raise reference
-    return reference
+    return next(_tried(loader, partial(find, start=start), samples))  # type: ignore[no-any-return]
 
 
 def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[tuple[Real, Recorded]]:
@@ -244,18 +215,3 @@ def witnesses(loader: DataLoader[Any], plan: Plan, samples: int) -> Iterator[tup
     for_real = list(_tried(loader, real, samples, _TOGETHER, seed, most=_PROCESSES))
     again = _tried(loader, partial(recorded, plan=plan), samples, _TOGETHER, seed, most=_PROCESSES)
     return zip(for_real, again, strict=True)
-
-
-def _find(dataset: Any, collate: Collate, indices: list[Any], start: Plan) -> Found:
-    one = find(dataset, collate, indices, start)
-    return one._replace(plan=replace(one.plan, own={}))  # this process has them, and they may not be picklable
-
-
-def _reference(dataset: Any, collate: Collate, indices: list[Any], place: Place) -> Reference | Refused:
-    images = given_to(dataset, place, indices)
-    try:
-        if images is None:
-            raise Refused("it takes or gives something else than one plain tensor")
-        return reference_of(link_at(dataset, place), images)
-    except Refused as refused:
-        return Refused(str(refused))

@@ -212,7 +212,7 @@ class RemediedRun:
             self.give_up(in_one_line(error))
             return
         plan = found.plan
-        if not plan.moves or (self._keeps_workers and plan.own):
+        if not plan.moves:
             self.give_up("; ".join(plan.reasons) or why)
             return
         if self._keeps_workers:  # they are told of the plan

@@ -39,14 +39,14 @@ class SavedPlan:
         where: ``file:line`` of the loop that iterates the loader.
         order: the loader's number among those that are iterated there.
         device: the type of the device.
-        moved: name and digest (:mod:`pipediag.replay.custom.fingerprint`) of every link that moves; empty for the
+        moved: name and digest (:mod:`pipediag.replay.fingerprint`) of every link that moves; empty for the
             hand-off alone, or a cache alone.
         decodes: True if JPEGs are decoded on the device.
         caches: True if what library calls read and decode is kept.
         versions: of pipediag and of the packages whose functions are replayed.
         speedup: as measured, with its interval.
         pieces: path, start and links of each :class:`pipediag.replay.plan.Piece`; empty if what moves must be tried
-            again, because code of the user's own must be proven in each process.
+            again, because calls of plain code do.
         copies, refused: as in :class:`pipediag.replay.plan.Plan`.
     """
 

@@ -53,7 +53,6 @@ def told_without_moves(offloaded: OffloadedLoader, cached: DataLoader[Any] | Non
 def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None) -> SavedPlan:
     """Return the plan to save, without the script and the speedup."""
     loader, plan = offloaded.loader, offloaded.plan
-    again = plan.own or plan.begins  # what moves must be tried again
     return SavedPlan(
         dataset=class_name((loader if cached is None else cached).dataset),
         batch_size=loader.batch_size,
@@ -62,7 +61,7 @@ def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None
         decodes=plan.decodes,
         caches=cached is not None,
         versions=versions(),
-        pieces=() if again else tuple((piece.path, piece.start, piece.links) for piece in plan.pieces),
+        pieces=() if plan.begins else tuple((piece.path, piece.start, piece.links) for piece in plan.pieces),
         copies=plan.copies,
         refused=tuple(sorted(plan.refused)),
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torchvision.transforms import functional as older
@@ -15,24 +14,16 @@ from ..usercode.links import Link, links_of
 from ..usercode.places import label
 from ..usercode.stand_ins import standing_in
 from ..usercode.transform_slots import Slot, find_slots, inner_slots
-from .custom import Moved, Shapes, Watched
-from .custom.fingerprint import digest
 from .decode.undecoded import undecoded_pictures, undecoded_tensors
+from .fingerprint import digest
 from .ops.exactness import Input, deviations, may_be_off
-from .ops.op import NotRecordable, Op
-from .ops.table import CUSTOM
-from .record.drawing import Draw
+from .ops.op import NotRecordable
 from .record.hooks import recording
-from .record.images import RecordingTensor
-from .record.pictures import RecordingPicture
 from .record.plain_code import Calls, Site
-from .record.recorder import Recorder, with_pixels
-from .record.substitutes import is_recording
+from .record.recorder import Recorder
 from .record.tape import Tape
 
 Path = tuple[int, ...]
-#: A link of a chain: the path of its transform, and the link's index.
-Place = tuple[Path, int]
 
 
 @dataclass(frozen=True)
@@ -79,8 +70,6 @@ class Plan:
         copies: True if images are copied before they are replaced, for a dataset that overwrites them.
         refused: functions whose replay differs too much.
         certified: what its certificate says may be off; None if there is no certificate yet.
-        own: the user's own links that were proven to work on the device.
-        moved: the same links in their form for the device. It is not sent to the workers.
     """
 
     pieces: tuple[Piece, ...] = ()
@@ -94,11 +83,6 @@ class Plan:
     copies: bool = False
     refused: frozenset[str] = frozenset()
     certified: Certified | None = None
-    own: Mapping[Place, Shapes] = field(default_factory=dict)
-    moved: Mapping[Place, Moved] = field(default_factory=dict, compare=False, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "moved": {}}
 
     @property
     def moves(self) -> bool:
@@ -184,7 +168,7 @@ class Plan:
                 slot = slot_at(dataset, piece.path)
             except IndexError:
                 raise NotRecordable("the dataset keeps its transforms elsewhere than when the plan was made") from None
-            recorder = kind(slot.get(), piece.start, proven(piece.path, self.own))
+            recorder = kind(slot.get(), piece.start)
             if names(recorder.links) != piece.links:
                 raise NotRecordable("the dataset has other transforms than when the plan was made")
             found.append((slot, recorder))
@@ -207,15 +191,10 @@ def slot_at(dataset: Any, path: Path) -> Slot:
     return slot
 
 
-def link_at(dataset: Any, place: Place) -> Link:
-    path, site = place
-    return links_of(slot_at(dataset, path).get())[site]
-
-
 def moved_links(plan: Plan, dataset: Any, code_only: bool = False) -> list[tuple[str, str]]:
     """Return the name and the digest of every link that a plan moves, in order.
 
-    With ``code_only`` the digest leaves out settings, but for the user's own links that were proven with theirs.
+    With ``code_only`` the digest leaves out settings.
 
     Raises:
         IndexError: the dataset keeps its transforms elsewhere than when the plan was made.
@@ -223,36 +202,11 @@ def moved_links(plan: Plan, dataset: Any, code_only: bool = False) -> list[tuple
     found = []
     for piece in plan.pieces:
         links = links_of(slot_at(dataset, piece.path).get())
-        for site, (name, link) in enumerate(zip(piece.moves, links[piece.start :], strict=False), piece.start):
-            without = code_only and (piece.path, site) not in plan.own
-            found.append((name, digest(link, named_only=True, code_only=without)))
+        for name, link in zip(piece.moves, links[piece.start :], strict=False):
+            found.append((name, digest(link, named_only=True, code_only=code_only)))
     # The folder of a file's name depends on where the script was started.
     return found + [(f"{site.function} ({os.path.basename(site.file)}:{site.line})", site.text) for site in plan.called]
 
 
 def names(links: Sequence[Link]) -> tuple[str, ...]:
     return tuple(label(link) for link in links)
-
-
-def proven(path: Path, own: Mapping[Place, Shapes]) -> dict[int, Callable[[Link], Draw]]:
-    """Return what makes the functions that record the proven links of a transform, by the link's index."""
-    return {place[1]: partial(_records, place, shapes) for place, shapes in own.items() if place[0] == path}
-
-
-def _records(place: Place, shapes: Shapes, link: Link) -> Draw:
-    watched = Watched(link, shapes.proven)
-
-    def draw(image: Any) -> Any:
-        if not is_recording(image):  # code before it needed pixels
-            return link(image)
-        if watched.changed():
-            return with_pixels(link, image)
-        tape = image.tape
-        if isinstance(image, RecordingPicture):
-            raise NotRecordable("it was proven on tensors only")
-        if tape.source is None:
-            raise NotRecordable("it gets several images at once, or parts of such")
-        shape, dtype = shapes.out(tape.state.shape, tape.state.dtype)
-        return RecordingTensor.of(tape.then([Op(CUSTOM, (place,), (), shape, dtype)], shapes.fn))
-
-    return draw

@@ -34,6 +34,9 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
     culprit, summary = verdict.culprit or Place(""), summarise(diagnosis)
     following, _, command = summary.next.partition(": ")
     where = culprit.where + (f", made at {culprit.made}" if culprit.made else "")
+    headers, cells = _HEADERS, [row[:-1] for row in rows]
+    if not session.counts_steps:  # of a watched loop: the rows are those of a second
+        headers, cells = ("where a second goes", *_HEADERS[1:4], ""), [(*cells_of[:4], "") for cells_of in cells]
     return [
         title(summary, setting(diagnosis)),
         Paragraph(
@@ -44,7 +47,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Location("culprit", culprit.name, shorter_paths(session, where)),
         *([Code(following, [command])] if session.watched is not None and command else []),
         Paragraph(step_line(diagnosis), "line"),
-        _where(rows, session.counts_steps),
+        Table(headers, "lrlrr", cells, bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),
         ranks.section(diagnosis),
         evidence.account_section(diagnosis),
@@ -55,14 +58,6 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         remedy.section(diagnosis),
         warnings(diagnosis.warnings, session),
     ]
-
-
-def _where(rows: list[StageRow], counts_steps: bool) -> Table:
-    """Return the pieces of a step, or of a second if a watched loop's steps could not be counted."""
-    headers, cells = _HEADERS, [row[:-1] for row in rows]
-    if not counts_steps:
-        headers, cells = ("where a second goes", *headers[1:4], ""), [(*cells_of[:4], "") for cells_of in cells]
-    return Table(headers, "lrlrr", cells, bars=[row.bar for row in rows])
 
 
 def warnings(found: Iterable[Warning_], session: Session) -> Section:
@@ -131,33 +126,24 @@ def stage_rows(diagnosis: Diagnosis) -> list[StageRow]:
         if len(small) < 2 or piece not in small:
             rows.append(_row(piece))
         elif piece is small[-1]:
-            rows.append(_row(_merged(small)))
+            links = [name for one in reversed(small) for name in one.links]
+            ms, share = total([one.ms for one in small]), sum(one.share for one in small)
+            rows.append(_row(Stage("transform", ms, share, None, ["transform"], "", links)))
     return rows
-
-
-def _merged(pieces: list[Stage]) -> Stage:
-    links = [name for piece in reversed(pieces) for name in piece.links]
-    share = sum(piece.share for piece in pieces)
-    return Stage("transform", total([piece.ms for piece in pieces]), share, None, ["transform"], "", links)
 
 
 def _row(piece: Stage) -> StageRow:
     covers, name = [*map(shown, piece.others)], shown(piece.stage)
     name += f" (with {', '.join(covers)})" if covers else ""
-    name += f": {_links(piece.links)}" if piece.links else ""
+    if piece.links:  # all names, or the first and how many more if they are too long
+        links, more = [", ".join(piece.links)], ""
+        if len(links[0]) > _WIDTH and len(piece.links) > 1:
+            links, more = piece.links[:1], f" and {len(piece.links) - 1} more"
+        name += f": {fitting(links, _WIDTH - len(more))}{more}"
     without = ""
     if piece.without is not None:
         without = ("" if piece.without.measured else "~") + number(piece.without.steps_per_s)
     return StageRow(name, value(piece.ms), between(piece.ms), percent(piece.share), without, min(1.0, piece.share))
-
-
-def _links(names: list[str]) -> str:
-    """Return the names of a row's transforms, or the first and how many more if they are too long."""
-    text = ", ".join(names)
-    if len(text) > _WIDTH and len(names) > 1:
-        more = f" and {len(names) - 1} more"
-        return fitting(names[:1], _WIDTH - len(more)) + more
-    return fitting([text], _WIDTH)
 
 
 def value(interval: Interval | None) -> str:

@@ -17,9 +17,7 @@ from ..session import (
     RUNG_MEANING,
     Cost,
     HotLine,
-    Prefix,
     Profile,
-    Session,
     left_out,
     line_left_out,
     ordered,
@@ -102,7 +100,13 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
     """Return the baseline's evidence and the controls."""
     ladder, session = diagnosis.ladder, diagnosis.session
     seen = ladder.evidence("baseline") if ladder.has("baseline") else {}
-    lines = _watched_lines(session)
+    lines = []
+    if (watched := session.watched) is not None:
+        kinds = {"data": "for data", "start": "starting a loader", "trains": "training", "other": "elsewhere"}
+        shares = [f"{percent(watched.shares.get(kind, 0.0))} {name}" for kind, name in kinds.items()]
+        lines.append(f"process {watched.pid} at {counted(watched.looks, 'moment')}: {', '.join(shares)}")
+        by = watched.steps_by
+        lines.append(f"steps were counted by {by}" if by else "its steps could not be counted")
     if "worker_ms" in seen and session.counts_steps:
         who = "a worker" if session.loader and session.loader.num_workers else "the training process"
         parts = [f"{percent(seen['worker_cpu'])} on a CPU"] if "worker_cpu" in seen else []
@@ -143,17 +147,6 @@ def evidence_lines(diagnosis: Diagnosis) -> list[str]:
             f"and samples"
         )
     return lines
-
-
-def _watched_lines(session: Session) -> list[str]:
-    """Return what the loop's thread of a watched process did, and how its steps were counted."""
-    watched = session.watched
-    if watched is None:
-        return []
-    names = {"data": "for data", "start": "starting a loader", "trains": "training", "other": "elsewhere"}
-    shares = [f"{percent(watched.shares.get(kind, 0.0))} {name}" for kind, name in names.items()]
-    steps = f"steps were counted by {watched.steps_by}" if watched.steps_by else "its steps could not be counted"
-    return [f"process {watched.pid} at {counted(watched.looks, 'moment')}: {', '.join(shares)}", steps]
 
 
 def _startup_lines(ladder: LadderView) -> list[str]:
@@ -217,16 +210,12 @@ def model_section(diagnosis: Diagnosis) -> Section:
         busy = f"operators take {number(profile.busy_ms)} ms of a step of {number(profile.step_ms)} ms on the device"
         lines.append(f"{profile.steps} steps on batches that lie on the device: {profile.trace}; {busy}")
     if prefix is not None:
-        lines.append(_frozen(prefix))
+        of = f"{number(prefix.ms)} ms of a step of {number(prefix.ms + prefix.rest_ms)} ms go into a frozen part that"
+        frozen = f"{of} learns nothing: {few(prefix.modules)}"
+        frozen += f"; it cannot run a batch ahead: {prefix.why_not}" if prefix.why_not else ""
+        unknown = f"whether a frozen part of the model could run a batch ahead is not known: {prefix.why_not}"
+        lines.append(frozen if prefix.modules else unknown)
     return Section("the model's side", [Listing(lines), *tables], page=5)
-
-
-def _frozen(prefix: Prefix) -> str:
-    if not prefix.modules:
-        return f"whether a frozen part of the model could run a batch ahead is not known: {prefix.why_not}"
-    told = f"{number(prefix.ms)} ms of a step of {number(prefix.ms + prefix.rest_ms)} ms go into a frozen part that "
-    told += f"learns nothing: {few(prefix.modules)}"
-    return f"{told}; it cannot run a batch ahead: {prefix.why_not}" if prefix.why_not else told
 
 
 def _tables(profile: Profile) -> list[Table]:

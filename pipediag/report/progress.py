@@ -90,16 +90,16 @@ class Activity:
     def news(self, event: object, session: Session) -> News | None:
         """Follow an event, and return what to tell of it; None if the line says enough, or if it was told before."""
         found = self._news(event, session)
-        if found is None or found.text not in self._told:
-            self._told |= {found.text} if found is not None else set()
-            return found
-        return News(f"running the script again (run {event.number})", True) if isinstance(event, Pass) else None
+        if found is not None and found.text in self._told:
+            return News(f"running the script again (run {event.number})", True) if isinstance(event, Pass) else None
+        self._told |= {found.text} if found is not None else set()
+        return found
 
     def _news(self, event: object, session: Session) -> News | None:
         match event:
-            case Pass(number, why):
+            case Pass(run, why):
                 self._began = time.monotonic()
-                self._doing = f"the script is starting{f' (run {number})' * (number > 1)}"
+                self._doing = f"the script is starting{f' (run {run})' * (run > 1)}"
                 return News(why, lasting=True)
             case FirstBatch():
                 self._first_batch = self._first_batch or time.monotonic()
@@ -110,8 +110,14 @@ class Activity:
                 if event.plain_iterable:
                     return self._begin(f"training loop at {place}: batches from {event.dataset}", "measuring")
                 return self._begin(f"training loader at {place}: {event.dataset}, {workers}", "measuring")
-            case Progress(rung, round_):
-                return self._step(rung, round_, session)
+            case Progress(rung, round_):  # the first answer is news
+                self._doing = f"round {round_}, {_settings(rung, session) or _named(rung)}"
+                before, self._answer = self._answer, so_far(session) if round_ > 0 else []
+                if round_ > 0:
+                    latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
+                    rates = [f"{name} {number(latest[rung])}" for rung, name in _RATES.items() if rung in latest]
+                    self._answer += [f"{', '.join(rates)} steps/s"] if rates else []
+                return News(fitting(self._answer, _ANSWER)) if self._answer and not before else None
             case Applying(ended="", budget=budget) if budget:
                 return self._begin(f"{_remedy(session)}; measuring whether it pays", "measuring whether it pays")
             case Applying(rung=rung):
@@ -130,12 +136,6 @@ class Activity:
         """Begin an activity; ``doing`` is its short form for the lines that follow."""
         self._doing = doing or text
         return News(text)
-
-    def _step(self, rung: str, round_: int, session: Session) -> News | None:
-        """Follow a round; its first answer is news."""
-        self._doing = f"round {round_}, {_settings(rung, session) or _named(rung)}"
-        before, self._answer = self._answer, [*so_far(session), *_rates(session)] if round_ > 0 else []
-        return News(fitting(self._answer, _ANSWER)) if self._answer and not before else None
 
     def used(self, now: float) -> float | None:
         """Return the seconds used of those for measuring; None before the first batch."""
@@ -165,8 +165,8 @@ def fitting(parts: list[str], width: int) -> str:
 
 def _settings(rung: str, session: Session) -> str:
     """Return the settings of a rung that tries some."""
-    number = settings_of(rung)
-    return "" if number is None or session.knobs is None else session.knobs.tried[number - 1].written
+    place = settings_of(rung)
+    return "" if place is None or session.knobs is None else session.knobs.tried[place - 1].written
 
 
 def _named(rung: str) -> str:
@@ -188,13 +188,6 @@ def _remedy(session: Session) -> str:
         return f"samples from a cache ({remedy.keeping.what})"
     also = [DECODING] if rung == DECODED else ["samples from a cache"] if rung == LOADED_ONCE else []
     return f"moved to the device: {', '.join([*also, *remedy.moved_names])}"
-
-
-def _rates(session: Session) -> list[str]:
-    """Return the known speeds as text: now, possible, and what was tried."""
-    latest = {w.rung: 1000.0 / w.ms_per_step for w in session.windows}
-    parts = [f"{name} {number(latest[rung])}" for rung, name in _RATES.items() if rung in latest]
-    return [f"{', '.join(parts)} steps/s"] if parts else []
 
 
 def in_notebook() -> bool:

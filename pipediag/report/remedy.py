@@ -14,7 +14,7 @@ from ..analysis.trials.remedy import BESIDE, HAND_OFF, Outcome, best, commands_t
 from ..analysis.trials.settings import current
 from ..analysis.whatif import Savings
 from ..analysis.words import ends, named, number, shown, times, together
-from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Apart, Kept, Proof, Remedy
+from ..session import DECODED, HANDED_OVER, LOADED_ONCE, Kept, Proof, Remedy
 from ..session.remedies import DECODING, elsewhere
 from .document import Advice, Block, Code, Listing, Paragraph, Section, Table
 
@@ -95,8 +95,11 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
     """Return the findings on one remedy, the most important first."""
     remedy = remedy_of(diagnosis.session, result.rung)
     assert remedy is not None, "it has a result"
+    if result.why_not and result.rung in _INSTEAD:
+        return [f"{_INSTEAD[result.rung]}: {result.why_not}"]
     if result.why_not:
-        return _untried(remedy, result)
+        others = [kept for kept in remedy.stayed if result.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
+        return [f"nothing was moved: {result.why_not}", *_stayed(others)]
     if result.rung == HANDED_OVER:
         return [f"{HAND_OFF}; {_verdict(result)}", *_cost(remedy, result)]
     moved = [*dict.fromkeys(map(named, remedy.moved))]
@@ -117,14 +120,6 @@ def _findings(diagnosis: Diagnosis, result: Outcome) -> list[str]:
     if remedy.proof is not None:
         lines.append(_proof(remedy.proof))
     return lines + _cost(remedy, result)
-
-
-def _untried(remedy: Remedy, result: Outcome) -> list[str]:
-    """Return why a remedy was not tried."""
-    if result.rung in _INSTEAD:
-        return [f"{_INSTEAD[result.rung]}: {result.why_not}"]
-    others = [kept for kept in remedy.stayed if result.why_not not in (kept.why, f"{kept.name}: {kept.why}")]
-    return [f"nothing was moved: {result.why_not}", *_stayed(others)]
 
 
 def _cost(remedy: Remedy, result: Outcome) -> list[str]:
@@ -155,8 +150,12 @@ def _stayed(stayed: Iterable[Kept]) -> list[str]:
 
 
 def _proof(proof: Proof) -> str:
-    verdict = "passed" if proof.passed else "failed"
-    apart = [_apart(one) for one in proof.apart if one.largest != 0]
+    verdict, apart = "passed" if proof.passed else "failed", []
+    for one in proof.apart:
+        if one.largest is None:
+            apart.append(f"{one.name} not comparable")
+        elif one.largest:
+            apart.append(f"{one.name} {one.largest:.2g} {'levels' if one.levels else 'of the range'}")
     exact = "equal to the CPU's pixels" + (" on these" if proof.elsewhere != [] else "")
     pixels = f"largest differences to the CPU's pixels: {'; '.join(apart)}" if apart else exact
     others = f"; {words}" if (words := elsewhere(proof.elsewhere or [])) else ""
@@ -165,50 +164,29 @@ def _proof(proof: Proof) -> str:
     return f"certificate {verdict} on {proof.samples} samples: {pixels}{others}; {draws}{unrecorded}"
 
 
-def _apart(apart: Apart) -> str:
-    if apart.largest is None:
-        return f"{apart.name} not comparable"
-    return f"{apart.name} {apart.largest:.2g} {'levels' if apart.levels else 'of the range'}"
-
-
 def settings_section(diagnosis: Diagnosis) -> Section:
-    table = Table(
-        ("settings", "steps/s", "times the baseline", "first batch", ""), "lrlrl", _rows(diagnosis), ruled=False
-    )
-    return Section("other loader settings, measured on the loop", [table, Listing(_notes(diagnosis))], page=2)
-
-
-def _rows(diagnosis: Diagnosis) -> list[list[str]]:
-    """Return a row for the present loader, then one for each measured setting, most promising first."""
+    """Return a row for the present loader, then one for each measured setting, and why others were not measured."""
     session, chosen = diagnosis.session, best_settings(diagnosis.session)
-    measured = [(arm, arm.speedup) for arm in arms(session) if arm.speedup is not None]
-    plain = rate(session, "baseline")
-    if not measured or plain is None or session.loader is None:
-        return []
-    rows = [[f"{current(session.loader).written} (current)", number(plain.value), "", "", ""]]
-    for arm, speedup in measured:
+    rows, notes, plain = list[list[str]](), list[str](), rate(session, "baseline")
+    for arm in arms(session):
+        if arm.speedup is None:
+            why = f"not tried: {arm.why_not}" if arm.why_not else "there was no time"
+            notes.append(f"{arm.settings.written}: {why}")
+            continue
+        if arm.why_not:
+            notes.append(f"{arm.settings.written}: {arm.why_not}")
         steps, startup = rate(session, arm.rung), arm.settings.startup
         first = f"{number(startup)} s" if startup is not None else ""
         judged = "best" if chosen is not None and arm.rung == chosen.rung else arm.verdict
-        rows.append([arm.settings.written, number(steps.value) if steps else "", times(speedup), first, judged])
-    return rows
-
-
-def _notes(diagnosis: Diagnosis) -> list[str]:
-    """Return why settings were not tried or not finished.
-
-    The reason for trying none is included only if an unmeasured recommendation depends on a trial.
-    """
-    session = diagnosis.session
-    notes = []
-    for arm in arms(session):
-        if arm.speedup is None:
-            notes.append(
-                f"{arm.settings.written}: {f'not tried: {arm.why_not}' if arm.why_not else 'there was no time'}"
-            )
-        elif arm.why_not:
-            notes.append(f"{arm.settings.written}: {arm.why_not}")
+        rows.append([arm.settings.written, number(steps.value) if steps else "", times(arm.speedup), first, judged])
+    if rows and plain is not None and session.loader is not None:
+        rows.insert(0, [f"{current(session.loader).written} (current)", number(plain.value), "", "", ""])
+    else:
+        rows = []
+    # The reason for trying none is included only if an unmeasured recommendation depends on a trial.
     predicted = any(one.id in IDS and one.measured is None for one in diagnosis.recommendations)
     if session.knobs is not None and session.knobs.why_not and predicted:
         notes.append(f"none: {session.knobs.why_not}; their gains are predicted")
-    return notes
+    headers = ("settings", "steps/s", "times the baseline", "first batch", "")
+    table = Table(headers, "lrlrl", rows, ruled=False)
+    return Section("other loader settings, measured on the loop", [table, Listing(notes)], page=2)

@@ -7,7 +7,7 @@ from ..analysis.numbers.intervals import Interval
 from ..analysis.summary import summarise
 from ..analysis.sweep import Run, Sweep
 from ..analysis.trials.remedy import outcomes
-from ..analysis.words import number, percent, shown, times
+from ..analysis.words import few_of, number, percent, shown, times
 from .diagnosis import between, title, value, warnings
 from .document import Block, Listing, Paragraph, Section, Table
 
@@ -112,7 +112,9 @@ def sentence(sweep: Sweep) -> str:
     best = sweep.best
     if best is None:
         return ""
-    return f"Most samples/s without a remedy: {value(best.samples(best.baseline))}, with {best.written}."
+    found = f"Most samples/s without a remedy: {value(best.samples(best.baseline))}, with {best.written}"
+    rivals = few_of([run.written for run in sweep.rivals])
+    return f"{found}; not certainly more than with {rivals}." if rivals else f"{found}."
 
 
 def _with_remedy(sweep: Sweep) -> bool:

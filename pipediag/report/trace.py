@@ -11,7 +11,7 @@ import json
 import math
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count, groupby
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -77,8 +77,16 @@ def _pass(session: Session, attempt: int, stretches: list[Stretch]) -> Iterator[
         yield _rung(session, stretch)
         yield from _steps(stretch)
         if any(stretch.ready) or any(worker >= 0 for worker in stretch.worker):
-            yield from _queue(stretch)
-    for number, ((source, worker), batches) in enumerate(sorted(_batches(stretches).items()), _WORKERS):
+            for asked, ready in zip(stretch.asked, stretch.ready, strict=False):
+                event = {"name": "batches ready", "ph": "C", "pid": attempt, "ts": _us(asked)}
+                yield {**event, "args": {"batches": ready}}
+    made: dict[tuple[str, int], list[_Batch]] = {}  # by source, which is empty for the script's own loader, and worker
+    for stretch in stretches:
+        source = stretch.rung if fed_apart(stretch.rung) else ""
+        for worker, batch in _batches_of(stretch):
+            if worker >= 0:
+                made.setdefault((source, worker), []).append(batch)
+    for number, ((source, worker), batches) in enumerate(sorted(made.items()), _WORKERS):
         yield from _track(attempt, number, f"worker {worker} of {source}" if source else f"worker {worker}")
         yield from _made(attempt, number, batches)
 
@@ -103,9 +111,13 @@ def _round(stretch: Stretch) -> int:
 
 def _steps(stretch: Stretch) -> Iterator[Event]:
     """Yield the loop's waits and steps, and in the waits the batches that the training process makes itself."""
-    args = {"rung": stretch.rung, "round": _round(stretch)}
-    made = _own_batches(stretch)
-    ends = [*stretch.asked[1:], stretch.ended]
+    args, made = {"rung": stretch.rung, "round": _round(stretch)}, dict[int, list[_Batch]]()
+    starts, ends = [_us(seconds) for seconds in stretch.asked], [*stretch.asked[1:], stretch.ended]
+    for worker, batch in _batches_of(stretch):  # those that no worker made, by the step whose wait they are in
+        step = bisect_right(starts, batch.since) - 1
+        if worker < 0 and 0 <= step < len(stretch.got):
+            inside = max(batch.since, min(batch.until, _us(stretch.got[step])))
+            made.setdefault(step, []).append(batch._replace(until=inside))
     for step, (asked, got, until) in enumerate(zip(stretch.asked, stretch.got, ends, strict=False)):
         if got > asked:
             yield _slice(stretch.attempt, _LOOP, "wait", _us(asked), _us(got), args)
@@ -114,36 +126,7 @@ def _steps(stretch: Stretch) -> Iterator[Event]:
             yield _slice(stretch.attempt, _LOOP, "step", _us(got), _us(until), args)
 
 
-def _own_batches(stretch: Stretch) -> dict[int, list[_Batch]]:
-    """Return the batches that no worker made, by the number of the step whose wait they are in."""
-    found: dict[int, list[_Batch]] = {}
-    asked = [_us(seconds) for seconds in stretch.asked]
-    for worker, batch in _batches_of(stretch):
-        step = bisect_right(asked, batch.since) - 1
-        if worker < 0 and 0 <= step < len(stretch.got):
-            until = min(batch.until, _us(stretch.got[step]))
-            found.setdefault(step, []).append(batch._replace(until=max(batch.since, until)))
-    return found
-
-
-def _queue(stretch: Stretch) -> Iterator[Event]:
-    for asked, ready in zip(stretch.asked, stretch.ready, strict=False):
-        at = {"pid": stretch.attempt, "ts": _us(asked)}
-        yield {"name": "batches ready", "ph": "C", **at, "args": {"batches": ready}}
-
-
 # Workers
-
-
-def _batches(stretches: Iterable[Stretch]) -> dict[tuple[str, int], list[_Batch]]:
-    """Return the workers' batches by source and worker; the source is empty for the script's own loader."""
-    found: dict[tuple[str, int], list[_Batch]] = {}
-    for stretch in stretches:
-        source = stretch.rung if fed_apart(stretch.rung) else ""
-        for worker, batch in _batches_of(stretch):
-            if worker >= 0:
-                found.setdefault((source, worker), []).append(batch)
-    return found
 
 
 def _batches_of(stretch: Stretch) -> Iterator[tuple[int, _Batch]]:
@@ -175,9 +158,15 @@ def _profiled(profile: Profile, pid: int, behind: int) -> Iterator[Event]:
 
     The profiled steps came after the ladder and have another clock.
     """
-    found = sorted((one for one in _events_in(profile.trace) if _is_on_device(one)), key=lambda one: float(one["ts"]))
+    found = []
+    for one in _events_in(profile.trace):
+        if isinstance(one, dict) and one.get("ph") == "X" and one.get("cat") in _ON_DEVICE:
+            times = (one.get("ts"), one.get("dur"))
+            if all(isinstance(time, (int, float)) and math.isfinite(time) for time in times):
+                found.append(one)
     if not found:
         return
+    found.sort(key=lambda one: float(one["ts"]))
     shift = behind - found[0]["ts"]
     devices: dict[str, tuple[int, Iterator[int]]] = {}
     streams: dict[tuple[str, str], int] = {}
@@ -207,13 +196,6 @@ def _events_in(file: str) -> list[Any]:
         return []
     events = data.get("traceEvents") if isinstance(data, dict) else None
     return events if isinstance(events, list) else []
-
-
-def _is_on_device(event: Any) -> bool:
-    if not isinstance(event, dict) or event.get("ph") != "X" or event.get("cat") not in _ON_DEVICE:
-        return False
-    times = (event.get("ts"), event.get("dur"))
-    return all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
 
 
 # Events of the format

@@ -23,7 +23,8 @@ class Place:
 class Loader:
     """The script's training loader, with its original settings.
 
-    ``where`` is the line of the user's loop; if a library runs the loop, the line that makes the loader or its dataset.
+    ``where`` is the line of the user's loop; if a library runs the loop, the line that makes the loader or its dataset,
+    or, if the library makes both, the call of it.
     ``iterated`` is the user's line that runs at that moment, in the latter case the call of the library; a saved plan
     knows the loader by it and by ``order``, its number among the loaders that are iterated there.
 

@@ -25,7 +25,6 @@ class Orders:
         plan: the plan that the workers are told of, if it is another than the one that they began with.
         scouted: number of batches, from the next request on, that show what can be recorded.
         plainly: True if without the remedy, from the next request to a worker on.
-        stale: True if so because the user's own code that was moved has changed.
         executed: number of batches, from the next request on, that are executed too, to be compared.
         compared: number of samples of each of these whose calls are compared one by one.
         held: True if the batches after these are made without the remedy, until the comparison is done.
@@ -34,7 +33,6 @@ class Orders:
     plan: Any = None
     scouted: int = 0
     plainly: bool = False
-    stale: bool = False
     executed: int = 0
     compared: int = 0
     held: bool = False

@@ -79,9 +79,6 @@ class ToDevice(Feed):
 
     def begin(self) -> Iterator[Sent]:
         self.evidence.clear()
-        self.orders.stale = any(link.stale() for link in self._plan.moved.values())
-        if self.orders.stale:
-            self.why = "your own code that was moved has changed since it was proven"
         if self._twin is None or not self.single:  # a ring serves the workers of one iterator
             self.orders.plan = None
             self._twin = self._sending()
@@ -116,7 +113,7 @@ class ToDevice(Feed):
         return twin
 
     def follow(self, plan: Plan) -> None:
-        """Make the batches under a plan that holds no code of the user's, from the next request on."""
+        """Make the batches under this plan, from the next request on."""
         self._plan = self.orders.plan = plan
 
     def tune(self) -> None:
@@ -143,7 +140,7 @@ class ToDevice(Feed):
         if self._copying is None or self._replaying is None:
             packed = isinstance(batch, Packed)
             with labelled("replay" if packed else "copy"):
-                return Ready(replay(batch, self.device, self._plan.moved) if packed else moved(batch, self.device))
+                return Ready(replay(batch, self.device) if packed else moved(batch, self.device))
         with labelled("copy"), torch.cuda.stream(self._copying):
             if not isinstance(batch, Packed):
                 return Ready(moved(batch, self.device, non_blocking=True), self._copying.record_event())
@@ -152,7 +149,7 @@ class ToDevice(Feed):
         self._there = there
         with labelled("replay"), torch.cuda.stream(self._replaying):
             self._replaying.wait_event(copied)
-            made = replay(there, self.device, self._plan.moved, self._repeats.results(there))
+            made = replay(there, self.device, self._repeats.results(there))
             replayed = self._replaying.record_event()
         self._read.until(replayed, there.memory)
         self._there = None
@@ -168,7 +165,7 @@ class ToDevice(Feed):
                 assert self._copying is not None
                 self._copying.synchronize()
                 packed = replace(there, memory=there.memory.cpu())
-            batch = replay(packed, _CPU, {place: _OnCpu(shapes.fn) for place, shapes in self._plan.own.items()})
+            batch = replay(packed, _CPU)
         return batch if self.at_home else moved(batch, self.device, non_blocking=True)
 
 
@@ -206,16 +203,6 @@ def _finish(read: _Read, repeats: GraphCache) -> None:
     read.finish()
 
 
-class _OnCpu:
-    """The user's own link for a batch in host memory: sample by sample, as the workers call it."""
-
-    def __init__(self, fn: Any) -> None:
-        self._fn = fn
-
-    def apply(self, images: Tensor) -> Tensor:
-        return torch.stack([self._fn(image) for image in images])
-
-
 class _Requests:
     """The user's sampler, whose indices are requests for plain batches while the orders say so.
 
@@ -246,7 +233,7 @@ class _Requested:
 
     def __next__(self) -> Any:
         indices = next(self._indices)
-        if self._orders.plainly or self._orders.stale:
+        if self._orders.plainly:
             return Plainly(indices)
         request = self._request(indices)
         return request if self._orders.plan is None else Under(self._orders.plan, request)

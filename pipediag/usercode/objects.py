@@ -115,13 +115,10 @@ def why_whole(obj: Any) -> str:
         return "whose attributes are read by its own __getattribute__()"
     if slot_values(obj) and not _is_pythons(cls, "__setattr__"):
         return "whose attributes are set by its own __setattr__()"
-    if (is_a(obj, dict) and cls.__setitem__ is not dict.__setitem__) or (is_a(obj, list) and _extends(cls)):
+    setting = {dict: ("__setitem__",), list: ("extend", "append")}.get(_base_of(cls), ())
+    if any(getattr(cls, name) is not getattr(_base_of(cls), name) for name in setting):
         return "whose items are set by its own methods"
     return ""
-
-
-def _extends(cls: Any) -> bool:
-    return cls.extend is not list.extend or cls.append is not list.append
 
 
 def _base_of(cls: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -90,7 +90,10 @@ def session_of(seen: Seen) -> Session:
         NothingMeasured: no stack was seen, or the process neither trained nor drew batches.
     """
     pid, source = seen.training.pid, seen.source
-    everything = _merged(thread for one in seen.stretches for thread in one.threads)
+    merged: dict[tuple[int, int], Thread] = {}  # each with all its stacks in order
+    for one in (thread for stretch in seen.stretches for thread in stretch.threads):
+        merged.setdefault((one.pid, one.tid), one._replace(stacks=[])).stacks.extend(one.stacks)
+    everything = [*merged.values()]
     loop = loop_thread(everything, pid)
     if loop is None:
         raise NothingMeasured(f"process {pid} {'has ended' if seen.ended else 'runs no Python that could be seen'}")
@@ -99,7 +102,10 @@ def session_of(seen: Seen) -> Session:
         busy = [frame for stack in loop.stacks for frame in stack if users(frame)][-1:]
         where = f" It is at {source.where(busy[0])}." if busy else ""
         raise NothingMeasured(f"process {pid} neither trains nor draws batches yet.{where} Watch it later")
-    seconds, shares = sum(one.seconds for one in sampled), _shares(sampled)
+    seconds, shares = sum(one.seconds for one in sampled), defaultdict[str, float](float)
+    for part in sampled:
+        for moment in part.moments:
+            shares[moment.kind] += part.seconds / seconds / len(part.moments)
     count = counted(
         [threads[loop.tid] for threads in seen.looks if loop.tid in threads],
         seen.worker_looks,
@@ -120,12 +126,20 @@ def session_of(seen: Seen) -> Session:
         for stack, moment in zip(one.stacks, one.moments, strict=True)
         if moment.waiting
     ]
-    made = _made_in_loop(waiting, source)
-    if made is None:
-        beside = [one for thread in everything if thread.tid != loop.tid for one in thread.stacks if producing(one)]
-        made = [*in_workers, *(_making(stack, source) or (stack, LOADS) for stack in beside)]
+    if 2 * sum(moment.waits for _, moment in waiting) >= len(waiting):  # it waits for others
+        own = [one for thread in everything if thread.tid != loop.tid for one in thread.stacks if producing(one)]
+    else:  # its own thread makes its batches
+        own = [stack[moment.at :] for stack, moment in waiting if not moment.waits and moment.kind == DATA]
+        in_workers = []
+    made = [*in_workers, *(_making(stack, source) or (stack, LOADS) for stack in own)]
     worker_ms = 1000 * seconds * (number * active if works else shares[DATA] + shares[START]) / steps
-    evidence = {**seen.evidence.finish(steps), **_of_workers(seen, active)}
+    evidence = {**seen.evidence.finish(steps)}
+    if used := [one.gpu for one in seen.stretches if one.gpu is not None]:
+        evidence["gpu_utilization"] = round(sum(used) / len(used), 4)
+    if active and seen.spent:  # in the share of their time that batches take
+        wall, cpu, queue = (sum(column) for column in zip(*((s, *times) for s, times in seen.spent), strict=True))
+        evidence["worker_cpu"], evidence["worker_queued"] = cpu / (wall * active), min(1.0, queue / (wall * active))
+        evidence["worker_blocked"] = max(0.0, 1 - evidence["worker_cpu"] - evidence["worker_queued"])
     if made:
         evidence["collate_ms"] = worker_ms * sum(stage == COLLATES for _, stage in made) / len(made)
 
@@ -185,43 +199,6 @@ def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
                 seconds = one.seconds * (1 - begins / len(moments))
                 found.append(_Sampled(seconds, stacks[begins:], moments[begins:]))
     return found
-
-
-def _shares(sampled: Sequence[_Sampled]) -> dict[str, float]:
-    """Return the share of the time that each kind of moment takes."""
-    seconds, shares = sum(one.seconds for one in sampled), defaultdict[str, float](float)
-    for one in sampled:
-        for moment in one.moments:
-            shares[moment.kind] += one.seconds / seconds / len(one.moments)
-    return shares
-
-
-def _made_in_loop(waiting: Sequence[tuple[Stack, Moment]], source: Sources) -> list[tuple[Stack, str]] | None:
-    """Return what runs where the loop's own thread makes its batches, with its stage; None if it waits for others."""
-    if 2 * sum(moment.waits for _, moment in waiting) >= len(waiting):
-        return None
-    own = [stack[one.at :] for stack, one in waiting if not one.waits and one.kind == DATA]
-    return [_making(stack, source) or (stack, LOADS) for stack in own]
-
-
-def _of_workers(seen: Seen, active: float) -> dict[str, float]:
-    """Return the evidence of the workers and the GPU; ``active`` is the share of their time that batches take."""
-    evidence = {}
-    if used := [one.gpu for one in seen.stretches if one.gpu is not None]:
-        evidence["gpu_utilization"] = round(sum(used) / len(used), 4)
-    if active and seen.spent:
-        wall, cpu, queue = (sum(column) for column in zip(*((s, *times) for s, times in seen.spent), strict=True))
-        evidence["worker_cpu"], evidence["worker_queued"] = cpu / (wall * active), min(1.0, queue / (wall * active))
-        evidence["worker_blocked"] = max(0.0, 1 - evidence["worker_cpu"] - evidence["worker_queued"])
-    return evidence
-
-
-def _merged(threads: Iterator[Thread]) -> list[Thread]:
-    """Return the threads of several recordings, each with all its stacks in order."""
-    found: dict[tuple[int, int], Thread] = {}
-    for one in threads:
-        found.setdefault((one.pid, one.tid), one._replace(stacks=[])).stacks.extend(one.stacks)
-    return [*found.values()]
 
 
 def _making(stack: Stack, source: Sources) -> tuple[Stack, str] | None:

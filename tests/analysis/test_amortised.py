@@ -13,7 +13,6 @@ from pipediag.analysis.amortised import (
     amortised,
     epoch_start,
     other_loaders,
-    startup_ms,
     wants_start,
     with_amortised,
 )
@@ -25,7 +24,7 @@ from pipediag.report.evidence import evidence_lines
 from pipediag.session import OtherStart, Place, Session, Startup
 from pipediag.session.events import EDITED
 
-from ..made import FLAT, climbing, make, waits
+from ..made import FLAT, but, climbing, make, waits
 
 #: The first launch of a process also imports modules.
 FIRST = Startup(9.0, launch=2.0, ready=8.0)
@@ -120,9 +119,8 @@ class TestCost:
         assert epoch_start(LadderView(run(FIRST, LATER, workers=0))) is None
 
     def test_spread_over_the_epoch(self) -> None:
-        each = startup_ms(LadderView(run(FIRST, LATER, LATER, length=50)))
-        assert each is not None and each.value == pytest.approx(100.0)
-        assert startup_ms(LadderView(run(FIRST, LATER, LATER, length=None))) is None
+        assert told(run(FIRST, LATER, LATER, length=50)).per_step.value == pytest.approx(100.0)
+        assert told(run(FIRST, LATER, LATER, length=None)).per_step is None
 
 
 class TestFirstBatch:
@@ -134,10 +132,8 @@ class TestFirstBatch:
 
     def test_spread_over_the_batches_that_the_loop_takes(self) -> None:
         """It leaves each epoch of 100 batches after 20."""
-        session = run(FIRST, LATER, LATER)
-        session.loader.left_after = 20
-        each = startup_ms(LadderView(session))
-        assert each is not None and each.value == pytest.approx(250.0)
+        session = but(run(FIRST, LATER, LATER), loader__left_after=20)
+        assert told(session).per_step.value == pytest.approx(250.0)
 
     def test_what_the_loop_waits_anyway_is_no_part_of_it(self) -> None:
         assert self.start(0.0) == pytest.approx(5.0)
@@ -282,9 +278,9 @@ def test_shares_with_costs_between_the_steps() -> None:
 
 def test_costs_between_the_steps_hold_for_another_run() -> None:
     """Beside the spread of the launches themselves, a start may take a quarter more or less."""
-    ladder = LadderView(make(FLAT, length=100, startups=[Startup(10.0, launch=1.0, ready=9.0)] * 3, noise=0.0))
-    each, (told,) = startup_ms(ladder), amortised(ladder)
-    assert each is not None and told.ms == each.blurred(0.25 * each.value)
+    session = run(*[Startup(10.0, launch=1.0, ready=9.0)] * 3)
+    each, (found,) = told(session).per_step, amortised(LadderView(session))
+    assert found.ms == each.blurred(0.25 * each.value)
 
 
 def test_the_screen() -> None:

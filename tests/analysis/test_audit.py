@@ -358,12 +358,22 @@ class TestSyncs:
 class TestBytes:
     BYTES: Mapping[str, Any] = {"levels": 256, "bytes_over_255": True, "low": 0.0, "high": 1.0}
 
-    def test_passed(self) -> None:
+    def test_nothing_was_found(self) -> None:
+        """Copies cost 28 % of the step: what other bytes would gain is not known."""
         one = item(run(COPYING), "bytes")
+        assert (one.status, one.figures) == (PASSED, "a batch has 1.05 MB in 1 tensor; no redundant bytes were found")
+
+    def test_little_to_gain(self) -> None:
+        one = item(run(COPYING, leaves=[leaf(), leaf("[1]", nbytes=1 << 14, **self.BYTES)]), "bytes")
         assert (one.status, one.figures) == (
-            PASSED,
-            "a batch has 1.05 MB in 1 tensor; fewer would gain less than 5 % of a step",
-        )
+            PASSED, "a batch has 1.06 MB in 2 tensors; fewer would gain less than 5 % of a step"
+        )  # fmt: skip
+
+    def test_a_gain_that_is_too_uncertain_to_be_recommended_is_not_called_small(self) -> None:
+        session = run({**climbing(host=8.0), "supply": 25.0}, rounds=3, noise=0.1, leaves=[leaf(**self.BYTES)], seed=1)
+        assert "uint8" not in {one.id for one in diagnose_session(session).recommendations}
+        one = item(session, "bytes")
+        assert one.status == OPEN and "Send batch[0] as uint8" in one.figures, one
 
     def test_failed(self) -> None:
         one = item(run(COPYING, leaves=[leaf(**self.BYTES)]), "bytes")
@@ -393,6 +403,12 @@ class TestUnread:
             "1 of 3 copied tensors were seen to be read; leaving batch[1] on the host would gain less "
             "than 5 % of a step"
         )
+
+    def test_what_its_copies_cost_is_not_known(self) -> None:
+        one = item(run({"baseline": 51.2}, leaves=[leaf(), leaf("[1]", read=False)]), "unread")
+        assert (one.status, one.figures) == (
+            NOT_MEASURED, "device was not measured: not reached; give a longer budget"
+        )  # fmt: skip
 
     def test_compiled(self) -> None:
         session = run()
@@ -510,20 +526,6 @@ class TestReports:
         session.warn("writes-in-place", "the training loop changes its batches in place", "they are copied")
         return audit(diagnose_session(session))
 
-    def test_text(self) -> None:
-        lines = RENDERERS[".txt"](self.made()).splitlines()
-        assert lines[0] == "THE AUDIT FAILED: 5 of 9 checks failed, 4 passed"
-        assert lines[1] == "train.py | Photos (batch 32, 4 workers) | cuda"
-        first = lines.index("FAILED          data costs at most 5 % of a step")
-        assert lines[first + 1].startswith("                30 %")
-        assert lines[first + 2].startswith("                -> Copy the next batch while the step runs: 1.")
-        assert "passed          epochs begin without a long wait" in lines
-        assert "                -> item() at train.py:40 (once a step, 12.5 ms): Read it every N steps." in lines
-        assert "what would help:" in lines
-        assert lines[-1] == "  - the training loop changes its batches in place (they are copied)"
-        assert max(map(len, lines)) <= 100
-        assert "\x1b" not in "".join(lines)
-
     def test_colour(self) -> None:
         shown = text.write(blocks(self.made()), colour=True)
         assert "\x1b[31mFAILED        \x1b[0m  data costs" in shown
@@ -533,17 +535,6 @@ class TestReports:
         assert "does not apply  what is copied to the device is read there" in RENDERERS[".txt"](
             audit(diagnose_session(on_cpu()))
         )
-
-    def test_markdown(self) -> None:
-        lines = RENDERERS[".md"](self.made()).splitlines()
-        table = [line for line in lines if line.startswith("|")]
-        assert len(table) == 2 + len(ITEMS)
-        for line in table:
-            assert line.replace("\\|", "").count("|") == 5, line
-        assert table[2].startswith("| **failed** | data costs at most 5 % of a step | 30 % (24 to 35 %): 71 ms")
-        assert r"batch\['a\|b']" in table[-1]
-        assert "<br>Copy from pinned memory, without waiting: at most 1." in table[2]
-        assert "## What would help" in lines and "## Warnings" in lines
 
     def test_json_is_a_report_with_a_checklist(self, tmp_path: Path) -> None:
         made = self.made()

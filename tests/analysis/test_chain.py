@@ -141,6 +141,13 @@ class TestGrains:
         part = replace(part, cost=Cost(1.0, 1.0))
         assert grains([Link("RandomApply", where, parts=[part])])[0].where == (where or part.where)
 
+    def test_a_part_in_a_librarys_wrapper_is_at_its_own_line_in_the_library(self) -> None:
+        part = Part("Mosaic", "lib/augment.py:435", library=True, cost=Cost(1.0, 1.0))
+        wrapper = Link("Compose", "lib/augment.py:124", library=True)
+        assert grains([replace(wrapper, parts=[part])])[0].where == "lib/augment.py:435"
+        nameless = replace(wrapper, parts=[replace(part, where="")])
+        assert grains([nameless])[0].where == "lib/augment.py:124"
+
     def test_parts_that_took_no_time_do_not_replace_it(self) -> None:
         assert grains([Link("RandomApply", "x:1", parts=[Part("Blur")])]) == [Grain("RandomApply", "x:1", Cost())]
 

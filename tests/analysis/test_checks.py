@@ -7,7 +7,7 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.session import RUNGS, BatchStep, Cost, Session, Slow, Tail, Warning_
 
-from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
+from ..made import FLAT, blocks, climbing, cut, inside, lacking, make, waits, without
 
 
 def codes(session: Session) -> list[str]:
@@ -43,8 +43,7 @@ def test_what_was_only_observed_is_not_measured() -> None:
 
 
 def test_partial_names_only_what_lacks_windows() -> None:
-    session = make(FLAT)
-    session.windows = [w for w in session.windows if w.rung not in ("raw", "warm") or (w.rung, w.round) == ("warm", 0)]
+    session = lacking(lacking(make(FLAT), "raw"), "warm", after=1)
     (warning,) = diagnose_session(session).warnings
     assert warning.message.endswith("were measured: raw")
 
@@ -71,14 +70,11 @@ def test_not_monotone_within_the_noise_is_nothing() -> None:
 
 def test_controls_are_not_lacking() -> None:
     """Controls are outside the ladder."""
-    session = make(FLAT | {"supply": 30.0})
-    session.windows = [w for w in session.windows if w.rung in RUNGS]
-    assert codes(session) == []
+    assert codes(lacking(make(FLAT | {"supply": 30.0}), "supply")) == []
 
 
 def test_a_cut_that_lacks_windows() -> None:
-    session = make(cut(climbing(raw=30.0), (10.0, 20.0)), inside=inside(10.0, 20.0))
-    session.windows = [w for w in session.windows if w.rung != "transform:1"]
+    session = lacking(make(cut(climbing(raw=30.0), (10.0, 20.0)), inside=inside(10.0, 20.0)), "transform:1")
     (warning,) = diagnose_session(session).warnings
     assert warning.message.endswith("were measured: transform:1")
 
@@ -146,16 +142,11 @@ class TestFullCpu:
             session = make(ladder, evidence=evidence, environment={"cores": 4}, inside=inside(20.0, 10.0))
             assert codes(session) == [code]
 
-    @pytest.mark.parametrize("key, code", [("cores_used", "tipping-over"), ("cores_busy", None)])
-    def test_under_a_quota_only_its_own_use_counts(self, key: str, code: str | None) -> None:
-        """Other processes on other cores take nothing from the quota."""
-        warning = self.warning(3.8, 3.9, quota=4.0, key=key)
-        assert (warning and warning.code) == code
-
-    @pytest.mark.parametrize("key", ["cores_used", "cores_busy"])
-    def test_without_a_quota_anybodys_use_counts(self, key: str) -> None:
-        warning = self.warning(3.8, 3.9, key=key)
-        assert warning.code == "tipping-over"
+    @pytest.mark.parametrize("key, quota", [("cores_used", 4.0), ("cores_busy", 4.0), ("cores_used", None)])
+    def test_whose_use_counts(self, key: str, quota: float | None) -> None:
+        """Other processes on other cores take nothing from a quota."""
+        warning = self.warning(3.8, 3.9, quota=quota, key=key)
+        assert (warning and warning.code) == (None if quota and key == "cores_busy" else "tipping-over")
 
     def test_not_without_knowing_the_cores(self) -> None:
         evidence = {"baseline": {"cores_busy": 3.8}}
@@ -348,8 +339,7 @@ def test_written_files() -> None:
 
 
 def test_warnings_of_the_measurement_come_first_and_are_not_added_to() -> None:
-    session = make(FLAT)
-    session.windows = [w for w in session.windows if w.rung != "raw"]
+    session = lacking(make(FLAT), "raw")
     session.warn("writes-in-place", "it does")
     assert codes(session) == ["writes-in-place", "partial"]
     assert codes(session) == ["writes-in-place", "partial"]

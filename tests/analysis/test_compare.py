@@ -426,18 +426,6 @@ class TestRendered:
         for part in ("supply", "baseline", own, "the loop is faster: ", "NVIDIA L4"):
             assert part.lower() in text.lower()
 
-    def test_text(self) -> None:
-        text = RENDERERS[".txt"](runs(noise=0.0))
-        assert "\nbottleneck: transforms -> transforms\n" in text
-        lines = [" ".join(line.split()) for line in text.splitlines()]
-        assert "baseline 12.3 16.4 1.33x 1.17 .. 1.51 significant" in lines
-        assert "device 20 20 1x 0.881 .. 1.13 not significant" in lines
-        assert "the model's own step 50 50 0 -6.33 .. 6.33 not significant" in lines
-
-    def test_sides_that_do_not_match(self) -> None:
-        text = RENDERERS[".txt"](runs(without(BEFORE, "raw"), AFTER))
-        assert "not measured on both sides" in text
-
     def test_json(self) -> None:
         data = json.loads(RENDERERS[".json"](runs(noise=0.0)), parse_constant=pytest.fail)
         assert data["verdict"] == {"before": "transform", "after": "transform"}

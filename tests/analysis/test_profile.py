@@ -15,7 +15,7 @@ from pipediag.host.progress_line import ProgressLine
 from pipediag.host.script import Target
 from pipediag.host.supervision import Outcome, Watch
 from pipediag.measure.schedule import Plan
-from pipediag.report import RENDERERS, markdown, text
+from pipediag.report import markdown, text
 from pipediag.report.document import filled
 from pipediag.report.evidence import model_section
 from pipediag.session import Prefix, Profile, Session, Share
@@ -66,7 +66,6 @@ class TestModules:
         assert heaviest_modules(pieces, {("net",): 6}, 3) == [Share("net", 2.0, 2.0)]
 
 
-render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
 PROFILE = Profile(
     trace="/x/trace.json",
     steps=5,
@@ -86,32 +85,12 @@ def session(profile: Profile | None = None, prefix: Prefix | None = None) -> Ses
 
 
 class TestReports:
-    def test_tables_in_the_terminal(self) -> None:
-        text = render_terminal(diagnose_session(session(PROFILE)))
-        section = text[text.index("the model's side:") :]
-        assert "5 steps on batches that lie on the device: /x/trace.json" in section
-        assert "operators take 30 ms of a step of 40 ms" in " ".join(section.split())
-        rows = [line.split() for line in section.splitlines()]
-        assert ["model.layer4", "1", "20", "50", "%"] in rows
-        assert ["convolution_backward", "20", "10", "25", "%"] in rows
-        assert "sgemm" not in section
-
-    def test_tables_in_markdown(self) -> None:
-        text = render_markdown(diagnose_session(session(PROFILE)))
-        assert "## The model's side" in text
-        assert "| `sgemm_128x64` | 3.5 | 8 | 20 % |" in text
-        assert "| `model.layer4` | 1 | 20 | 50 % |" in text
-
     def test_no_trace(self) -> None:
         found = model_section(diagnose_session(session(Profile(why_not="two cannot record at once"))))
         assert text.write([found]) == "the model's side:\n  - no trace was recorded: two cannot record at once\n"
 
     def test_nothing_was_looked_at(self) -> None:
         assert filled([model_section(diagnose_session(session()))]) == []
-
-    def test_a_frozen_part(self) -> None:
-        (line,) = markdown.write([model_section(diagnose_session(session(prefix=PREFIX)))]).splitlines()[2:]
-        assert line == "- 5 ms of a step of 12 ms go into a frozen part that learns nothing: encoder"
 
     def test_many_frozen_modules(self) -> None:
         found = Prefix([f"net.{number}" for number in range(9)], 5.0, 7.0)

@@ -374,16 +374,9 @@ class TestDecoding:
 
 
 class TestReports:
-    def test_terminal(self) -> None:
-        session = tried(2.0, 8, remedy=whole(plan_file="a plan.json"))
-        text = render_terminal(diagnose_session(session))
-        assert "it pays: 2 times the steps" in text
-        assert "epoch of 1000 batches:" in text
-        assert "moved to cuda:0: Blur (aug.py:3), Normalize" in text
-        assert "stays in the workers: Warp, numpy would need the pixels" in text
+    def test_the_certificate_and_the_command(self) -> None:
+        text = render_terminal(diagnose_session(tried(2.0, 8, remedy=whole(plan_file="a plan.json"))))
         assert "certificate passed on 64 samples" in text and "blur 1 levels" in text and "normalize 0" not in text
-        assert "300 MiB more" in text
-        assert DIFF in text
         assert "pipediag run --plan 'a plan.json' train.py" in text
 
     def test_transforms_of_one_reason_stand_together(self) -> None:
@@ -404,10 +397,6 @@ class TestReports:
         text = render_markdown(diagnose_session(tried(2.0, 8, remedy=remedy)))
         assert "no change of the script is offered: loader is made in a library" in text
         assert "```\npipediag run train.py\n```" in text and "```diff" not in text
-
-    def test_markdown_holds_the_change(self) -> None:
-        text = render_markdown(diagnose_session(tried(2.0, 8, remedy=whole())))
-        assert "## Remedy" in text and f"```diff\n{DIFF}```" in text
 
     def test_nothing_moves(self) -> None:
         remedy = Remedy(device="cpu", why_not="Warp: it needs pixels", stayed=[Kept("Warp", "it needs pixels")])

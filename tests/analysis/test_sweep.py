@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipediag.analysis import diagnose_session
+from pipediag.analysis.summary import summarise
 from pipediag.analysis.sweep import Run, Sweep
 from pipediag.commands.sweep import Setting, Varied, grid, parse, with_setting
 from pipediag.errors import NothingMeasured, UsageError
@@ -109,21 +110,22 @@ FAILED = Run(
 class TestTable:
     def test_rows(self) -> None:
         sweep = Sweep("train.py", 2, [run(), run("32", 0.2, 32)])
-        assert headers(sweep) == [
-            "--batch-size",
-            "possible steps/s",
-            "possible samples/s",
-            "now steps/s",
-            "now samples/s",
-            "data costs",
-            "bottleneck",
-        ]
+        rates = ["possible steps/s", "possible samples/s", "now steps/s", "now samples/s"]
+        assert headers(sweep) == ["--batch-size", *rates, "data costs", "bottleneck"]
         assert table(sweep) == [
             ["16", "20", "320", "12.3", "198", "38 %", "transforms"],
             ["32", "20", "640", "19.5", "625", "2 %", "none"],
         ]
-        assert notes(sweep) == []
+        assert notes(sweep) == [] == sweep.rivals
         assert sentence(sweep) == "Most samples/s without a remedy: 625, with --batch-size=32."
+
+    def test_a_lead_that_two_analyses_may_differ_by_is_not_certain(self) -> None:
+        """Two analyses of one script differ by up to 9 % on a device, and by more where the loop waits for the host."""
+        sweep = Sweep("train.py", 3, [run(), run("32", 28.0), run("2", 0.2, 2)])
+        assert [one.written for one in sweep.rivals] == ["--batch-size=16"]
+        assert sentence(sweep).endswith("with --batch-size=32; not certainly more than with --batch-size=16.")
+        shown = "--batch-size=32 makes the most samples a second, not certainly more than --batch-size=16"
+        assert summarise(sweep).figures == shown
 
     def test_the_hand_off_alone_stands_for_a_remedy_that_does_not_pay(self) -> None:
         one = remedied(why_not="nothing moves")
@@ -175,35 +177,6 @@ class TestTable:
 
 class TestReports:
     sweep = Sweep("train.py", 3, [run(), FAILED])
-
-    def test_text(self) -> None:
-        assert RENDERERS[".txt"](self.sweep).splitlines() == [
-            "1 OF 3 RUNS MEASURED",
-            "train.py",
-            "",
-            "  --batch-size    possible     possible        now          now     data  bottleneck",
-            "                   steps/s    samples/s    steps/s    samples/s    costs",
-            "--------------  ----------  -----------  ---------  -----------  -------  ------------",
-            "            16          20          320       12.3          198     38 %  transforms",
-            "           512                                                            failed",
-            "",
-            "  - --batch-size=512: the script ended with exit code 1: OutOfMemoryError: no",
-            "  - 1 of 3 runs were not made",
-        ]
-
-    def test_markdown(self) -> None:
-        lines = RENDERERS[".md"](self.sweep).splitlines()
-        assert lines[:8] == [
-            "# 1 OF 3 RUNS MEASURED",
-            "",
-            "`train.py`",
-            "",
-            "| --batch-size | possible steps/s | possible samples/s | now steps/s | now samples/s | data costs | "
-            "bottleneck |",
-            "|--:|--:|--:|--:|--:|--:|---|",
-            "| 16 | 20 | 320 | 12.3 | 198 | 38 % | transforms |",
-            "| 512 |  |  |  |  |  | failed |",
-        ]
 
     def test_bars_in_values(self) -> None:
         one = Run((("--mode", "a|b"),), ["train.py"], None, 1, "why")

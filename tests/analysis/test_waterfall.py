@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -18,9 +19,9 @@ from pipediag.analysis.numbers.loop_and_workers import OF_THE_WORKERS, sides
 from pipediag.analysis.waterfall import by_stage
 from pipediag.analysis.whatif import Change, what_if
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Cost, HotLine, Part, Place, Rung, Session, Window
+from pipediag.session import RUNGS, STAGE_OF_RUNG, Account, Cost, HotLine, Inside, Part, Place, Rung, Session, Window
 
-from ..made import blocks, climbing, cut, inside, make, views, waits, without
+from ..made import blocks, but, climbing, cut, inside, lacking, make, views, waits, without
 
 LADDERS = st.dictionaries(st.sampled_from(RUNGS), st.floats(0.01, 5000), min_size=1, max_size=7)
 
@@ -215,16 +216,21 @@ class TestWorkersTime:
         assert found["load"].without is not None
         assert not found["load"].without.measured, "under raw the storage is gone too"
 
-    def test_what_the_cpu_saves_on_warm_files_is_no_storage(self) -> None:
-        """Caches of the CPU are warm as well; workers that storage holds up are blocked."""
-        seen = {**waits(45.0, worker_ms=80.0, collate_ms=0.0, worker_blocked=0.0), "warm": {"worker_ms": 40.0}}
-        found = pieces(make({**self.LADDER, "warm": 60.0}, noise=0.0, evidence=seen, inside=inside(2.0, load=6.0)))
-        assert "storage" not in found
-
-    def test_windows_that_differ_by_chance_are_no_storage(self) -> None:
-        seen = {**waits(45.0, worker_ms=80.0, collate_ms=0.0), "warm": {"worker_ms": 78.0}}
-        found = pieces(make({**self.LADDER, "warm": 98.0}, noise=0.0, evidence=seen, inside=inside(2.0, load=6.0)))
-        assert "storage" not in found
+    @pytest.mark.parametrize(
+        ("seen", "warm_worker", "warm"),
+        [
+            # Caches of the CPU are warm as well; workers that storage holds up are blocked.
+            ({"worker_blocked": 0.0}, 40.0, 60.0),
+            # Windows that differ by chance.
+            ({}, 78.0, 98.0),
+        ],
+    )
+    def test_what_is_no_storage(self, seen: dict[str, float], warm_worker: float, warm: float) -> None:
+        evidence = {
+            **waits(45.0, worker_ms=80.0, collate_ms=0.0, **seen), "warm": {"worker_ms": warm_worker}
+        }  # fmt: skip
+        session = make({**self.LADDER, "warm": warm}, noise=0.0, evidence=evidence, inside=inside(2.0, load=6.0))
+        assert "storage" not in pieces(session)
 
     def test_a_rung_that_was_not_measured_may_be_in_what_is_left(self) -> None:
         """Transfer and hand-off are unknown, so contention is too."""
@@ -245,41 +251,31 @@ class TestWorkersTime:
         assert (verdict.bottleneck == "contention") == (stage == "contention")
 
 
-def test_raw_missing() -> None:
-    """Loading and transforms cannot be separated: the piece is ``load`` and says what it covers."""
+@pytest.mark.parametrize(
+    ("missing", "ladder", "stage", "covers", "ms"),
+    [
+        # Loading and transforms cannot be separated.
+        (("raw",), {"raw": 30.0, "warm": 5.0}, "load", ["transform", "load"], 35.0),
+        (("sample", "raw", "warm"), {"raw": 30.0}, "load", ["collate", "transform", "load", "storage"], 30.6),
+        (RUNGS[1:-1], {"raw": 30.0}, "load", ["transfer", "ipc", "collate", "transform", "load", "storage"], 31.0),
+        (("warm",), {"baseline": 30.0}, "load", ["load", "storage"], 30.2),
+        # It is charged to what comes after.
+        (("worker",), {"sample": 30.0}, "collate", ["ipc", "collate"], 30.2),
+        (("device",), {"raw": 30.0}, "compute", ["compute", "transfer"], 50.2),
+    ],
+)
+def test_rungs_that_are_missing(
+    missing: Sequence[str], ladder: dict[str, float], stage: str, covers: list[str], ms: float
+) -> None:
+    found = pieces(make(without(climbing(**ladder), *missing), noise=0.0))
+    assert found[stage].covers == covers
+    assert found[stage].ms.value == pytest.approx(ms)
+    assert [name for piece in found.values() for name in piece.covers] == list(STAGE_OF_RUNG.values())
+
+
+def test_what_could_not_be_separated_is_the_datasets() -> None:
     found = pieces(make(without(climbing(raw=30.0, warm=5.0), "raw"), unavailable={"raw": "not separable"}))
-    assert "transform" not in found
-    assert found["load"].covers == ["transform", "load"]
-    assert found["load"].ms.value == pytest.approx(35.0, rel=0.01)
-    assert found["load"].culprit is not None
-    assert found["load"].culprit.name == "Photos.__getitem__"
-
-
-def test_sample_raw_and_warm_missing() -> None:
-    found = pieces(make(without(climbing(raw=30.0), "sample", "raw", "warm")))
-    assert list(found) == ["compute", "transfer", "ipc", "load"]
-    assert found["load"].covers == ["collate", "transform", "load", "storage"]
-
-
-def test_only_the_ends() -> None:
-    found = pieces(make({"device": 50.0, "baseline": 100.0}))
-    assert found["load"].covers == ["transfer", "ipc", "collate", "transform", "load", "storage"]
-
-
-def test_warm_missing() -> None:
-    found = pieces(make(without(climbing(baseline=30.0), "warm")))
-    assert found["load"].covers == ["load", "storage"]
-
-
-def test_worker_missing_is_charged_to_what_comes_after() -> None:
-    found = pieces(make(without(climbing(sample=30.0), "worker")))
-    assert found["collate"].covers == ["ipc", "collate"]
-
-
-def test_device_missing() -> None:
-    found = pieces(make(without(climbing(raw=30.0), "device")))
-    assert found["compute"].covers == ["compute", "transfer"]
-    assert found["compute"].ms.value == pytest.approx(50.2, rel=0.01)
+    assert found["load"].culprit is not None and found["load"].culprit.name == "Photos.__getitem__"
 
 
 def test_a_stage_that_does_not_exist_is_not_covered() -> None:
@@ -350,79 +346,83 @@ def transforms(session: Session) -> dict[str, Stage]:
 class TestCuts:
     """The transform stage in pieces."""
 
-    def test_each_link_by_itself(self) -> None:
-        found = transforms(chained(5.0, 20.0, 10.0))
-        assert list(found) == ["transform:2", "transform:1", "raw"]
-        assert [piece.ms.value for piece in found.values()] == pytest.approx([10.0, 20.0, 5.0])
-        assert [piece.links for piece in found.values()] == [["C"], ["B"], ["A"]]
-        assert [piece.culprit for piece in found.values()] == [
-            Place("C", "aug.py:30"), Place("B", "aug.py:20"), Place("A", "aug.py:10")
-        ]  # fmt: skip
+    @pytest.mark.parametrize(
+        ("session", "expected"),
+        [
+            (
+                chained(5.0, 20.0, 10.0),
+                {
+                    "transform:2": (["C"], Place("C", "aug.py:30")),
+                    "transform:1": (["B"], Place("B", "aug.py:20")),
+                    "raw": (["A"], Place("A", "aug.py:10")),
+                },
+            ),
+            # A range is named by its links, or by the link that takes nearly all of it.
+            (
+                chained(5.0, 5.0, 10.0, 10.0, cuts=(2,)),
+                {
+                    "transform:2": (["C", "D"], Place("C, D", "aug.py:30")),
+                    "raw": (["A", "B"], Place("A, B", "aug.py:10")),
+                },
+            ),
+            (
+                chained(10.0, 0.5, 10.0, 10.0, cuts=(2,)),
+                {
+                    "transform:2": (["C", "D"], Place("C, D", "aug.py:30")),
+                    "raw": (["A", "B"], Place("A", "aug.py:10")),
+                },
+            ),
+            # A chain that was not cut is the loader's transform, unless it is nearly one link.
+            (
+                make(climbing(raw=30.0), inside=inside(10.0, 20.0)),
+                {"raw": (["A", "B"], Place("Compose(Crop, Flip)", "data.py:40"))},
+            ),
+            (
+                make(climbing(raw=30.0), inside=inside(1.0, 20.0)),
+                {"raw": (["A", "B"], Place("B", "aug.py:20"))},
+            ),
+            (make(climbing(raw=30.0), inside=inside(10.0)), {"raw": (["A"], Place("A", "aug.py:10"))}),
+            # Nobody looked inside.
+            (make(climbing(raw=30.0)), {"raw": ([], Place("Compose(Crop, Flip)", "data.py:40"))}),
+        ],
+    )
+    def test_names(self, session: Session, expected: dict[str, tuple[list[str], Place]]) -> None:
+        found = transforms(session)
+        assert [(rung, (piece.links, piece.culprit)) for rung, piece in found.items()] == [*expected.items()]
         assert all(piece.covers == ["transform"] for piece in found.values())
 
     def test_sums_to_the_baseline(self) -> None:
         found = diagnose_session(chained(5.0, 20.0, 10.0)).waterfall
+        assert [piece.ms.value for piece in found if piece.stage == "transform"] == pytest.approx([10.0, 20.0, 5.0])
         assert math.fsum(piece.ms.value for piece in found) == pytest.approx(86.0)
+        assert all(piece.links == [] for piece in found if piece.stage != "transform")
         assert [piece.stage for piece in found] == [
             "compute", "transfer", "ipc", "collate", *["transform"] * 3, "load", "storage",
         ]  # fmt: skip
 
-    def test_a_range_is_named_by_its_links(self) -> None:
-        found = transforms(chained(5.0, 5.0, 10.0, 10.0, cuts=(2,)))
-        assert found["raw"].links == ["A", "B"]
-        assert found["raw"].culprit == Place("A, B", "aug.py:10")
-        assert found["transform:2"].links == ["C", "D"]
-        assert found["transform:2"].culprit == Place("C, D", "aug.py:30")
-
-    def test_a_range_is_named_by_the_link_that_takes_nearly_all_of_it(self) -> None:
-        found = transforms(chained(10.0, 0.5, 10.0, 10.0, cuts=(2,)))
-        assert found["raw"].links == ["A", "B"]
-        assert found["raw"].culprit == Place("A", "aug.py:10")
-
-    def test_a_chain_that_was_not_cut_is_the_loaders_transform(self) -> None:
-        session = make(climbing(raw=30.0), inside=inside(10.0, 20.0))
-        (piece,) = transforms(session).values()
-        assert piece.links == ["A", "B"]
-        assert piece.culprit == Place("Compose(Crop, Flip)", "data.py:40")
-
-    def test_a_chain_that_was_not_cut_but_is_nearly_one_link(self) -> None:
-        (piece,) = transforms(make(climbing(raw=30.0), inside=inside(1.0, 20.0))).values()
-        assert piece.culprit == Place("B", "aug.py:20")
-
-    def test_a_chain_of_one_link(self) -> None:
-        (piece,) = transforms(make(climbing(raw=30.0), inside=inside(10.0))).values()
-        assert piece.culprit == Place("A", "aug.py:10")
-
-    def test_without_a_look_inside(self) -> None:
-        (piece,) = transforms(make(climbing(raw=30.0))).values()
-        assert (piece.links, piece.culprit) == ([], Place("Compose(Crop, Flip)", "data.py:40"))
-
-    def test_no_links_in_other_stages(self) -> None:
-        found = diagnose_session(chained(5.0, 20.0)).waterfall
-        assert all(piece.links == [] for piece in found if piece.stage != "transform")
-
-    def test_raw_and_its_cuts_are_missing(self) -> None:
-        session = make(without(climbing(raw=30.0), "raw"), inside=inside(10.0, 20.0), unavailable={"raw": "why"})
-        found = pieces(session)
-        assert found["load"].covers == ["transform", "load"]
-        assert found["load"].culprit == Place("B", "aug.py:20"), "by worker time: most of the sample goes into it"
-
-    def test_no_link_takes_most_of_the_time(self) -> None:
-        session = make(without(climbing(raw=30.0), "raw"), inside=inside(10.0, 10.0, load=5.0))
-        assert pieces(session)["load"].culprit == Place("Photos.__getitem__", "data.py:5")
+    @pytest.mark.parametrize(
+        ("inside", "culprit"),
+        [
+            # By worker time: most of the sample goes into it.
+            (inside(10.0, 20.0), Place("B", "aug.py:20")),
+            (inside(10.0, 10.0, load=5.0), Place("Photos.__getitem__", "data.py:5")),
+        ],
+    )
+    def test_raw_and_its_cuts_are_missing(self, inside: Inside, culprit: Place) -> None:
+        session = make(without(climbing(raw=30.0), "raw"), inside=inside, unavailable={"raw": "why"})
+        found = pieces(session)["load"]
+        assert (found.covers, found.culprit) == (["transform", "load"], culprit)
 
     def test_the_last_window_of_raw_is_lost(self) -> None:
         """A cut without the rung ``raw``: the rest of the chain cannot be separated from loading."""
-        session = chained(5.0, 20.0, cuts=(1,))
-        session.windows = [w for w in session.windows if w.rung != "raw"]
+        session = lacking(chained(5.0, 20.0, cuts=(1,)), "raw")
         found = {piece.rung: piece for piece in diagnose_session(session).waterfall}
         assert found["transform:1"].links == ["B"]
         assert found["warm"].stage == "load"
         assert found["warm"].covers == ["transform", "load"]
 
     def test_sample_is_missing(self) -> None:
-        session = chained(5.0, 20.0, cuts=(1,))
-        session.windows = [w for w in session.windows if w.rung != "sample"]
+        session = lacking(chained(5.0, 20.0, cuts=(1,)), "sample")
         found = transforms(session)
         assert found["transform:1"].covers == ["collate", "transform"]
         assert found["transform:1"].links == ["B"]
@@ -431,79 +431,59 @@ class TestCuts:
 class TestJoined:
     """All links together are one stage."""
 
-    def stage(self, session: Session, name: str = "transform") -> Stage:
-        ladder = LadderView(session)
-        (found,) = (p for p in by_stage(ladder, diagnose_session(session).waterfall) if p.stage == name)
-        return found
+    def stage(self, session: Session) -> Stage:
+        """The transforms as one stage; the other stages are left alone."""
+        found = diagnose_session(session).waterfall
+        joined = by_stage(LadderView(session), found)
+        assert [p for p in joined if p.stage != "transform"] == [p for p in found if p.stage != "transform"]
+        (stage,) = (p for p in joined if p.stage == "transform")
+        return stage
 
     def test_the_whole_stage(self) -> None:
         stage = self.stage(chained(5.0, 20.0, 10.0))
-        assert stage.ms.value == pytest.approx(35.0)
-        assert stage.share == pytest.approx(35.0 / 86.0)
-        assert stage.links == ["A", "B", "C"]
-        assert stage.rung == "raw"
+        assert (stage.ms.value, stage.share) == (pytest.approx(35.0), pytest.approx(35.0 / 86.0))
+        assert (stage.links, stage.rung) == (["A", "B", "C"], "raw")
 
-    def test_stages_in_one_piece_are_left_alone(self) -> None:
-        session = chained(5.0, 20.0, 10.0)
-        ladder = LadderView(session)
-        found = diagnose_session(session).waterfall
-        assert [p for p in by_stage(ladder, found) if p.stage != "transform"] == [
-            p for p in found if p.stage != "transform"
-        ]
-
-    @pytest.mark.parametrize("costs, culprit", [((5.0, 20.0), "B"), ((20.0, 5.0, 9.0), "A"), ((1.0, 2.0, 9.0), "C")])
-    def test_its_culprit_is_the_costliest_link(self, costs: tuple[float, ...], culprit: str) -> None:
-        place = self.stage(chained(*costs)).culprit
-        assert place.name == culprit
-
-    def test_workers_time_decides_between_links_that_certainly_cost_something(self) -> None:
-        """On the ladder, a link seems free if it fits into the workers' spare time."""
-        session = chained(20.0, 5.0, workers=(10.0, 15.0), evidence=waits(25.6, worker_ms=200.0))
-        place = self.stage(session).culprit
-        assert place.name == "B"
-
-    def test_a_link_that_costs_nothing_certain_is_innocent(self) -> None:
-        place = self.stage(chained(20.0, 0.0, workers=(10.0, 15.0))).culprit
-        assert place.name == "A"
-
-    def test_without_workers_times_the_ladder_decides(self) -> None:
-        session = chained(20.0, 5.0, workers=(0.0, 0.0))
-        session.inside.samples = 0
-        place = self.stage(session).culprit
-        assert place.name == "A"
+    @pytest.mark.parametrize(
+        ("session", "culprit"),
+        [
+            (chained(5.0, 20.0), "B"),
+            (chained(20.0, 5.0, 9.0), "A"),
+            (chained(1.0, 2.0, 9.0), "C"),
+            # Workers' time decides between links that certainly cost something: on the ladder, a link seems free if
+            # it fits into the workers' spare time.
+            (chained(20.0, 5.0, workers=(10.0, 15.0), evidence=waits(25.6, worker_ms=200.0)), "B"),
+            (chained(20.0, 0.0, workers=(10.0, 15.0)), "A"),
+            # Without workers' times the ladder decides.
+            (but(chained(20.0, 5.0, workers=(0.0, 0.0)), inside__samples=0), "A"),
+        ],
+    )
+    def test_its_culprit_is_the_costliest_link(self, session: Session, culprit: str) -> None:
+        assert self.stage(session).culprit.name == culprit
 
 
 class TestBelow:
     """The next faster rung, and the stages between."""
 
-    def view(self) -> LadderView:
-        return LadderView(chained(5.0, 20.0, 10.0, 1.0, cuts=(1, 3)))
-
     def test_cuts_lie_between_sample_and_raw(self) -> None:
-        ladder = self.view()
-        assert ladder.rungs[3:7] == ["sample", "transform:3", "transform:1", "raw"]
-        assert [ladder.below(name) for name in ("transform:3", "transform:1", "raw", "warm")] == [
-            "sample", "transform:3", "transform:1", "raw",
-        ]  # fmt: skip
-
-    def test_stages(self) -> None:
-        ladder = self.view()
-        assert [ladder.stage(name) for name in ("sample", "transform:3", "transform:1", "raw", "warm")] == [
-            "collate", "transform", "transform", "transform", "load",
-        ]  # fmt: skip
-
-    def test_links_between(self) -> None:
-        ladder = self.view()
-        found = {rung: [link.name for link in ladder.links(rung)] for rung in ladder.rungs}
-        assert {rung: links for rung, links in found.items() if links} == {
+        ladder = LadderView(chained(5.0, 20.0, 10.0, 1.0, cuts=(1, 3)))
+        found = {rung: (ladder.below(rung), ladder.stage(rung)) for rung in ladder.rungs[3:8]}
+        assert [*found.items()] == [
+            ("sample", ("worker", "collate")),
+            ("transform:3", ("sample", "transform")),
+            ("transform:1", ("transform:3", "transform")),
+            ("raw", ("transform:1", "transform")),
+            ("warm", ("raw", "load")),
+        ]
+        links = {rung: [link.name for link in ladder.links(rung)] for rung in ladder.rungs}
+        assert {rung: names for rung, names in links.items() if names} == {
             "transform:3": ["D"],
             "transform:1": ["B", "C"],
             "raw": ["A"],
         }
 
     def test_a_stage_without_its_own_rung(self) -> None:
-        session = chained(5.0, 20.0, cuts=(1,))
-        session.windows = [w for w in session.windows if w.rung not in ("sample", "worker")]
+        session = lacking(chained(5.0, 20.0, cuts=(1,)), "sample", "worker")
         session.rungs["worker"] = Rung("worker", False, "no workers", exists=False)
         assert LadderView(session).covered("transform:1") == ["collate", "transform"]
 
@@ -529,13 +509,13 @@ def test_parts_by_rungs_are_as_uncertain_as_the_rungs() -> None:
 
 
 #: A step of 120 ms waits 67 ms for four workers; its own side takes 53 ms.
-RUNGS = {"device": 50.0, "host": 52.0, "worker": 53.0, "baseline": 120.0}
+LATE = {"device": 50.0, "host": 52.0, "worker": 53.0, "baseline": 120.0}
 
 
-def session(cores: int = 16, worker_cpu: float = 1.0, **more: float) -> Session:
-    seen = waits(67.0, worker_ms=460.0, worker_cpu=worker_cpu, collate_ms=46.0, process_cpu=0.25, **more)
+def late(cores: int = 16) -> Session:
+    seen = waits(67.0, worker_ms=460.0, worker_cpu=1.0, collate_ms=46.0, process_cpu=0.25)
     seen["worker"] = {"process_cpu": 30 / 53}
-    return make(RUNGS, noise=0.0, evidence=seen, inside=inside(1.0, 5.0, load=3.0), environment={"cores": cores})
+    return make(LATE, noise=0.0, evidence=seen, inside=inside(1.0, 5.0, load=3.0), environment={"cores": cores})
 
 
 def rate(found: Session, name: str) -> float:
@@ -546,30 +526,36 @@ def rate(found: Session, name: str) -> float:
     return piece.without.steps_per_s
 
 
-def test_the_workers_take_less() -> None:
-    """Of 460 ms for a batch, B takes half."""
-    assert rate(session(), "B") == pytest.approx(1000 / 60.0)
-
-
-def test_down_to_the_training_process() -> None:
-    assert rate(session(), "load") == pytest.approx(1000 / (120.0 * 0.7))
-    two = make(RUNGS, noise=0.0, evidence=waits(67.0, worker_ms=460.0, collate_ms=0.0), inside=inside(9.0, load=1.0))
-    assert rate(two, "A") == pytest.approx(1000 / 53.0), "not 1000 / 12"
-
-
-def test_on_full_cores_the_training_process_still_needs_its_own() -> None:
-    """Four cores do 460 ms of samples and 30 of training in 122.5 ms."""
-    assert rate(session(cores=4), "B") == pytest.approx(1000 / (120.0 * (30 + 230) / (30 + 460)), rel=1e-4)
-
-
-def test_what_the_workers_hide_brings_nothing() -> None:
-    assert rate(session(), "transfer") == pytest.approx(1000 / 120.0)
-
-
-def test_the_training_processs_own_saves_what_it_takes() -> None:
-    rungs = {"device": 50.0, "host": 80.0, "worker": 81.0, "baseline": 81.0}
-    early = make(rungs, noise=0.0, evidence=waits(0.0, worker_ms=40.0))
-    assert rate(early, "transfer") == pytest.approx(1000 / 51.0)
+@pytest.mark.parametrize(
+    ("session", "name", "ms"),
+    [
+        # The workers take less: of 460 ms for a batch, B takes half.
+        (late(), "B", 60.0),
+        (late(), "load", 120.0 * 0.7),
+        # Down to the training process, not 12 ms.
+        (
+            make(LATE, noise=0.0, evidence=waits(67.0, worker_ms=460.0, collate_ms=0.0), inside=inside(9.0, load=1.0)),
+            "A",
+            53.0,
+        ),
+        # On full cores it still needs its own: four cores do 460 ms of samples and 30 of training in 122.5 ms.
+        (late(cores=4), "B", 120.0 * (30 + 230) / (30 + 460)),
+        # What the workers hide brings nothing.
+        (late(), "transfer", 120.0),
+        # The training process's own saves what it takes.
+        (
+            make(
+                {"device": 50.0, "host": 80.0, "worker": 81.0, "baseline": 81.0},
+                noise=0.0,
+                evidence=waits(0.0, worker_ms=40.0),
+            ),
+            "transfer",
+            51.0,
+        ),
+    ],
+)
+def test_the_loop_without_it(session: Session, name: str, ms: float) -> None:
+    assert rate(session, name) == pytest.approx(1000 / ms, rel=1e-4)
 
 
 @given(st.floats(2.0, 67.0), st.floats(50.0, 900.0), st.floats(0.2, 1.0), st.sampled_from([1, 2, 16]), st.booleans())
@@ -577,7 +563,7 @@ def test_the_table_says_what_advice_predicts(
     wait: float, worker_ms: float, worker_cpu: float, cores: int, alone: bool
 ) -> None:
     seen = waits(wait, worker_ms=worker_ms, worker_cpu=worker_cpu, collate_ms=0.0, process_cpu=0.5)
-    rungs = {**RUNGS, "supply": 90.0} if alone else RUNGS
+    rungs = {**LATE, "supply": 90.0} if alone else LATE
     found = make(rungs, noise=0.0, evidence=seen, inside=inside(1.0, 5.0, load=3.0), environment={"cores": cores})
     numbers = what_if(LadderView(found))
     for name, ms in zip("AB", numbers.work.links, strict=True):
@@ -609,7 +595,7 @@ def with_sampler(*missing: str, workers: int = 2, sampler_ms: float = SAMPLER, w
     return found
 
 
-def costs_of_stages(diagnosis: Diagnosis) -> dict[str, float]:
+def costs(diagnosis: Diagnosis) -> dict[str, float]:
     return {piece.stage: piece.ms.value for piece in diagnosis.waterfall}
 
 
@@ -618,7 +604,7 @@ def test_it_is_named_with_its_line(missing: tuple[str, ...], workers: int) -> No
     found = diagnose_session(with_sampler(*missing, workers=workers))
     assert found.verdict.bottleneck == "sampler" and found.verdict.certain
     assert found.verdict.culprit == Place("Balanced", "train.py:20")
-    ms = costs_of_stages(found)
+    ms = costs(found)
     assert ms["sampler"] == pytest.approx(SAMPLER, abs=0.2) and ms["compute"] == pytest.approx(20.0, abs=0.2)
     assert sum(ms.values()) == pytest.approx(50.0, abs=0.2)
     assert ms.get("ipc", 0.0) < 1.0 and ms.get("load", 0.0) < 1.0
@@ -638,7 +624,7 @@ def test_beside_workers_that_are_late() -> None:
     """Of 60 ms of waiting the sampler takes half."""
     ladder = {**climbing(worker=30.0), "baseline": 110.0}
     found = make(ladder, noise=0.0005, evidence=waits(60.0, 30.0, worker_ms=400.0, collate_ms=0.0, sampler_ms=30.0))
-    ms = costs_of_stages(diagnose_session(found))
+    ms = costs(diagnose_session(found))
     assert ms["sampler"] == pytest.approx(30.0) and ms["ipc"] == pytest.approx(0.0, abs=0.5)
     assert sum(ms[stage] for stage in OF_THE_WORKERS if stage in ms) == pytest.approx(30.0, abs=1.0)
 
@@ -651,41 +637,30 @@ def test_one_that_hardly_takes_time_changes_nothing() -> None:
     assert diagnose_session(timed).waterfall == diagnose_session(plain).waterfall
 
 
-def costs(session: Session) -> dict[str, float]:
-    """The milliseconds of a step by stage, and their sum."""
-    found = diagnose_session(session).waterfall
-    return {piece.stage: piece.ms.value for piece in found} | {"step": sum(piece.ms.value for piece in found)}
-
-
 class TestTheLoaderAlone:
     """A step of 90 ms waits 10 ms; its own side needs 50 ms with batches ready."""
 
     RUNGS = dict.fromkeys(("device", "host", "worker"), 50.0) | {"baseline": 90.0}
 
-    def cost(self, supply: float | None = None) -> dict[str, float]:
+    @pytest.mark.parametrize(
+        ("supply", "contention", "load"),
+        [
+            (None, 30.0, 10.0),
+            # Fast enough for the training: the workers would be early, and all of it is lost to them.
+            (40.0, 30.0, 10.0),
+            (78.0, 12.0, 28.0),
+            # As slow as the loop: without contention it would wait for the workers just as long.
+            (90.0, 0.0, 40.0),
+            # Measured at another time.
+            (120.0, 0.0, 40.0),
+        ],
+    )
+    def test_bounds_contention(self, supply: float | None, contention: float, load: float) -> None:
         alone = {} if supply is None else {"supply": supply}
-        return costs(make({**self.RUNGS, **alone}, noise=0.0, evidence=waits(10.0)))
-
-    def test_unknown(self) -> None:
-        assert (self.cost()["contention"], self.cost()["load"]) == (pytest.approx(30.0), pytest.approx(10.0))
-
-    def test_fast_enough_for_the_training(self) -> None:
-        """The workers would be early: all of it is lost to them."""
-        assert self.cost(40.0) == pytest.approx(self.cost())
-
-    def test_as_slow_as_the_loop(self) -> None:
-        """Without contention the loop would wait for the workers just as long."""
-        found = self.cost(90.0)
-        assert "contention" not in found and found["load"] == pytest.approx(40.0)
-
-    def test_between(self) -> None:
-        found = self.cost(78.0)
-        assert found["contention"] == pytest.approx(12.0) and found["load"] == pytest.approx(28.0)
-        assert found["step"] == pytest.approx(90.0)
-
-    def test_slower_than_the_loop(self) -> None:
-        """It was measured at another time."""
-        assert "contention" not in self.cost(120.0)
+        found = costs(diagnose_session(make({**self.RUNGS, **alone}, noise=0.0, evidence=waits(10.0))))
+        assert (found.get("contention", 0.0), found["load"]) == (pytest.approx(contention), pytest.approx(load))
+        assert sum(found.values()) == pytest.approx(90.0)
+        assert contention or "contention" not in found
 
 
 class TestTheThreadThatPins:
@@ -695,7 +670,7 @@ class TestTheThreadThatPins:
         self, *missing: str, pinned: bool = True, device: str = "cuda", megabytes: int = 0, queue: float = 5.0
     ) -> Session:
         rungs = dict.fromkeys(("device", "host", "worker"), 50.0) | {"baseline": 85.0 + queue}
-        accounts = dict.fromkeys(RUNGS, Account(cpu_ms=30.0, other_ms=20.0)) | {
+        accounts = dict.fromkeys(LATE, Account(cpu_ms=30.0, other_ms=20.0)) | {
             "baseline": Account(cpu_ms=33.0, queue_ms=queue, waits_ms=10.0, other_ms=42.0)
         }
         seen = waits(10.0, worker_ms=200.0, worker_cpu=1.0)
@@ -704,9 +679,9 @@ class TestTheThreadThatPins:
         return session
 
     def test_its_lock_is_hand_off(self) -> None:
-        found = costs(self.session())
+        found = costs(diagnose_session(self.session()))
         assert found["ipc"] == pytest.approx(22.0) and found["contention"] == pytest.approx(8.0)
-        assert found["step"] == pytest.approx(90.0)
+        assert sum(found.values()) == pytest.approx(90.0)
         assert sides(LadderView(self.session())).locked == pytest.approx(22.0)
 
     def test_the_run_queue_and_cpu_time_bound_contention(self) -> None:
@@ -715,7 +690,7 @@ class TestTheThreadThatPins:
 
     @pytest.mark.parametrize("unpinned", [{"pinned": False}, {"device": "cpu"}])
     def test_without_it_blocking_is_not_hand_off(self, unpinned: dict[str, object]) -> None:
-        found = costs(self.session(**unpinned))  # type: ignore[arg-type]
+        found = costs(diagnose_session(self.session(**unpinned)))  # type: ignore[arg-type]
         assert found["ipc"] == pytest.approx(0.0) and found["contention"] == pytest.approx(30.0)
 
     def test_where_the_rung_of_the_hand_off_was_not_measured(self) -> None:

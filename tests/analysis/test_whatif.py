@@ -61,27 +61,44 @@ def beside(wait_ms: float) -> dict[str, dict[str, float]]:
     return {**BUSY, "baseline": {**BUSY["baseline"], "wait_ms": wait_ms}}
 
 
+ALONE = without(STARVED, "worker")
+#: Without worker processes.
+ITSELF: dict[str, Any] = {"ladder": ALONE, "workers": 0, "absent": ["worker"]}
+
+
 class TestReading:
     """The numbers that the model takes from the ladder."""
 
     def test_two_sides(self) -> None:
         found = model()
         assert (found.base, found.compute, found.loop, found.supply) == (120.0, 50.0, 53.0, 120.0)
-        assert found.waits
-        assert found.transfer == near(2.0)
-        assert found.handoff == near(1.0)
+        assert found.waits and (found.transfer, found.handoff) == (near(2.0), near(1.0))
         assert found.ceiling.value == pytest.approx(2.4)
 
-    def test_a_loop_that_does_not_wait_is_supplied_as_the_loader_alone_can(self) -> None:
-        found = model({**FLAT, "supply": 40.0})
-        assert (found.loop, found.supply, found.waits) == (100.0, 40.0, False)
-
-    def test_or_by_the_time_of_its_workers(self) -> None:
-        assert model(FLAT, {"baseline": {"worker_ms": 100.0}}).supply == 25.0
-
-    def test_or_in_time(self) -> None:
-        """Nothing else is known of it."""
-        assert model(FLAT, {}, Inside()).supply == 0.0
+    @pytest.mark.parametrize(
+        "given, loop, supply, waits",
+        [
+            ({"ladder": {**FLAT, "supply": 40.0}}, 100.0, 40.0, False),
+            ({"ladder": FLAT, "seen": {"baseline": {"worker_ms": 100.0}}}, 100.0, 25.0, False),
+            ({"ladder": FLAT, "seen": {}, "within": Inside()}, 100.0, 0.0, False),
+            (ITSELF, 52.0, 68.0, True),
+            ({**ITSELF, "ladder": {**ALONE, "supply": 20.0}}, 52.0, 68.0, True),
+            ({"ladder": {**climbing(raw=30.0), "supply": 55.0}, "seen": beside(5.8)}, 50.4, 55.0, False),
+        ],
+        ids=[
+            "a loop that does not wait is supplied as the loader alone can",
+            "or by the time of its workers",
+            "or in time, if nothing else is known",
+            "without workers a step is the sum",
+            "without workers it waits for what it does itself",
+            "workers in the way are not late: the loader alone would keep up with the slowed loop",
+        ],
+    )
+    def test_loop_and_supply(self, given: dict[str, Any], loop: float, supply: float, waits: bool) -> None:
+        found = model(**given)
+        assert (found.loop, found.supply, found.waits) == (pytest.approx(loop), supply, waits)
+        if not found.workers:
+            assert found.step(Change()) == exactly(120.0)
 
     def test_batches_that_lie_ready_are_not_late(self) -> None:
         """The loop waits 30 ms, 10 of them under ``worker``, for batches that a worker makes in 0.8 ms."""
@@ -89,15 +106,6 @@ class TestReading:
         found = model({"device": 6.0, "worker": 16.0, "baseline": 36.0}, seen, workers=2)
         assert (found.waits, found.supply) == (False, 0.4)
         assert (found.loop, found.handoff) == (pytest.approx(35.2), near(29.2))
-
-    def test_without_workers_a_step_is_the_sum(self) -> None:
-        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
-        assert (found.loop, found.supply) == (52.0, 68.0)
-        assert found.step(Change()) == exactly(120.0)
-
-    def test_without_workers_it_waits_for_what_it_does_itself(self) -> None:
-        found = model({**without(STARVED, "worker"), "supply": 20.0}, workers=0, absent=["worker"])
-        assert (found.waits, found.supply) == (True, 68.0)
 
     @pytest.mark.parametrize("ladder", [{"baseline": 100.0}, without(FLAT, "baseline"), {}])
     def test_too_little(self, ladder: dict[str, float]) -> None:
@@ -119,36 +127,24 @@ class TestReading:
         """The loop's speed without waiting was not measured."""
         assert what_if(LadderView(make({}, observed=blocks(9, 100.0, 40.0)))) is None
 
-    def test_what_is_lost_to_the_workers_presence(self) -> None:
-        found = model(seen=beside(57.0))  # of 120 ms, with 53 when batches lie ready
-        assert found.lost.value == pytest.approx(10.0)
-        assert found.waits
-
-    def test_not_while_it_is_within_what_the_instrument_tells(self) -> None:
-        assert model(seen=beside(66.0)).lost == exactly(0.0)
-
-    def test_it_is_no_more_than_the_baseline_shows(self) -> None:
-        assert model({**FLAT, "baseline": 103.0, "supply": 40.0}, beside(0.0)).lost.value == pytest.approx(3.0)
-
-    def test_workers_in_the_way_are_not_late(self) -> None:
-        """The loader alone would keep up with the slowed loop."""
-        found = model({**climbing(raw=30.0), "supply": 55.0}, beside(5.8))
-        assert (found.waits, found.supply) == (False, 55.0)
+    @pytest.mark.parametrize(
+        "ladder, wait, lost",
+        [
+            (STARVED, 57.0, 10.0),  # of 120 ms, with 53 when batches lie ready
+            (STARVED, 66.0, 0.0),  # within what the instrument tells
+            ({**FLAT, "baseline": 103.0, "supply": 40.0}, 0.0, 3.0),  # no more than the baseline shows
+        ],
+    )
+    def test_what_is_lost_to_the_workers_presence(self, ladder: dict[str, float], wait: float, lost: float) -> None:
+        assert model(ladder, beside(wait)).lost.value == pytest.approx(lost)
 
     def test_cores(self) -> None:
         seen = {"baseline": {"worker_ms": 1.0, "process_cpu": 0.5, "cores_used": 3.0, "cores_busy": 5.0}}
-        seen["worker"] = {"process_cpu": 1.5}
-        found = model(seen=seen, environment={"cores": 8})
+        assert model(seen=seen, environment={"cores": 8, "cgroup_quota": 8}).taken == 0.5, "others take none of these"
+        found = model(seen={**seen, "worker": {"process_cpu": 1.5}}, environment={"cores": 8})
         assert (found.taken, found.free) == (3.5, 4.5)  # at full speed 1.5 of its own, and 2 of others
-
-    def test_cores_of_others_under_a_quota(self) -> None:
-        seen = {"baseline": {"worker_ms": 1.0, "process_cpu": 0.5, "cores_used": 3.0, "cores_busy": 5.0}}
-        assert model(seen=seen, environment={"cores": 8, "cgroup_quota": 8}).taken == 0.5
-
-    def test_unknown_cores(self) -> None:
-        found = model(environment={"python": "3"})
-        assert math.isinf(found.free)
-        assert found.workers_wanted() is None
+        unknown = model(environment={"python": "3"})
+        assert math.isinf(unknown.free) and unknown.workers_wanted() is None
 
 
 class TestWork:
@@ -180,84 +176,59 @@ class TestWork:
         assert found.samples == 360.0
 
 
+LIMITS = {**STARVED, "raw": 53.0, "warm": 53.0, "baseline": 53.0, "supply": 9.0}
+
+
 class TestStep:
-    def test_as_it_is(self) -> None:
-        assert model().step(Change()) == exactly(120.0)
+    @pytest.mark.parametrize(
+        "change, step",
+        [
+            (Change(), exactly(120.0)),
+            (Change(work=exactly(100.0)), exactly(90.0)),  # supplied in proportion,
+            (Change(work=exactly(300.0)), exactly(53.0)),  # until the loop limits
+            (Change(work=saving(100.0)), near(90.0, 120 * (1 - SAVED.high / 4), 120 * (1 - SAVED.low / 4))),
+            (Change(work=exactly(-100.0)), exactly(150.0)),
+            (Change(loop=exactly(3.0)), exactly(120.0)),  # nothing while it waits
+            (Change(work=exactly(400.0), loop=exactly(10.0)), exactly(50.0)),  # never below compute,
+            (
+                Change(work=exactly(400.0), loop=exactly(3.0), compute=exactly(20.0)),
+                exactly(30.0),
+            ),  # unless that changes
+            # Work on the device: at worst it lengthens the step, at best the device would have been idle.
+            (Change(work=exactly(400.0), device=Interval(5.0, 1.0, 20.0)), Interval(58.0, 53.0, 73.0)),
+            (Change(work=exactly(400.0), device=Interval(70.0, 60.0, 80.0)), Interval(123.0, 60.0, 133.0)),
+            (Change(workers=6), near(80.0, 80.0, 120 / (1 + SCALING * 0.5))),
+            (Change(workers=2), exactly(240.0)),  # fewer scale exactly
+            (Change(supply=Interval(0.9, 0.8, 1.0)), Interval(108.0, 96.0, 120.0)),
+        ],
+    )
+    def test_of_a_loop_that_waits(self, change: Change, step: Interval) -> None:
+        assert model().step(change) == step
 
-    def test_less_work_is_supplied_in_proportion(self) -> None:
-        assert model().step(Change(work=exactly(100.0))) == exactly(90.0)
-
-    def test_until_the_loop_limits(self) -> None:
-        assert model().step(Change(work=exactly(300.0))) == exactly(53.0)
-
-    def test_uncertain_work(self) -> None:
-        step = model().step(Change(work=saving(100.0)))
-        low, high = 120 * (1 - SAVED.high / 4), 120 * (1 - SAVED.low / 4)
-        assert step == Interval(90.0, pytest.approx(low), pytest.approx(high))
-
-    def test_added_work(self) -> None:
-        assert model().step(Change(work=exactly(-100.0))) == exactly(150.0)
-
-    def test_the_loop_gains_nothing_while_it_waits(self) -> None:
-        assert model().step(Change(loop=exactly(3.0))) == exactly(120.0)
-
-    def test_what_is_taken_off_a_loop_that_limits(self) -> None:
-        assert model({**STARVED, "raw": 53.0, "warm": 53.0, "baseline": 53.0, "supply": 9.0}, {}).step(
-            Change(loop=exactly(2.0))
-        ) == exactly(51.0)
-
-    def test_never_below_compute(self) -> None:
-        change = Change(work=exactly(400.0), loop=exactly(10.0))
-        assert model().step(change) == exactly(50.0)
-
-    def test_but_where_the_model_itself_changes(self) -> None:
-        change = Change(work=exactly(400.0), loop=exactly(3.0), compute=exactly(20.0))
-        assert model().step(change) == exactly(30.0)
-
-    def test_work_on_the_device(self) -> None:
-        """At worst it lengthens the step, at best the device would have been idle."""
-        change = Change(work=exactly(400.0), device=Interval(5.0, 1.0, 20.0))
-        assert model().step(change) == Interval(58.0, 53.0, 73.0)
-        long = Change(work=exactly(400.0), device=Interval(70.0, 60.0, 80.0))
-        assert model().step(long) == Interval(123.0, 60.0, 133.0)
-
-    def test_more_workers(self) -> None:
-        step = model().step(Change(workers=6))
-        assert step == Interval(pytest.approx(80.0), pytest.approx(80.0), pytest.approx(120 / (1 + SCALING * 0.5)))
-
-    def test_fewer_workers_scale_exactly(self) -> None:
-        assert model().step(Change(workers=2)) == exactly(240.0)
-
-    def test_no_more_than_the_cores_can_do(self) -> None:
-        """Three cores beside the training process: 400 ms of CPU time every 133 ms."""
-        found = model(environment={"cores": 4})
-        assert found.step(Change(workers=64)) == exactly(120.0)
+    @pytest.mark.parametrize(
+        "given, change, step",
+        [
+            ({"ladder": LIMITS, "seen": {}}, Change(loop=exactly(2.0)), exactly(51.0)),
+            # Three cores beside the training process do 400 ms of CPU time every 133 ms.
+            ({"environment": {"cores": 4}}, Change(workers=64), exactly(120.0)),
+            (ITSELF, Change(workers=4), near(100.0, 100.0, 100 / SCALING)),
+            (ITSELF, Change(workers=12), exactly(52.0)),
+            (ITSELF, Change(work=exactly(200.0)), exactly(86.0)),
+            # Work that is not known cannot be taken away.
+            ({"seen": {}, "within": Inside()}, Change(work=exactly(100.0), workers=9), exactly(120.0)),
+        ],
+    )
+    def test_of_others(self, given: dict[str, Any], change: Change, step: Interval) -> None:
+        assert model(**given).step(change) == step
 
     def test_more_cores(self) -> None:
         found = model(environment={"cores": 3})  # two for the workers: 400 / 2 ms a batch is what limits
-        step = found.step(Change(workers=8, cores=5.0))
-        assert step.value == pytest.approx(60.0)
-
-    def test_workers_where_there_were_none(self) -> None:
-        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
-        assert found.step(Change(workers=4)) == Interval(100.0, 100.0, pytest.approx(100 / SCALING))
-        assert found.step(Change(workers=12)) == Interval(52.0, 52.0, 52.0)
-
-    def test_less_work_without_workers(self) -> None:
-        found = model(without(STARVED, "worker"), workers=0, absent=["worker"])
-        assert found.step(Change(work=exactly(200.0))) == exactly(86.0)
+        assert found.step(Change(workers=8, cores=5.0)).value == pytest.approx(60.0)
 
     def test_workers_do_less_and_are_less_in_the_way(self) -> None:
         found = model({**climbing(raw=30.0), "supply": 55.0}, beside(5.8))
-        assert found.step(Change()).value == pytest.approx(50.4 + 24.8)
-        assert found.step(Change(work=exactly(200.0))).value == pytest.approx(50.4 + 12.4)
-        assert found.step(Change(workers=2)).value == pytest.approx(110.0)
-
-    def test_supply_by_a_factor(self) -> None:
-        assert model().step(Change(supply=Interval(0.9, 0.8, 1.0))) == Interval(108.0, 96.0, 120.0)
-
-    def test_work_that_is_not_known_cannot_be_taken_away(self) -> None:
-        assert model(seen={}, within=Inside()).step(Change(work=exactly(100.0), workers=9)) == exactly(120.0)
+        changes = (Change(), Change(work=exactly(200.0)), Change(workers=2))
+        assert [found.step(one).value for one in changes] == pytest.approx([50.4 + 24.8, 50.4 + 12.4, 110.0])
 
 
 class TestFullCores:
@@ -449,25 +420,21 @@ class TestLighter:
 
 
 class TestHowMany:
-    def test_workers_that_keep_up(self) -> None:
-        """Four workers make a batch every 120 ms, the loop takes one every 53 ms: that needs 9.06 workers."""
-        assert model().workers_wanted() == 10
-
-    def test_no_more_than_the_cores_feed(self) -> None:
-        assert model(environment={"cores": 8}).workers_wanted() == 7
-
-    def test_workers_that_wait_for_storage_share_cores(self) -> None:
-        seen = {"baseline": {"worker_ms": 400.0, "worker_cpu": 0.25, "process_cpu": 1.0}}
-        assert model(seen=seen, environment={"cores": 4}).workers_wanted() == 8
-        assert model(seen=seen, environment={"cores": 3}).workers_wanted() == 3 * PER_CORE
-
-    def test_workers_that_need_no_cpu(self) -> None:
-        seen = {"baseline": {"worker_ms": 4000.0, "worker_cpu": 0.0, "process_cpu": 1.0}}
-        assert model({**STARVED, "baseline": 2000.0}, seen).workers_wanted() == 16 * PER_CORE
-        assert model({**STARVED, "baseline": 2000.0}, seen, environment={"cores": 64}).workers_wanted() == MOST_WORKERS
-
-    def test_enough_already(self) -> None:
-        assert model({**FLAT, "supply": 40.0}).workers_wanted() == 4
+    @pytest.mark.parametrize(
+        "given, worker, cores, wanted",
+        [
+            ({}, {}, 16, 10),  # four make a batch every 120 ms, the loop takes one every 53 ms: that needs 9.06
+            ({}, {}, 8, 7),  # no more than the cores feed
+            ({}, {"worker_cpu": 0.25}, 4, 8),  # workers that wait for storage share cores
+            ({}, {"worker_cpu": 0.25}, 3, 3 * PER_CORE),
+            ({"baseline": 2000.0}, {"worker_ms": 4000.0, "worker_cpu": 0.0}, 16, 16 * PER_CORE),
+            ({"baseline": 2000.0}, {"worker_ms": 4000.0, "worker_cpu": 0.0}, 64, MOST_WORKERS),
+            ({**FLAT, "supply": 40.0}, {}, 16, 4),  # enough already
+        ],
+    )
+    def test_workers_wanted(self, given: dict[str, float], worker: dict[str, float], cores: int, wanted: int) -> None:
+        seen = {**BUSY, "baseline": {**BUSY["baseline"], **worker}}
+        assert model({**STARVED, **given}, seen, environment={"cores": cores}).workers_wanted() == wanted
 
     @pytest.mark.parametrize(
         "work, workers",

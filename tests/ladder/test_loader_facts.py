@@ -56,6 +56,14 @@ class TestDataset:
         assert found.dataset_code is not None and found.dataset_code.made == ""
         assert found.where == found.dataset_code.where, "the loop has no line either"
 
+    def test_a_librarys_loader_of_a_librarys_dataset_is_at_the_call_of_the_library(self, script: Path) -> None:
+        script.write_text("one, other = FakeData(size=4), FakeData(size=8)")
+        loader = DataLoader({"train": FakeData(size=4)}["train"])
+        assert describe(loader, "", 0, "train.py:20").where == "train.py:20"
+        assert describe(loader, "train.py:10", 0, "train.py:20").where == "train.py:10"
+        own = describe(DataLoader({"train": Plain()}["train"]), "", 0, "train.py:20")
+        assert own.dataset_code is not None and own.where == own.dataset_code.where
+
 
 class TestLoop:
     def test_is_the_users(self) -> None:

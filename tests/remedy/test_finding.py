@@ -153,14 +153,14 @@ def test_code_that_reads_pixels_is_left_alone() -> None:
     assert dataset.calls == 2 * SAMPLES and followed.run.offloaded.unrecorded == 8
 
 
-def as_floats(image: Tensor) -> Tensor:
-    return image * 2.0
+def thresholded(image: Tensor) -> Tensor:
+    return image > 100
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 def test_code_after_the_transforms_is_tried_before_the_next_epoch(workers: int, persistent: bool) -> None:
-    """A recorded image that a transform gives cannot be multiplied; one that plain code's calls give can."""
-    ours, theirs = Images(after=as_floats), Images(after=as_floats)
+    """A recorded image that a transform gives cannot be compared; one that plain code's calls give can."""
+    ours, theirs = Images(after=thresholded), Images(after=thresholded)
     followed = Followed(made(ours, workers, persistent))
     assert equal(followed.epochs(3), plainly(made(theirs, workers, persistent), 3))
     offloaded = followed.run.offloaded
@@ -315,7 +315,7 @@ def test_comparing_images_by_identity_tells_recorded_ones(after: Any, tells: boo
 def test_what_is_tried_beforehand() -> None:
     assert not shown_by_batches(made(Images(after=lambda image: v2.functional.horizontal_flip(image))))
     assert shown_by_batches(made(Images())) and shown_by_batches(made(Subset(Images(), range(9))))
-    assert not shown_by_batches(made(Images(as_floats)))
+    assert not shown_by_batches(made(Images(thresholded)))
     assert not shown_by_batches(made(TypesAsked())) and not shown_by_batches(made(Subset(TypesAsked(), range(9))))
     assert not shown_by_batches(DataLoader(Images(), BATCH, collate_fn=by_type))
     assert not shown_by_batches(DataLoader(Numbers(), BATCH))

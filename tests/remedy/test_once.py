@@ -125,7 +125,7 @@ PICTURES = [drawn_on, put, by_array, unusual]
 
 
 def sides(data: Late) -> PackingSide:
-    return PackingSide(data, default_collate, find(data, default_collate, range(LATE), Plan()).plan)
+    return PackingSide(data, default_collate, find(data, default_collate, range(LATE), Plan()))
 
 
 def made(sent: Sent) -> Any:

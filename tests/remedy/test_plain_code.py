@@ -102,7 +102,7 @@ def trial(loader: DataLoader[Any]) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def planned(loader: DataLoader[Any]) -> Plan:
-    return find(*trial(loader), list(range(SAMPLES)), Plan()).plan
+    return find(*trial(loader), list(range(SAMPLES)), Plan())
 
 
 def equal(ours: Any, theirs: Any) -> bool:
@@ -699,7 +699,7 @@ def test_what_only_a_late_sample_does_is_what_it_does_without_recording(name: st
         made = LATER[name](image, other) if index >= 8 else (image, other)
         return made if isinstance(made, tuple) else (made,)
 
-    plan = find(Items(item), lambda samples: samples, list(range(8)), Plan()).plan
+    plan = find(Items(item), lambda samples: samples, list(range(8)), Plan())
     side = PackingSide(Items(item, 20), lambda samples: samples, plan)
     calls[0] = 0
     made = side.samples([8, 9])

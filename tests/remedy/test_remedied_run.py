@@ -320,7 +320,7 @@ class TestChanges:
 
     def test_of_a_global_that_the_users_own_code_uses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         change = lambda loader: monkeypatch.setitem(globals(), "STRENGTH", torch.tensor(0.7))  # noqa: E731
-        assert "darken has changed" in self.given_up(change)
+        assert self.given_up(change) == "", "each call reads it, as in the plain script"
 
     def test_of_the_chain(self) -> None:
         assert "has changed" in self.given_up(
@@ -342,7 +342,7 @@ def test_a_rebuilt_loader_is_not_certified_again(links: tuple[Any, ...]) -> None
     assert again.offloaded.certificate is certificate is not None
     assert alike(batches_of(again.loader, again), batches_of(make(0, dataset), None))
     other = stand_in(make(0, Images(*links)), known=known)
-    assert (other.offloaded.certificate is certificate) == (not links), "the user's own code is proven with its dataset"
+    assert other.offloaded.certificate is certificate
     gone = weakref.ref(dataset)
     del dataset, again
     assert gone() is None

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torchvision.transforms import v2
 
-from pipediag.replay.custom.fingerprint import digest
+from pipediag.replay.fingerprint import digest
 
 LIMIT = 3
 TABLE = {"mean": [0.5, 0.5], "std": (0.1,)}
@@ -128,7 +128,7 @@ SOURCE = """
 import sys
 sys.path.insert(0, {root!r})
 from torchvision.transforms import v2
-from pipediag.replay.custom.fingerprint import digest
+from pipediag.replay.fingerprint import digest
 
 class Mask:
     def __init__(self): self.names = {{"b", "a", "c"}}

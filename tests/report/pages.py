@@ -22,10 +22,13 @@ from pipediag.session import (
     LoaderSettings,
     Pictured,
     Place,
+    Prefix,
+    Profile,
     Proof,
     Remedy,
     Rung,
     Session,
+    Share,
     Slow,
     Startup,
     Stretch,
@@ -126,6 +129,10 @@ def full_session() -> Session:
     session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
     session.caches = {"held_bytes": 420 << 20, "device": 8, "host": 8, "shared": 2}
     _with_trials(session)
+    convolution, kernel = Share("convolution_backward", 20.0, 10.0), Share("sgemm_128x64", 3.5, 8.0)
+    layer = Share("model.layer4", 1.0, 20.0)
+    session.profile = Profile("/x/trace.json", 5, 52.0, 48.0, [convolution], [kernel], [layer])
+    session.prefix = Prefix(["encoder"], 5.0, 7.0)
     session.stretches = stretches(session)
     others = job(4)
     session.ranks, session.rank_trials, session.of_rank = others.ranks, others.rank_trials, 2
@@ -136,7 +143,7 @@ def full_session() -> Session:
 
 def _with_trials(session: Session) -> None:
     """Loader settings, and a remedy that pays beside one that was not tried."""
-    session.knobs = Knobs([LoaderSettings(8, 2, True, 0.9), LoaderSettings(6, 4, True, 0.7)])
+    session.knobs = Knobs([LoaderSettings(8, 2, True, 0.9), LoaderSettings(6, 4, True, 0.7), LoaderSettings(16, 2)])
     pictured = [Pictured(png(60 + 40 * n), png(61 + 40 * n), png(20 * n), n / 2) for n in range(4)]
     session.remedy = Remedy(
         "cuda:0",
@@ -155,6 +162,7 @@ def _with_trials(session: Session) -> None:
     for rung in (settings_rung(1), settings_rung(2), REMEDIED):
         session.rungs[rung] = Rung(rung)
     session.rungs[DECODED] = Rung(DECODED, False, "the files are not JPEGs")
+    session.rungs[settings_rung(3)] = Rung(settings_rung(3), False, "its workers may take 9.0 GiB")
 
 
 def _round(session: Session, round_: int, ladder: dict[str, float], draw: random.Random) -> None:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from pipediag.session import Account, Cost, Files, Inside, Link, Part, Place, Session
 
-from ..made import climbing, leaf, make, views, waits
+from ..made import but, climbing, leaf, make, views, waits
 
 _V1 = "torchvision.transforms.transforms"
+H100 = {"type": "cuda", "index": 0, "name": "NVIDIA H100"}
+_FOLDER = "torchvision/datasets/folder.py:236"
+
+
+def _of_images(session: Session, argv: list[str], where: str, made: str) -> Session:
+    """Let a session be one of a script that trains on an ImageFolder, constructed at the line ``made``."""
+    code = Place("ImageFolder.__getitem__", _FOLDER, library=True, made=made)
+    loader = {"dataset": "ImageFolder", "batch_size": 64, "where": where, "dataset_code": code}
+    but(session.loader, **loader)
+    return but(session, script__argv=argv, device=H100, ended="settled")
 
 
 def _stock(costs: dict[str, float], lines: dict[str, int], load: float) -> Inside:
@@ -18,15 +28,8 @@ def _stock(costs: dict[str, float], lines: dict[str, int], load: float) -> Insid
 
 def ten_views() -> Session:
     """Self-supervision with many crops: each transform runs ten times for a sample, and none of the calls is large."""
-    costs = {
-        "RandomResizedCrop": 0.9,
-        "RandomHorizontalFlip": 0.1,
-        "RandomApply": 1.9,
-        "RandomGrayscale": 0.2,
-        "GaussianBlur": 1.1,
-        "ToTensor": 0.25,
-        "Normalize": 0.15,
-    }
+    costs = {"RandomResizedCrop": 0.9, "RandomHorizontalFlip": 0.1, "RandomApply": 1.9, "RandomGrayscale": 0.2}
+    costs |= {"GaussianBlur": 1.1, "ToTensor": 0.25, "Normalize": 0.15}
     lines = {name: 420 + 2 * number for number, name in enumerate(costs)}
     once = _stock(costs, lines, load=5.2)
     for link in once.links:
@@ -48,31 +51,16 @@ def ten_views() -> Session:
         environment={"python": "3.12.3", "platform": "Linux", "cpus": 16, "cores": 16},
         inside=views(once, 10),
     )
-    session.script.argv = ["main_dino.py", "--arch", "vit_small"]
-    session.loader.dataset, session.loader.batch_size, session.loader.where = "ImageFolder", 64, "main_dino.py:303"
-    session.loader.dataset_code = Place(
-        "ImageFolder.__getitem__", "torchvision/datasets/folder.py:236", library=True, made="main_dino.py:146"
-    )
-    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H100"}
-    session.ended = "settled"
-    return session
+    return _of_images(session, ["main_dino.py", "--arch", "vit_small"], "main_dino.py:303", "main_dino.py:146")
 
 
 def stock_transforms() -> Session:
     """An ImageFolder with torchvision's transforms and two workers: 89 % of a step is data."""
-    costs = {
-        "RandomResizedCrop": 3.1,
-        "RandomHorizontalFlip": 0.15,
-        "ColorJitter": 8.2,
-        "ToTensor": 0.6,
-        "Normalize": 0.4,
-    }
+    costs = {"RandomResizedCrop": 3.1, "RandomHorizontalFlip": 0.15, "ColorJitter": 8.2, "ToTensor": 0.6}
+    costs |= {"Normalize": 0.4}
     lines = {name: 12 + number for number, name in enumerate(costs)}
-    ladder = {**climbing(host=0.8, worker=0.4), "device": 44.0}
-    step = 404.0
-    for rung, ms in (("sample", 60.0), ("raw", 255.0), ("warm", step), ("baseline", step), ("supply", 400.0)):
-        ladder[rung] = ms
-    ladder.update(host=44.6, worker=45.0)
+    ladder = {"device": 44.0, "host": 44.6, "worker": 45.0, "sample": 60.0, "raw": 255.0, "warm": 404.0}
+    ladder |= {"baseline": (step := 404.0), "supply": 400.0}
     figures = {"worker_ms": 2 * step, "collate_ms": 12.0, "worker_cpu": 0.98, "cores_used": 2.3, "cores_busy": 2.4}
     session = make(
         ladder,
@@ -86,14 +74,7 @@ def stock_transforms() -> Session:
         inside=_stock(costs, lines, load=6.9),
         leaves=[leaf("[0]", nbytes=64 * 3 * 224 * 224 * 4)],
     )
-    session.script.argv = ["train.py"]
-    session.loader.dataset, session.loader.batch_size, session.loader.where = "ImageFolder", 64, "train.py:31"
-    session.loader.dataset_code = Place(
-        "ImageFolder.__getitem__", "torchvision/datasets/folder.py:236", library=True, made="train.py:20"
-    )
-    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H100"}
-    session.ended = "settled"
-    return session
+    return _of_images(session, ["train.py"], "train.py:31", "train.py:20")
 
 
 def nothing_to_gain() -> Session:
@@ -107,10 +88,7 @@ def nothing_to_gain() -> Session:
         evidence=waits(0.3, 0.2, worker_ms=160.0, collate_ms=9.0, worker_cpu=0.95, cores_used=3.2, cores_busy=3.4),
         environment={"python": "3.12.3", "platform": "Linux", "cpus": 16, "cores": 16},
     )
-    session.script.argv = ["train.py"]
-    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H100"}
-    session.ended = "settled"
-    return session
+    return but(session, device=H100, ended="settled")
 
 
 def foreign_load() -> Session:

@@ -99,6 +99,7 @@ class TestDiagnosis:
             "Other loader settings",
             "What would help",
             "Warnings",
+            "The model's side",
             "Other evidence",
             "Not measured",
             "Raw numbers",
@@ -391,14 +392,14 @@ class TestBars:
             svg.Segment("b", 0.05, "t2"),
             svg.Segment("c", 0.9, "t3"),
         ]
-        assert svg.stack("all", parts, 30) == (
-            '<svg role="img" aria-label="all" class="stack" width="100%" height="30">'
-            '<svg x="0%" width="50%" height="30"><title>&lt;a&gt;: 5 ms</title>'
-            '<rect class="fill t1" width="100%" height="100%"></rect><text x="8" y="19.5">&lt;a&gt;</text></svg>'
-            '<svg x="75%" width="5%" height="30"><title>b</title>'
+        assert svg.stack("all", parts) == (
+            '<svg role="img" aria-label="all" class="stack" width="100%" height="40">'
+            '<svg x="0%" width="50%" height="40"><title>&lt;a&gt;: 5 ms</title>'
+            '<rect class="fill t1" width="100%" height="100%"></rect><text x="8" y="24.5">&lt;a&gt;</text></svg>'
+            '<svg x="75%" width="5%" height="40"><title>b</title>'
             '<rect class="fill t2" width="100%" height="100%"></rect></svg>'
-            '<svg x="80%" width="20%" height="30"><title>c</title>'
-            '<rect class="fill t3" width="100%" height="100%"></rect><text x="8" y="19.5">c</text></svg></svg>'
+            '<svg x="80%" width="20%" height="40"><title>c</title>'
+            '<rect class="fill t3" width="100%" height="100%"></rect><text x="8" y="24.5">c</text></svg></svg>'
         )
 
     def test_whisker(self) -> None:

@@ -6,10 +6,11 @@ and read the difference.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,20 +21,21 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pipediag.analysis import Diagnosis, diagnose_session
-from pipediag.analysis.audit import audit
+from pipediag.analysis.audit import Audit, audit
 from pipediag.analysis.compare import compare
 from pipediag.analysis.sweep import Run, Sweep
 from pipediag.errors import SessionFileError, UsageError
 from pipediag.report import RENDERERS, Subject, check_output, ending_of, markdown, read, screen_for, write, written_by
 from pipediag.report.document import Advice, Block, Code, Listing, Location, Paragraph, Section, Table, Title
-from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, Tail
+from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, SyncCall, Syncs, Tail
 
-from ..made import DOCUMENTS, FLAT, blocks, climbing, cut, inside, job, leaf, make, torchvisions, without
-from .pages import COSTS, chain
+from ..made import DOCUMENTS, FLAT, blocks, but, climbing, cut, inside, job, leaf, make, torchvisions, without
+from .pages import COSTS, chain, full_session
 from .test_terminal import Stream
 
 render_terminal = RENDERERS[".txt"]
 GOLDEN = Path(__file__).parent / "golden"
+H200 = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
 VERDICTS = {
     "none", "transfer", "ipc", "collate", "transform", "load", "storage", "startup", "contention", "inconclusive",
 }  # fmt: skip
@@ -52,29 +54,16 @@ def fixed_session() -> Session:
         startups=[0.5, 0.6, 0.9],
         unavailable={"raw": "not separable: the result of transform is changed after the call"},
         evidence={
-            "baseline": {
-                "worker_ms": 412.0,
-                "worker_cpu": 0.71,
-                "worker_queued": 0.05,
-                "worker_blocked": 0.24,
-                "wait_ms": 55.1,
-                "stalled_ms": 1.75,
-                "process_cpu": 0.9,
-                "cores_used": 4.1,
-                "cores_busy": 4.6,
-                "disk_read_mb": 3.25,
-                "gpu_utilization": 0.44,
-            }
+            "baseline": {"worker_ms": 412.0, "worker_cpu": 0.71, "worker_queued": 0.05, "worker_blocked": 0.24}
+            | {"wait_ms": 55.1, "stalled_ms": 1.75, "process_cpu": 0.9, "cores_used": 4.1, "cores_busy": 4.6}
+            | {"disk_read_mb": 3.25, "gpu_utilization": 0.44}
         },
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 16, "cores": 16},
     )
-    session.script.argv = ["train.py", "--epochs", "3"]
-    session.script.wrote = ["out/model.pt"]
-    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
-    session.caches = {"batch_bytes": 1 << 20, "held_bytes": 18 << 20, "device": 8, "host": 8, "shared": 2}
     session.warn("writes-in-place", "the training loop changes its batches in place", "cached rungs hand out copies")
-    session.ended = "settled"
-    return session
+    caches = {"batch_bytes": 1 << 20, "held_bytes": 18 << 20, "device": 8, "host": 8, "shared": 2}
+    but(session, script__argv=["train.py", "--epochs", "3"], script__wrote=["out/model.pt"], caches=caches)
+    return but(session, device=H200, ended="settled")
 
 
 def chain_session() -> Session:
@@ -95,28 +84,18 @@ def chain_session() -> Session:
         persistent=True,
         evidence={
             "sample": {**seen, "cores_busy": 7.5},
-            "baseline": {
-                "worker_ms": 380.0,
-                "worker_cpu": 0.93,
-                "worker_queued": 0.03,
-                "worker_blocked": 0.04,
-                "wait_ms": 42.0,
-                "stalled_ms": 6.5,
-                **seen,
-            },
+            "baseline": {"worker_ms": 380.0, "worker_cpu": 0.93, "worker_queued": 0.03, "worker_blocked": 0.04}
+            | {"wait_ms": 42.0, "stalled_ms": 6.5, **seen},
         },
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8, "threads": {"torch": 8}},
         inside=chain(),
     )
-    session.inside.links[2].whole = "it decides at random which of its parts run"
-    session.inside.sizes = [[1024.0 * (60 + 20 * n), 8.0 + n] for n in range(9)]
+    but(session, inside__links__2__whole="it decides at random which of its parts run")
+    but(session, inside__sizes=[[1024.0 * (60 + 20 * n), 8.0 + n] for n in range(9)])
     session.tail = Tail(2400, 11.0, 47.5, [Slow("4711", 212.0), Slow("17", 96.4)])
     session.batch_steps = [BatchStep(1 << 20, [ms, ms + 0.2]) for ms in (38.0, 50.0, 50.5, 61.0)]
-    session.script.argv = ["train.py"]
-    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
-    session.caches = {"held_bytes": 420 << 20, "device": 8, "host": 8, "shared": 2}
-    session.ended = "budget"
-    return session
+    caches = {"held_bytes": 420 << 20, "device": 8, "host": 8, "shared": 2}
+    return but(session, caches=caches, device=H200, ended="budget")
 
 
 def advised_session() -> Session:
@@ -143,11 +122,8 @@ def advised_session() -> Session:
             leaf("['extra']", nbytes=1 << 21, non_blocking=False, read=False),
         ],
     )
-    session.batch.copy_ms, session.batch.pinned_copy_ms, session.batch.device_copy_ms = 11.5, 4.0, 0.05
-    session.script.argv = ["train.py"]
-    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA L4"}
-    session.ended = "settled"
-    return session
+    but(session, batch__copy_ms=11.5, batch__pinned_copy_ms=4.0, batch__device_copy_ms=0.05)
+    return but(session, device={**H200, "name": "NVIDIA L4"}, ended="settled")
 
 
 def observed_session() -> Session:
@@ -160,11 +136,8 @@ def observed_session() -> Session:
         inside=inside(2.5, 0.25, 1.25, load=2.5),
         observed=blocks(3, 112.0, 62.0, 248.0, noise=0.1, seed=3),
     )
-    session.rungs = make(FLAT).rungs
-    session.script.argv = ["train.py", "--steps", "12"]
-    session.device = {"type": "cuda", "index": 0, "name": "NVIDIA H200"}
-    session.ended = "script"
-    return session
+    argv = ["train.py", "--steps", "12"]
+    return but(session, rungs=make(FLAT).rungs, script__argv=argv, device=H200, ended="script")
 
 
 SESSIONS = {
@@ -177,15 +150,46 @@ SESSIONS = {
 }
 
 
+def diagnosed(name: str) -> Diagnosis:
+    return diagnose_session(SESSIONS[name]())
+
+
+def audited() -> Audit:
+    """A checklist with something to do that is no recommendation, a warning, and a name that ends a cell."""
+    calls = [SyncCall("item()", "train.py:40", "", 1.0, 12.5, "Read it every N steps.")]
+    session = but(SESSIONS["advice"](), syncs=Syncs(16, calls), batch__leaves__1__path="['a|b']")
+    session.warn("writes-in-place", "the training loop changes its batches in place", "they are copied")
+    return audit(diagnose_session(session))
+
+
+def swept() -> Sweep:
+    names = enumerate(("report", "chain", "observed"))
+    runs = [Run((("--batch", str(16 << n)),), ["train.py"], diagnosed(name)) for n, name in names]
+    return Sweep("train.py", 4, [*runs, Run((("--batch", "128"),), ["train.py"], None, 1, "out of memory")])
+
+
+#: What reports are about, beside a diagnosis of each of the sessions.
+SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "full": lambda: diagnose_session(full_session()),
+    "comparison": lambda: compare(diagnosed("report"), diagnosed("chain")),
+    "audit": lambda: audit(diagnosed("advice")),
+    "checklist": audited,
+    "sweep": swept,
+}
+
+
 @pytest.fixture
 def diagnosis() -> Diagnosis:
-    return diagnose_session(fixed_session())
+    return diagnosed("report")
 
 
-@pytest.mark.parametrize("ending", DOCUMENTS)
-@pytest.mark.parametrize("name", list(SESSIONS))
+@pytest.mark.parametrize(
+    "name, ending",
+    [*itertools.product(SESSIONS, DOCUMENTS), *itertools.product(SUBJECTS, (".txt", ".md"))],
+)
 def test_golden(name: str, ending: str) -> None:
-    rendered = RENDERERS[ending](diagnose_session(SESSIONS[name]()))
+    rendered = RENDERERS[ending](SUBJECTS[name]() if name in SUBJECTS else diagnosed(name))
+    assert isinstance(rendered, str)
     file = GOLDEN / f"{name}{ending}"
     if os.environ.get("UPDATE_GOLDENS"):
         file.write_text(rendered, encoding="utf-8")
@@ -546,7 +550,7 @@ def outline(blocks: Iterable[Block]) -> str:
 
 
 FAST, SLOW = (diagnose_session(make(climbing(raw=cost), inside=inside(cost))) for cost in (10.0, 30.0))
-RUNS = [Run((("--size", size),), ["train.py"], FAST) for size in ("1", "2")]
+RUNS = [Run((("--size", size),), ["train.py"], one) for size, one in (("1", FAST), ("2", SLOW))]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pipediag.report import RENDERERS, evidence
 from pipediag.report import diagnosis as report
 from pipediag.report.document import Title
 from pipediag.report.evidence import TITLE, account_rows
-from pipediag.session import Account, HotLine, Inside, Session, Startup
+from pipediag.session import Account, Inside, Session, Startup
 
 from ..made import FLAT, blocks, climbing, cut, inside, make, waits, without
 
@@ -94,16 +94,6 @@ class TestLines:
     def observed(self) -> Diagnosis:
         return diagnose_session(make({}, observed=blocks(9, 100.0, 40.0, 250.0)))
 
-    def test_compute_and_input(self) -> None:
-        diagnosis = diagnose_session(make(climbing(raw=30.0), noise=0.0))
-        assert report.step_line(diagnosis) == (
-            "step 81 ms = model 50 ms + data 31 ms;  12.3 steps/s now, 20 possible with cached batches"
-        )
-
-    def test_rungs(self) -> None:
-        diagnosis = diagnose_session(make({"device": 50.0, "worker": 62.5, "baseline": 100.0}, noise=0.0))
-        assert report.rung_line(diagnosis) == "steps/s by rung: device 20, worker 16, baseline 10"
-
     def test_neither_where_the_loop_was_only_observed(self) -> None:
         assert report.step_line(self.observed()) == report.rung_line(self.observed()) == ""
 
@@ -130,13 +120,6 @@ class TestWorkerRows:
     def rows(self, found: Inside | None) -> list[tuple[str, ...]]:
         return [*evidence.worker_rows(diagnose_session(make(FLAT, inside=found)))]
 
-    def test_loading_then_the_transforms_in_their_order(self) -> None:
-        assert self.rows(inside(5.0, 12.5, load=7.5)) == [
-            ("loading", "7.5", "7.5", "30 %", "data.py:5"),
-            ("A", "5", "5", "20 %", "aug.py:10"),
-            ("B", "12.5", "12.5", "50 %", "aug.py:20"),
-        ]
-
     @pytest.mark.parametrize("between, shown", [(0.1, False), (0.5, True)])
     def test_the_code_between_them_where_it_takes_some_time(self, between: float, shown: bool) -> None:
         names = [row[0] for row in self.rows(inside(5.0, 3.0, between=between))]
@@ -155,20 +138,6 @@ class TestWorkerRows:
         session = make(FLAT, inside=inside(5.0))
         session.loader = None
         assert evidence.worker_rows(diagnose_session(session))[0][-1] == ""
-
-
-class TestHotLines:
-    def test_line_by_line(self) -> None:
-        lines = [HotLine("aug.py:34", "x = blur(x)", 0.581), HotLine("data.py:9", "", 0.2)]
-        diagnosis = diagnose_session(make(FLAT, inside=inside(5.0, lines=lines)))
-        assert evidence.hot_lines(diagnosis) == ["58 %  aug.py:34  x = blur(x)", "20 %  data.py:9"]
-
-    def test_a_function_without_a_place(self) -> None:
-        diagnosis = diagnose_session(make(FLAT, inside=inside(5.0, lines=[HotLine("", "<built-in>", 0.5)])))
-        assert evidence.hot_lines(diagnosis) == ["50 %  <built-in>"]
-
-    def test_none(self) -> None:
-        assert evidence.hot_lines(diagnose_session(make(FLAT))) == []
 
 
 class TestNotMeasured:
@@ -210,33 +179,12 @@ class TestEvidence:
         found = evidence.evidence_lines(diagnose_session(session))
         return [line for line in found if line.startswith(beginning)]
 
-    def seen(self, **figures: float) -> Session:
-        return make(climbing(raw=30.0), evidence={"baseline": figures}, environment={"cores": 8})
-
-    def test_waiting(self) -> None:
-        assert self.lines(self.seen(wait_ms=40.0), "the loop") == [
-            "the loop waits 49 % of a step in next(): 40 ms of 81 ms"
-        ]
-
-    def test_waiting_for_one_slow_batch(self) -> None:
-        (line,) = self.lines(self.seen(wait_ms=40.0, stalled_ms=12.5), "the loop")
-        assert line.endswith("40 ms of 81 ms, 12.5 ms of it for one slow batch while later ones were ready")
-
-    def test_cores(self) -> None:
-        (line,) = self.lines(
-            self.seen(process_cpu=0.9, cores_used=3.1, cores_busy=5.0), "cores in use: 5.0 of 8 usable"
-        )
-        assert line.endswith(", 3.1 of them by the script and its workers, 0.9 by the training process itself")
-
     def test_startup(self) -> None:
         session = make(FLAT, startups=[0.25, 0.5, 0.75])
         assert self.lines(session, "from iter()") == ["from iter() to the first batch: 0.5 s"]
 
-    def test_startup_in_parts(self) -> None:
+    def test_startup_of_later_epochs(self) -> None:
         session = make(FLAT, startups=[Startup(2.0, launch=0.5, ready=1.5), Startup(0.1, renewed=True)])
-        assert self.lines(session, "from iter()") == [
-            "from iter() to the first batch: 2 s (workers launched 0.5 s, ready 1.5 s)"
-        ]
         assert self.lines(session, "in later epochs") == ["in later epochs, with the same workers: 0.1 s"]
 
     def test_kept_workers_only(self) -> None:

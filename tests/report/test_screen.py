@@ -11,30 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipediag.analysis import diagnose_session
-from pipediag.analysis.audit import audit
-from pipediag.analysis.compare import compare
 from pipediag.analysis.summary import Action, Rate, StageCost, Summary, summarise
-from pipediag.analysis.sweep import Run, Sweep
 from pipediag.report import screen
 from pipediag.report.screen import LINES
 
 from .screens import SCREENS
 from .test_reports import GOLDEN, SESSIONS
-
-
-def _sweep() -> Sweep:
-    runs = [
-        Run((("--batch", str(16 << n)),), ["train.py"], diagnose_session(SESSIONS[name]()))
-        for n, name in enumerate(("report", "chain", "observed"))
-    ]
-    return Sweep("train.py", 4, [*runs, Run((("--batch", "128"),), ["train.py"], None, 1, "out of memory")])
-
+from .test_reports import SUBJECTS as OTHERS
 
 SUBJECTS = {
     **{name: lambda made=made: diagnose_session(made()) for name, made in {**SESSIONS, **SCREENS}.items()},
-    "comparison": lambda: compare(diagnose_session(SESSIONS["report"]()), diagnose_session(SESSIONS["chain"]())),
-    "audit": lambda: audit(diagnose_session(SESSIONS["advice"]())),
-    "sweep": _sweep,
+    **{name: OTHERS[name] for name in ("comparison", "audit", "sweep")},
 }
 
 

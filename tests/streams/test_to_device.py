@@ -1,4 +1,4 @@
-"""The user's own code changes what it reads, after it was moved and inside an epoch."""
+"""A transform of the user's changes what it reads, inside an epoch, while the device repeats its arithmetic."""
 
 from __future__ import annotations
 
@@ -32,14 +32,12 @@ class Gain:
         self.array = np.array([0.5, 2.0])
         self.settings = types.SimpleNamespace(deep=types.SimpleNamespace(gain=1.5))
         self.entries = {"of": [1.0, 2.0]}
-        self.table = torch.ones(3, 300, 300)
         self.noise = 0.0
         self.mode = "all"
 
     def __call__(self, image: Tensor) -> Tensor:
         image = image * self.gain * self.tensor * self.of_class * FACTOR * settings_of_tests.GAIN
         image = image * float(self.array[1]) * self.settings.deep.gain * self.entries["of"][1]
-        image = image * self.table[:, : image.shape[1], : image.shape[2]]
         if self.noise:
             image = image + self.noise * torch.rand_like(image)
         return image / image.amax() if self.mode == "amax" else image
@@ -84,7 +82,6 @@ CHANGES: dict[str, Callable[[Chain, bool], Any]] = {
     "tensor": lambda c, on: setattr(c.gain, "tensor", c.gain.tensor * (2 if on else 0.5)),
     "tensor in place": lambda c, on: c.gain.tensor.mul_(2 if on else 0.5),
     "tensor behind its back": lambda c, on: c.gain.tensor.data.mul_(2 if on else 0.5),
-    "large tensor in place": lambda c, on: c.gain.table.mul_(2 if on else 0.5),
     "array": lambda c, on: c.gain.array.__setitem__(1, 3.0 if on else 2.0),
     "object behind an object": lambda c, on: setattr(c.gain.settings.deep, "gain", 2.5 if on else 1.5),
     "item": lambda c, on: c.gain.entries["of"].__setitem__(1, 3.0 if on else 2.0),
@@ -135,17 +132,18 @@ def chain() -> tuple[Chain, Any]:
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_inside_an_epoch_counts_from_the_next_batch(chain: tuple[Chain, Any], name: str) -> None:
     one, offloaded = chain
+    before = offloaded.unrecorded
     mine = seen(with_changes(offloaded, one, CHANGES[name]))
     theirs = seen(with_changes(one.plain, one, CHANGES[name]))
     assert mine.after == theirs.after
     for ours, want in zip(mine.batches, theirs.batches, strict=True):
         check_same_batch(ours, want, torch.device("cpu"))
     assert not torch.equal(theirs.batches[1][0], seen(one.plain).batches[1][0])
-    assert not offloaded.unrecorded
+    assert (offloaded.unrecorded > before) == (name in ("how it works", "draws")), "the next link needs their pixels"
 
 
 class EveryThird(Images):
-    """Sets the gain for each sample, and only every third one is as in the proof."""
+    """Sets the gain for each sample, and only every third one is as in the trial."""
 
     def __getitem__(self, index: int) -> Any:
         self.transform.transforms[2].gain = 1.25 if index % 3 == 0 else 1.0 + index

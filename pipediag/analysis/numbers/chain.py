@@ -121,7 +121,7 @@ def grains(links: Iterable[Link]) -> list[Grain]:
 def grains_of(link: Link) -> Iterator[tuple[str, Grain]]:
     """Yield the grains of one link, each with the module that defines it.
 
-    A part without a line of the user's is at that of its wrapper.
+    A part without a line of the user's is at that of its wrapper, if the wrapper has one.
     """
     whole = sum(part.cost.wall_ms for part in link.parts)
     if whole <= 0:
@@ -130,8 +130,8 @@ def grains_of(link: Link) -> Iterator[tuple[str, Grain]]:
     for part in link.parts:
         share = part.cost.wall_ms / whole
         cost = Cost(share * link.cost.wall_ms, share * link.cost.cpu_ms)
-        foreign = part.library or not part.where
-        yield part.origin, Grain(part.name, link.where if foreign and link.where else part.where, cost, link.name)
+        known = part.where and (link.library or not part.library)
+        yield part.origin, Grain(part.name, part.where if known else link.where or part.where, cost, link.name)
 
 
 def joined(links: list[Link]) -> Place | None:

@@ -111,12 +111,16 @@ def exceeds(interval: Interval, bound: float) -> bool | None:
     return None if interval.low <= bound < interval.high else interval.low > bound
 
 
+def by_logarithms(value: float, below: float, above: float) -> Interval:
+    """Return a positive value with ends whose logarithms lie this far below and above its own."""
+    return Interval(value, value * math.exp(-below), math.inf if above > 700 else value * math.exp(above))
+
+
 def apart(before: Interval, after: Interval) -> Interval:
     """Return the ratio ``after / before`` of two independent rates; half-widths of the logarithms add in quadrature."""
-    ratio = after.value / before.value
     below = math.hypot(log_ratio(after.value, after.low), log_ratio(before.high, before.value))
     above = math.hypot(log_ratio(after.high, after.value), log_ratio(before.value, before.low))
-    return Interval(ratio, ratio * math.exp(-below), math.inf if above > 700 else ratio * math.exp(above))
+    return by_logarithms(after.value / before.value, below, above)
 
 
 def log_ratio(large: float, small: float) -> float:

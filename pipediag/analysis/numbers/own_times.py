@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ...session import CACHED, RUNGS, STAGE_OF_RUNG, Cost, Inside
 from ..thresholds import GATE
 from .chain import why_unsplit
-from .intervals import Interval, exactly, log_ratio
+from .intervals import Interval, by_logarithms, exactly, log_ratio
 from .ladder import LadderView
 from .loop_and_workers import Work, work_of
 from .paired_windows import PACE, Noise, student_t
@@ -111,10 +111,8 @@ def _shares(work: Work, inside: Inside) -> dict[tuple[str, str, str], float]:
     costs = [(("load", "", ""), inside.load), (("load", "", ""), inside.between)]
     costs += [(("transform", link.name, link.where), link.cost) for link in inside.links]
     on_cpu = min(work.cpu, work.run) / work.run
-    computed, blocked = (
-        _divided(costs, lambda cost: cost.cpu_ms),
-        _divided(costs, lambda cost: max(0.0, cost.wall_ms - cost.cpu_ms)),
-    )
+    computed = _divided(costs, lambda cost: cost.cpu_ms)
+    blocked = _divided(costs, lambda cost: max(0.0, cost.wall_ms - cost.cpu_ms))
     whole, found = work.samples / work.run, dict[tuple[str, str, str], float]()
     first = dict[tuple[str, str], str]()
     for ((stage, name, where), _), of_cpu, of_rest in zip(costs, computed, blocked, strict=True):
@@ -170,17 +168,17 @@ def pace(ladder: LadderView, rung: str) -> Interval:
         supply = step.value if waited.value > GATE else (ladder.making(rung) or 0.0) / session.workers
         below, above = max(own, supply * math.exp(-arm)), max(own, supply * math.exp(arm))
     low = step.value - math.hypot(step.value - found.low, max(0.0, step.value - below))
-    return Interval(
-        step.value, max(0.0, low), step.value + math.hypot(found.high - step.value, max(0.0, above - step.value))
-    )
+    high = step.value + math.hypot(found.high - step.value, max(0.0, above - step.value))
+    return Interval(step.value, max(0.0, low), high)
 
 
 def _widened(ms: Interval, noise: Noise) -> Interval:
     """Return the interval with the noise between analyses added to its own; half-widths of logarithms add up."""
     arm = student_t(noise.degrees, ERROR) * noise.sd
-    below = math.hypot(_WIDER * log_ratio(ms.value, ms.low), arm)
-    above = math.hypot(_WIDER * log_ratio(ms.high, ms.value), arm)
-    return Interval(ms.value, ms.value * math.exp(-below), math.inf if above > 700 else ms.value * math.exp(above))
+    below, above = (
+        math.hypot(_WIDER * end, arm) for end in (log_ratio(ms.value, ms.low), log_ratio(ms.high, ms.value))
+    )
+    return by_logarithms(ms.value, below, above)
 
 
 def _part(whole: float, share: Interval) -> Interval:
@@ -188,5 +186,5 @@ def _part(whole: float, share: Interval) -> Interval:
     ms, arm = whole * share.value, student_t(RUN.degrees, _OF_PART) * RUN.sd
     if ms <= 0:
         return Interval(0.0, 0.0, whole * share.high)
-    below = math.hypot(arm, log_ratio(share.value, share.low))
-    return Interval(ms, ms * math.exp(-below), ms * math.exp(math.hypot(arm, log_ratio(share.high, share.value))))
+    ends = log_ratio(share.value, share.low), log_ratio(share.high, share.value)
+    return by_logarithms(ms, *(math.hypot(arm, end) for end in ends))

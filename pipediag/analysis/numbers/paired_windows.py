@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..thresholds import RESOLUTION, WORTH
-from .intervals import CONFIDENCE, Interval
+from .intervals import CONFIDENCE, Interval, by_logarithms
 
 #: Numbers of pairs at the first two looks at a trial; the later looks double them in turn.
 FIRST_LOOKS = (2, 3)
@@ -73,7 +73,7 @@ def ratio_of_pairs(pairs: Sequence[tuple[float, float]], noise: Noise) -> Interv
 def around(value: float, noise: Noise) -> Interval:
     """Return the 95 % interval around one value, from the prior noise alone."""
     arm = student_t(noise.degrees) * noise.sd
-    return Interval(value, value * math.exp(-arm), value * math.exp(arm))
+    return by_logarithms(value, arm, arm)
 
 
 def mean_rate(values: Sequence[float], noise: Noise = PACE) -> Interval:
@@ -153,8 +153,7 @@ def _interval(logs: Sequence[float], noise: Noise, error: float) -> Interval:
         if n > 1:
             variance = (known.degrees * known.sd**2 + squares) / degrees
             arm = min(arm, student_t(degrees, part * error) * math.sqrt(variance / n))
-    high = math.exp(centre + arm) if centre + arm < 700 else math.inf
-    return Interval(math.exp(centre), math.exp(centre - arm), high)
+    return by_logarithms(math.exp(centre), arm, arm)
 
 
 @lru_cache(maxsize=256)

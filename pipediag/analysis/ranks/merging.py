@@ -149,12 +149,13 @@ def _longest_waits(windows: Sequence[Window], sessions: Mapping[int, Session]) -
     for window in (window for session in sessions.values() for window in session.windows):
         if "wait_ms" in window.evidence:
             longest[_which(window)] = max(longest.get(_which(window), 0.0), window.evidence["wait_ms"])
-
-    def of_job(window: Window) -> Window:
-        wait = min(longest[_which(window)], window.ms_per_step)
-        return replace(window, evidence={**window.evidence, "wait_ms": wait})
-
-    return [of_job(window) if "wait_ms" in window.evidence else window for window in windows]
+    found = []
+    for window in windows:
+        if "wait_ms" in window.evidence:
+            wait = min(longest[_which(window)], window.ms_per_step)
+            window = replace(window, evidence={**window.evidence, "wait_ms": wait})
+        found.append(window)
+    return found
 
 
 def _which(window: Window) -> tuple[int, str, int]:

@@ -38,7 +38,16 @@ def groups(ranks: Iterable[Rank]) -> list[Group]:
     hosts: dict[str, list[Rank]] = {}
     for rank in ranks:
         hosts.setdefault(rank.host, []).append(rank)
-    return [group for on_host in hosts.values() for group in _on_host(on_host)]
+    found = list[Group]()
+    for on_host in hosts.values():
+        numbers = {rank.affinity: _ranges(rank.affinity) for rank in on_host}
+        if all(numbers.values()):
+            found += _overlapping(on_host, numbers)
+        elif sum(rank.cores for rank in on_host) > max(rank.cpus for rank in on_host):
+            found.append(Group(on_host, max(rank.cores for rank in on_host)))
+        else:
+            found += [Group([rank], rank.cores) for rank in on_host]
+    return found
 
 
 def workers_that_fit(session: Session) -> int | None:
@@ -76,19 +85,6 @@ def too_many(ranks: Sequence[Rank]) -> Warning_ | None:
     if fits < 1:
         help = f"{counted(worst.cores / count, 'core')} per rank are too few: use fewer ranks, or more cores"
     return Warning_("more-workers-than-cores", told, help)
-
-
-def _on_host(ranks: list[Rank]) -> Iterator[Group]:
-    numbers = {rank.affinity: _ranges(rank.affinity) for rank in ranks}
-    if all(numbers.values()):
-        yield from _overlapping(ranks, numbers)
-        return
-    most = max(rank.cores for rank in ranks)
-    cpus = max(rank.cpus for rank in ranks)
-    if sum(rank.cores for rank in ranks) > cpus:
-        yield Group(ranks, most)
-    else:
-        yield from (Group([rank], rank.cores) for rank in ranks)
 
 
 def _overlapping(ranks: list[Rank], numbers: dict[str, list[tuple[int, int]]]) -> Iterator[Group]:

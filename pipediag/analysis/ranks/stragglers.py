@@ -322,12 +322,34 @@ def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple
         grown[group] = trials.compare(Change(everyone), change, step / (step + delay / 2), noise, 2)
         return grown[group].above
 
-    critical, why = without_slack(_spread(sorted(ranks, key=lambda rank: rank.rank)), slack)
+    first, *others = sorted(ranks, key=lambda rank: rank.rank)
+    # The second is as unlike the first as possible, on another host or device.
+    others.sort(key=lambda rank: (rank.host != first.host, rank.device != first.device, rank.rank), reverse=True)
+    unlike, *others = others
+    in_order = [first, unlike, *sorted(others, key=lambda rank: rank.rank)]
+    critical, why = without_slack([rank.rank for rank in in_order], slack)
     if why:
         return None, why
     least = min((grown[group].ratio for group in grown if grown[group].above), key=lambda ratio: ratio.value)
-    gain = _without(step, delay, least)
-    return Straggler(tuple(critical), "step", gain, _slow(critical, delay, gain)), ""
+
+    def speedup(plain: float) -> float:
+        """Return the job's speedup if its slowest ranks were as fast as the others: at least the others' slack.
+
+        ``plain`` is the plain step divided by the step with others delayed. Their slack is at least the part of the
+        delay that the job did not show.
+        """
+        shown = max(0.0, step / plain - step)
+        return step / max(step - max(0.0, delay - shown), step / 2)
+
+    gain = Interval(speedup(least.value), speedup(least.low), math.inf)
+    alone = len(critical) == 1
+    verb, their, them, they = ("holds", "its", "it", "it") if alone else ("hold", "their", "them", "they")
+    sentence = (
+        f"{numbered(critical).capitalize()} {verb} up the job: {their} own step takes longest. Delaying {them} by "
+        f"{number(delay)} ms delays the job, delaying the other ranks does not; if {they} were as fast as those, the "
+        f"job would run at least {number(gain.value)}x as fast."
+    )
+    return Straggler(tuple(critical), "step", gain, sentence), ""
 
 
 def without_slack(ranks: Sequence[int], slack: Callable[[Sequence[int]], bool | None]) -> tuple[list[int], str]:
@@ -359,36 +381,6 @@ def without_slack(ranks: Sequence[int], slack: Callable[[Sequence[int]], bool | 
     if not critical:
         return [], "delaying any rank delays the job by less"
     return ([], "many ranks have no slack") if unknown or len(critical) > most else (sorted(critical), "")
-
-
-def _spread(ranks: Sequence[Rank]) -> list[int]:
-    """Return the ranks' numbers; the second is as unlike the first as possible, on another host or device."""
-    first, *others = ranks
-    unlike = max(others, key=lambda rank: (rank.host != first.host, rank.device != first.device, rank.rank))
-    return [first.rank, unlike.rank, *(rank.rank for rank in others if rank is not unlike)]
-
-
-def _without(step: float, delay: float, ratio: Interval) -> Interval:
-    """Return the speedup of the job if its slowest ranks were as fast as the others: at least the others' slack.
-
-    ``ratio`` is the plain step divided by the step with others delayed. Their slack is at least the part of the delay
-    that the job did not show.
-    """
-
-    def speedup(plain: float) -> float:
-        shown = max(0.0, step / plain - step)
-        return step / max(step - max(0.0, delay - shown), step / 2)
-
-    return Interval(speedup(ratio.value), speedup(ratio.low), math.inf)
-
-
-def _slow(ranks: Sequence[int], delay: float, gain: Interval) -> str:
-    verb, their, them, they = ("holds", "its", "it", "it") if len(ranks) == 1 else ("hold", "their", "them", "they")
-    return (
-        f"{numbered(ranks).capitalize()} {verb} up the job: {their} own step takes longest. Delaying {them} by "
-        f"{number(delay)} ms delays the job, delaying the other ranks does not; if {they} were as fast as those, the "
-        f"job would run at least {number(gain.value)}x as fast."
-    )
 
 
 def _numbers(ranks: Sequence[Rank]) -> tuple[int, ...]:

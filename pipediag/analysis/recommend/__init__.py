@@ -18,7 +18,7 @@ from ..numbers.ladder import LadderView
 from ..numbers.loop_and_workers import OF_THE_WORKERS
 from ..thresholds import RESOLUTION, WORTH
 from ..waterfall import input_stages
-from ..whatif import what_if
+from ..whatif import WhatIf, what_if
 from ..words import number, percent_of, shown, unfed
 from . import fallback, lines, loading, model, ranks, transfer, transforms, tried, workers
 from .view import View
@@ -65,48 +65,40 @@ def recommend(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> tupl
     A recommendation is left out if its gain may be none, or is certainly below :data:`WORTH`. Those with an unknown
     gain come last.
     """
-    numbers, costs = what_if(ladder), input_stages(ladder, pieces)
-    top = _costliest(ladder, costs, verdict)
-    if numbers is None:
-        found = [fallback.for_stage(ladder, None, top)] if top is not None else []
-        return found, "" if found else _unknown(ladder.session, verdict)
-    view = View(ladder, costs, verdict, numbers)
-    made = [one for rule in RULES if (one := rule(view)) is not None]
-    made += [*transforms.cheaper_ways(view), *lines.cheaper_ways(view)]
+    numbers, costs, session = what_if(ladder), input_stages(ladder, pieces), ladder.session
+    between, top = amortised(ladder), None
+    # The stage that the verdict names, if data costs that much in and between the steps.
+    if verdict.starved is not None and (
+        with_amortised(verdict.starved, ladder.ms("baseline").value, between).value >= LOSS
+    ):
+        named = [verdict.bottleneck, *verdict.co_bottlenecks]
+        tops = between if verdict.bottleneck == STARTUP else [c for stage in named for c in costs if c.stage == stage]
+        top = next(iter(tops), None)
     found, told = [], []
-    for one in made:
+    for one in considered(ladder, pieces, verdict):
         gain = one.gain
         if gain is None or (gain.low > 1 and (gain.value if one.at_most else gain.high) >= WORTH):
             found.append(one)
             told += [one] if gain is None or gain.value >= WORTH else []
-    if top is not None and not _answered(ladder.session, verdict, told):
-        found.append(fallback.for_stage(ladder, numbers, top))
-    found.sort(key=_rank)
-    if any(one.stage != "compute" for one in found):
-        return found, ""
-    return found, _nothing(view)
-
-
-def _answered(session: Session, verdict: Verdict, told: list[Recommendation]) -> bool:
-    """Return whether a recommendation says what to do about the verdict's stage.
-
-    Where neither fewer workers nor fewer threads remain to be tried, contention falls with the workers' work only.
-    """
     stages = {verdict.bottleneck}
+    # Where neither fewer workers nor fewer threads remain to be tried, contention falls with the workers' work only.
     if verdict.bottleneck == "contention" and not fallback.ways_to_leave_a_core(session):
         stages.update(OF_THE_WORKERS)
-    return any(one.stage in stages for one in told)
+    if top is not None and not any(one.stage in stages for one in told):
+        found.append(fallback.for_stage(ladder, numbers, top))
+    found.sort(key=_rank)
+    concerns_input = any(one.stage != "compute" for one in found)
+    return found, "" if concerns_input else _nothing(session, verdict, numbers, costs)
 
 
-def _costliest(ladder: LadderView, costs: list[Stage], verdict: Verdict) -> Stage | None:
-    """Return the stage that the verdict names if data costs :data:`LOSS` in and between the steps, else None."""
-    between = amortised(ladder)
-    if verdict.starved is None or with_amortised(verdict.starved, ladder.ms("baseline").value, between).value < LOSS:
-        return None
-    if verdict.bottleneck == STARTUP:
-        return next(iter(between), None)
-    named = [verdict.bottleneck, *verdict.co_bottlenecks]
-    return next((cost for stage in named for cost in costs if cost.stage == stage), None)
+def considered(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> list[Recommendation]:
+    """Return what each rule predicts, whatever the gain; nothing if the loop was not fed from a cache."""
+    numbers = what_if(ladder)
+    if numbers is None:
+        return []
+    view = View(ladder, input_stages(ladder, pieces), verdict, numbers)
+    made = [one for rule in RULES if (one := rule(view)) is not None]
+    return [*made, *transforms.cheaper_ways(view), *lines.cheaper_ways(view)]
 
 
 def _rank(one: Recommendation) -> float:
@@ -119,26 +111,19 @@ def _rank(one: Recommendation) -> float:
     return -round(2 / (1 + 1 / one.gain.value) if one.at_most else one.gain.value, 2)
 
 
-def _unknown(session: Session, verdict: Verdict) -> str:
-    """Return why nothing is recommended if the loop was not fed from a cache."""
+def _nothing(session: Session, verdict: Verdict, numbers: WhatIf | None, costs: list[Stage]) -> str:
+    """Return why nothing can be gained from the input pipeline, or why no gain is known."""
     if verdict.bottleneck == "inconclusive" or verdict.starved is None:
         return f"Nothing can be recommended yet. {verdict.sentence}"
+    told = ""
+    if numbers is not None:  # the loop was fed from a cache
+        told = f": {number(numbers.base)} ms a step with the loader, {number(numbers.compute)} ms with cached batches"
+        if costs and costs[0].ms.value > RESOLUTION * numbers.base:
+            told += f", and the largest part is {shown(costs[0].stage)} with {number(costs[0].ms.value)} ms"
     if verdict.bottleneck == "none":
-        return f"Nothing to gain here, because data costs {percent_of('a step', verdict.starved)}."
-    return f"No gain can be predicted: {unfed(session)}."
-
-
-def _nothing(view: View) -> str:
-    """Return why nothing can be gained from the input pipeline, or why no gain is known."""
-    verdict = view.verdict
-    if verdict.bottleneck == "inconclusive":
-        return f"Nothing can be recommended yet. {verdict.sentence}"
-    base, compute = view.whatif.base, number(view.whatif.compute)
-    told = f"{number(base)} ms a step with the loader, {compute} ms with cached batches"
-    most = view.costs[0] if view.costs else None
-    if most is not None and most.ms.value > RESOLUTION * base:
-        told += f", and the largest part is {shown(most.stage)} with {number(most.ms.value)} ms"
-    if verdict.bottleneck == "none" and verdict.starved is not None:
-        share = percent_of("a step", verdict.starved)
-        return f"Nothing to gain here, because data costs {share}: {told}."
-    return f"The measurements do not show what would help: {told}."
+        return f"Nothing to gain here, because data costs {percent_of('a step', verdict.starved)}{told}."
+    return (
+        f"The measurements do not show what would help{told}."
+        if told
+        else f"No gain can be predicted: {unfed(session)}."
+    )

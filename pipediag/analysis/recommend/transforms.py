@@ -59,7 +59,7 @@ def offload(view: View) -> Recommendation | None:
     if probable[0] > 0:
         before, why = links[probable[0] - 1], "it has no kernel on the device"
         if not cheaper.is_torchvisions(before):
-            why = "it is not torchvision's, and moves only if it is proven to give the same results there"
+            why = "it is not torchvision's, and moves only if all it does to images can be recorded"
         evidence.append(f"{named(before)} and everything before it stay in the workers: {why}")
     where = f"  # before {view.loader.where}" if view.loader.where else ""
     return view.made(

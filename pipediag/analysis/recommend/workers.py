@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...session.events import EDITED
-from ..amortised import epoch_start, other_loaders, startup_ms
+from ..amortised import epoch_start, other_loaders
 from ..diagnosis import Recommendation
 from ..numbers.cores import full
 from ..numbers.cores import threads as wanting_to_run
@@ -240,9 +240,10 @@ def more_cores(view: View) -> Recommendation | None:
 def one_iterator(view: View) -> Recommendation | None:
     """Recommend one iterator for many batches, if the loop makes a new one for every batch."""
     loader, base = view.loader, view.whatif.base
-    start, each = epoch_start(view.ladder), startup_ms(view.ladder)
-    if loader.left_after != 1 or start is None or each is None or not start.starts:
+    start = epoch_start(view.ladder)
+    if loader.left_after != 1 or start is None or start.per_step is None or not start.starts:
         return None
+    each = start.per_step
     where = f" at {loader.where}" if loader.where else ""
     return view.made(
         "one-iterator",
@@ -262,10 +263,10 @@ def one_iterator(view: View) -> Recommendation | None:
 
 def cheaper_sampler(view: View) -> Recommendation | None:
     """Recommend a sampler that begins faster, if most of an epoch's start is its choice of the first batches."""
-    start, each, place = epoch_start(view.ladder), startup_ms(view.ladder), view.loader.sampler
-    if start is None or each is None or place is None or not start.starts or not start.by_sampler:
+    start, place = epoch_start(view.ladder), view.loader.sampler
+    if start is None or start.per_step is None or place is None or not start.starts or not start.by_sampler:
         return None
-    one = start.usual
+    one, each = start.usual, start.per_step
     return view.made(
         "sampler-start",
         f"Let {place.name} begin faster",
@@ -287,17 +288,12 @@ def cheaper_sampler(view: View) -> Recommendation | None:
 def persistent_workers(view: View) -> Recommendation | None:
     """Recommend keeping the workers between epochs, if more than the first launch of a process was seen."""
     loader, base = view.loader, view.whatif.base
-    start, each = epoch_start(view.ladder), startup_ms(view.ladder)
-    if (
-        loader.persistent_workers
-        or loader.left_after == 1
-        or start is None
-        or not start.launching
-        or each is None
-        or not start.starts
-    ):
+    start = epoch_start(view.ladder)
+    if loader.persistent_workers or loader.left_after == 1 or start is None or start.per_step is None:
         return None
-    one = start.usual
+    if not start.launching or not start.starts:
+        return None
+    one, each = start.usual, start.per_step
     evidence = [
         f"every epoch of {counted(loader.epoch or 0, 'batch', 'batches')} begins with {number(one.seconds)} s until "
         f"the first batch: {number(each.value)} ms per step, in addition to {number(base)} ms for the step itself",

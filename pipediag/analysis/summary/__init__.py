@@ -8,8 +8,8 @@ from ...session import Session
 from ..audit import DOES_NOT_APPLY, FAILED, STATUSES, Audit
 from ..compare import Comparison, StageChange, waits
 from ..diagnosis import Diagnosis
-from ..sweep import Run, Sweep
-from ..words import STAGES, counted, ends, number, percent, shown
+from ..sweep import Sweep
+from ..words import STAGES, counted, ends, first_of, number, percent, shown
 from .of_diagnosis import ACTIONS, advice, data_costs, of_diagnosis
 from .parts import Action, Rate, StageCost, Summary, Tone, short, shortened, shorter_paths, shorter_places
 
@@ -26,20 +26,18 @@ _NOTES = 3
 
 
 def summarise(subject: Diagnosis | Audit | Comparison | Sweep) -> Summary:
-    if isinstance(subject, Audit):
-        return _with_short_paths(_of_audit(subject), subject.diagnosis.session)
-    if isinstance(subject, Comparison):
-        return _with_short_paths(_of_comparison(subject), subject.after.session)
-    if isinstance(subject, Sweep):
-        return _with_short_paths(_of_sweep(subject), Session())
-    return _with_short_paths(of_diagnosis(subject), subject.session)
-
-
-def _with_short_paths(made: Summary, session: Session) -> Summary:
-    """Return a summary without absolute paths, except in commands: they are to be copied.
+    """Return the answer of a result, without absolute paths except in commands: they are to be copied.
 
     The next command stands at the end, complete; no action repeats it.
     """
+    if isinstance(subject, Audit):
+        made, session = _of_audit(subject), subject.diagnosis.session
+    elif isinstance(subject, Comparison):
+        made, session = _of_comparison(subject), subject.after.session
+    elif isinstance(subject, Sweep):
+        made, session = _of_sweep(subject), Session()
+    else:
+        made, session = of_diagnosis(subject), subject.session
     following = shortened(session, made.next.partition(": ")[2])
 
     def shorter(text: str) -> str:
@@ -154,20 +152,25 @@ def _own_change(session: Session, one: StageChange) -> str:
 
 def _of_sweep(sweep: Sweep) -> Summary:
     best_run, done = sweep.best, len(sweep.measured)
-    figures = f"{best_run.written} makes the most samples a second" if best_run is not None else ""
+    figures = ""
+    if best_run is not None:
+        unsure = (
+            f", not certainly more than {first_of([run.written for run in sweep.rivals], 1)}" if sweep.rivals else ""
+        )
+        figures = f"{best_run.written} makes the most samples a second{unsure}"
+    findings = []
+    for run in sweep.runs:
+        told = run.why_not or "not measured"
+        if run.baseline is not None:
+            now, most = number(run.baseline.value), number(run.ceiling.value) if run.ceiling is not None else "?"
+            starved = f", data costs {percent(max(0.0, run.starved.value))}" if run.starved is not None else ""
+            told = f"{now:>6} {most:>6}   {shown(run.bottleneck)}{starved}"
+        findings.append((run.written, told))
     return Summary(
         f"{done} of {counted(sweep.planned, 'run')} measured",
         figures,
         tone="good" if done == sweep.planned else "doubtful",
         subject=sweep.script,
         findings_title="Steps a second now, possible, what limits it",
-        findings=[(run.written, _swept(run)) for run in sweep.runs],
+        findings=findings,
     )
-
-
-def _swept(run: Run) -> str:
-    if run.baseline is None:
-        return run.why_not or "not measured"
-    rates = [number(run.baseline.value), number(run.ceiling.value) if run.ceiling is not None else "?"]
-    starved = f", data costs {percent(max(0.0, run.starved.value))}" if run.starved is not None else ""
-    return f"{rates[0]:>6} {rates[1]:>6}   {shown(run.bottleneck)}{starved}"

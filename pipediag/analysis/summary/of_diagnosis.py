@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Link, Place, Session, Watched
+from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Place, Session, Watched
 from ...session.remedies import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
@@ -54,13 +54,17 @@ _FIRST = (
 def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     lines, rest = _where(diagnosis)
     actions, (careful, notes) = _actions(diagnosis), _careful(diagnosis)
-    nothing = diagnosis.nothing_to_gain
+    session, nothing = diagnosis.session, diagnosis.nothing_to_gain
     if not nothing and not actions and diagnosis.recommendations:
         smaller = counted(len(diagnosis.recommendations), "smaller one")
         nothing = f"No change alone gains more than {percent(GATE)}; the report has {smaller}."
+    findings, why = [], why_none(session)
+    if session.watched is not None:  # how long each rank waits, the longest first
+        waits = [(o.wait_ms / o.step_ms, o.rank) for o in session.ranks if o.wait_ms is not None and o.step_ms]
+        findings = [(f"rank {rank}", percent(share)) for share, rank in sorted(waits, reverse=True)]
     return replace(
         answer(diagnosis),
-        subject=_subject(diagnosis.session),
+        subject=_subject(session),
         rates=_rates(diagnosis),
         holding=diagnosis.straggler.sentence if diagnosis.straggler else "",
         basis=_basis(diagnosis, [piece for line in lines for piece in line]),
@@ -68,13 +72,13 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
         rest=rest,
         actions=actions,
         nothing_to_gain=nothing,
-        tried=_tried(diagnosis.session),
+        tried=shorter_paths(session, f"--apply kept nothing: {why}") if why else "",
         next=_next(diagnosis, actions),
         careful=careful,
         notes=notes,
-        unit="each step" if diagnosis.session.counts_steps else "each second",
-        findings_title="Waits for data, by rank" if diagnosis.session.watched and diagnosis.session.ranks else "",
-        findings=_ranks(diagnosis.session),
+        unit="each step" if session.counts_steps else "each second",
+        findings_title="Waits for data, by rank" if session.watched and session.ranks else "",
+        findings=findings,
     )
 
 
@@ -93,7 +97,12 @@ def answer(diagnosis: Diagnosis) -> Summary:
     if verdict.bottleneck == "inconclusive":
         why = ", ".join(filter(None, [span(starved), verdict.uncertain]))
         return Summary("It is open whether data costs time", f"{cost} of every step", why, "doubtful")
-    certain = ", ".join(filter(None, [span(starved), _certainty(diagnosis, starved)]))
+    how = f"not certain: {verdict.uncertain}" if verdict.uncertain else "certain"
+    if verdict.level == OBSERVED:
+        how = f"seen in {counted(session.steps_seen, 'step')}"
+    elif verdict.bottleneck == "none" and decided(starved) is None:  # it hardly waits, but few windows tell
+        how = f"not certain, but it waits for less than {percent(GATE)}"
+    certain = ", ".join(filter(None, [span(starved), how]))
     if verdict.bottleneck == "none":
         return Summary(f"Your {loop} loses no time to data", f"{cost} of every step", certain, "good")
     tone: Tone = "bad" if verdict.band == "severe" else "doubtful"
@@ -132,18 +141,15 @@ def _starved(diagnosis: Diagnosis) -> Interval | None:
     return with_amortised(starved, diagnosis.ladder.ms("baseline").value, diagnosis.between_steps)
 
 
-def _certainty(diagnosis: Diagnosis, starved: Interval) -> str:
-    if diagnosis.verdict.level == OBSERVED:
-        return f"seen in {counted(diagnosis.session.steps_seen, 'step')}"
-    if diagnosis.verdict.bottleneck == "none" and decided(starved) is None:  # it hardly waits, but few windows tell
-        return f"not certain, but it waits for less than {percent(GATE)}"
-    uncertain = diagnosis.verdict.uncertain
-    return f"not certain: {uncertain}" if uncertain else "certain"
-
-
 def _subject(session: Session) -> str:
     """Return what was measured: script, data, ranks and device."""
-    loader, parts = session.loader, [_script(session)]
+    argv, loader, name = session.script.argv, session.loader, session.script.line
+    if argv:
+        name = argv[1] if argv[0] == "-m" and len(argv) > 1 else argv[0]
+        if session.ranks and not argv[0].endswith(".py"):  # behind a launcher: what the ranks run, if clear
+            name = next((word for word in argv[1:] if word.endswith(".py")), name)
+        name = os.path.basename(name)
+    parts = [name]
     if loader is not None and loader.plain_iterable:
         parts += [loader.dataset, "no DataLoader"]
     elif loader is not None:
@@ -153,17 +159,6 @@ def _subject(session: Session) -> str:
     parts += filter(None, [job(session.ranks)])
     device = session.device.get("name") or session.device.get("type")
     return ", ".join([*parts, f"on {device if device != 'cpu' else 'the CPU'}"] if device else parts)
-
-
-def _script(session: Session) -> str:
-    """Return the name of the script or module; behind a launcher, that of the script that the ranks run, if clear."""
-    argv = session.script.argv
-    if not argv:
-        return session.script.line
-    name = argv[1] if argv[0] == "-m" and len(argv) > 1 else argv[0]
-    if session.ranks and not argv[0].endswith(".py"):
-        name = next((word for word in argv[1:] if word.endswith(".py")), name)
-    return os.path.basename(name)
 
 
 def _rates(diagnosis: Diagnosis) -> list[Rate]:
@@ -245,7 +240,13 @@ def _line(diagnosis: Diagnosis, pieces: list[Stage], lines: list[list[Stage]]) -
         at = f", {short(session, line.where)}" if apart else ""
         note = "; ".join(filter(None, [note, f"most of it: {line.name}{at}"]))
     if most.stage == "contention":
-        note = "; ".join(filter(None, [note, _work(diagnosis, lines)]))
+        # What takes most of the workers' time, with its place unless a line shows it.
+        works = ranked([part for part in worker_parts(diagnosis.ladder) if part.share >= _MATTERS])[:_DONE]
+        shown, told = {_name(line[0]) for line in lines}, []
+        for part in works:
+            place = _place(session, part) if _name(part) not in shown else ""
+            told.append(f"{_name(part)} {percent(part.share)}" + (f" ({place})" if place else ""))
+        note = "; ".join(filter(None, [note, f"their work: {', '.join(told)}" if told else ""]))
     return StageCost(_name(most), most.ms.value, share, _place(session, most), note)
 
 
@@ -255,29 +256,15 @@ def _inside(diagnosis: Diagnosis, piece: Stage) -> HotLine | None:
     if place is None or inside is None or not inside.timed:
         return None
     links = [link for link in inside.links if (link.name, link.where) == (place.name, place.where)]
-    if not links or not all(map(_defined_there, links)):
-        return None  # a library's, made there
+    for link in links:
+        module = os.path.splitext(link.where.rpartition(":")[0])[0].replace(os.sep, ".")
+        if link.origin not in ("", "__main__", "__mp_main__") and not module.endswith(link.origin):
+            return None  # a library's: the place is where it is made
+    if not links:
+        return None
     share = sum(link.cost.wall_ms for link in links) / inside.whole.wall_ms
     others = {link.name for link in inside.links} - {place.name}
     return within(inside, place.name, others, share)
-
-
-def _defined_there(link: Link) -> bool:
-    """Return whether a transform's place is where it is defined, and not where it is made."""
-    module = os.path.splitext(link.where.rpartition(":")[0])[0].replace(os.sep, ".")
-    return link.origin in ("", "__main__", "__mp_main__") or module.endswith(link.origin)
-
-
-def _work(diagnosis: Diagnosis, lines: list[list[Stage]]) -> str:
-    """Return what takes most of the workers' time, with its place unless a line shows it; empty if it is unknown."""
-    parts = ranked([part for part in worker_parts(diagnosis.ladder) if part.share >= _MATTERS])[:_DONE]
-    shown = {_name(line[0]) for line in lines}
-    told = [
-        f"{_name(part)} {percent(part.share)}"
-        + (f" ({place})" if (place := _place(diagnosis.session, part)) and _name(part) not in shown else "")
-        for part in parts
-    ]
-    return f"their work: {', '.join(told)}" if told else ""
 
 
 def _name(piece: Stage) -> str:
@@ -320,20 +307,6 @@ def _actions(diagnosis: Diagnosis) -> list[Action]:
     worth.sort(key=lambda one: one.id == "more-cores")  # last: it costs money
     done = {"offload", *(["cache"] if kept is not None and kept.rung == LOADED_ONCE else [])} if found else set()
     return [*found, *(advice(session, one) for one in worth if one.id not in done)][:ACTIONS]
-
-
-def _ranks(session: Session) -> list[tuple[str, str]]:
-    """Return how long each rank of a watched job waits, the longest first."""
-    if session.watched is None:
-        return []
-    waits = [(one.wait_ms / one.step_ms, one.rank) for one in session.ranks if one.wait_ms is not None and one.step_ms]
-    return [(f"rank {rank}", percent(share)) for share, rank in sorted(waits, reverse=True)]
-
-
-def _tried(session: Session) -> str:
-    """Return why no remedy is kept; empty if one is or none was requested."""
-    why = why_none(session)
-    return shorter_paths(session, f"--apply kept nothing: {why}") if why else ""
 
 
 def _keep(session: Session, kept: Outcome) -> Action:
@@ -422,18 +395,11 @@ def _careful(diagnosis: Diagnosis) -> tuple[list[str], int]:
     """Return what to know before trusting the result, and the number of further notes."""
     warnings = [one for one in diagnosis.warnings if one.code != "wrote-files"]
     urgent = sorted((one for one in warnings if one.code in _FIRST), key=lambda one: _FIRST.index(one.code))[:_NOTES]
-    ran, told = _ran(diagnosis.session), [one.message for one in urgent]
+    script, told, ran = diagnosis.session.script, [one.message for one in urgent], list[str]()
+    if script.argv and (script.passes > 1 or script.wrote):
+        ran = [f"the script ran {'once' if script.passes < 2 else f'{script.passes} times'}"]
+        made = [path for path in script.wrote if path not in script.overwrote]
+        for verb, paths in (("overwrote", script.overwrote), ("wrote", made)):
+            ran[0] += f" and {verb} {few_of(list(map(file, paths)))}" if paths else ""
     # The first is the last that a short screen keeps.
-    return ran + told if diagnosis.session.script.overwrote else told + ran, len(warnings) - len(urgent)
-
-
-def _ran(session: Session) -> list[str]:
-    """Return how often the script ran, and what it wrote."""
-    script = session.script
-    if not script.argv or (script.passes < 2 and not script.wrote):
-        return []
-    told = f"the script ran {'once' if script.passes < 2 else f'{script.passes} times'}"
-    made = [path for path in script.wrote if path not in script.overwrote]
-    for verb, paths in (("overwrote", script.overwrote), ("wrote", made)):
-        told += f" and {verb} {few_of(list(map(file, paths)))}" if paths else ""
-    return [told]
+    return ran + told if script.overwrote else told + ran, len(warnings) - len(urgent)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...session import FEWER_THREADS, Session
+from ..numbers.cores import threads as wanting_to_run
 from ..numbers.foreign_load import foreign_cores, mean_account
 from ..numbers.intervals import Interval
 from ..numbers.paired_windows import LEAST, paired_ratio
@@ -41,11 +42,6 @@ class Trial:
         return self.rounds >= _ROUNDS and self.speedup.low > LEAST
 
 
-def threads_of_torch(session: Session) -> int:
-    """Return the number of torch's threads in the training process, 1 if unknown."""
-    return int(session.environment.get("threads", {}).get("torch", 1))
-
-
 def queued_share(session: Session) -> float:
     """Return the share of an unmodified step for which one of the threads beside the training thread waits for a core.
 
@@ -61,7 +57,7 @@ def threads_to_try(session: Session) -> int | None:
     """Return the number of threads to try, as many as cores are left; None if no measurement speaks for fewer."""
     if trial := session.environment.get("fewer_threads"):
         return int(trial)
-    now, windows = threads_of_torch(session), session.windows_of("baseline")
+    now, windows = wanting_to_run(session).own, session.windows_of("baseline")
     if now < 2 or session.device_type != "cpu" or session.cores is None or queued_share(session) < _QUEUED:
         return None
     seen = windows[-1].evidence
@@ -85,4 +81,4 @@ def outcome(session: Session) -> Trial | None:
     threads = threads_to_try(session)
     if not after or threads is None:
         return None
-    return Trial(threads, threads_of_torch(session), paired_ratio(before, after), len(after))
+    return Trial(threads, wanting_to_run(session).own, paired_ratio(before, after), len(after))

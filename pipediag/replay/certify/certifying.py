@@ -59,14 +59,9 @@ class Calls:
         self._waiting: dict[Any, list[Done]] = defaultdict(list)
         self._nbytes = 0
 
-    def on_cpu(self, step: Step, image: Any) -> Any:
-        return step.call(image) if step.call is not None else self._plan.own[step.own].fn(image)  # type: ignore[index]
-
     def on_device(self, step: Step, image: Tensor) -> Tensor:
-        """Run one call on the device, through torchvision itself or the user's own code."""
+        """Run one call on the device, through torchvision itself."""
         device = self._device
-        if step.call is None:
-            return self._plan.moved[step.own].apply(image.to(device)[None])[0]  # type: ignore[index]
         args, kwargs = tree_map_only(Tensor, lambda value: value.to(device), (step.call.args, step.call.kwargs))
         own: Tensor = step.call._replace(args=args, kwargs=kwargs)(image.to(device))
         return own
@@ -74,7 +69,7 @@ class Calls:
     def compare(self, done: Done) -> None:
         """Compare the ops of a call with it, perhaps later."""
         alike = tuple((op.kind, op.shape) for op in done.step.ops)
-        self._waiting[done.step.name, alike, done.given.shape, done.given.dtype].append(done)
+        self._waiting[done.step.call.name, alike, done.given.shape, done.given.dtype].append(done)
         self._nbytes += done.given.nbytes + done.made.nbytes
         if self._nbytes > _WAITING:
             self.finish()
@@ -98,7 +93,7 @@ class Calls:
         packed = pack_ops(tracks, tuple(first.shape), first.dtype, self._plan.fuse)
         images = torch.stack([done.given for done in group]).to(self._device)
         try:
-            yield from replay_on(packed, images, self._plan.moved).cpu()
+            yield from replay_on(packed, images).cpu()
         except (RuntimeError, TypeError, ValueError):
             yield from [first[:0]] * len(group)
 
@@ -258,7 +253,7 @@ class _Comparison:
             for pixels, users in both_ways(packed.memory, packed.files, device):
                 self._ops[DECODING].ours.add(pixels, users.cpu())
             self._inexact[Elsewhere(DECODING, ONE_LEVEL)] = None
-        made = replay(packed.decoded_on_cpu(device), device, self._plan.moved)
+        made = replay(packed.decoded_on_cpu(device), device)
         self._skipped |= recorded.by_chance
         agree = True
         for ours, reference in zip(_tensors(made), _tensors(real.batch), strict=True):
@@ -298,37 +293,36 @@ class _Comparison:
         were taken and what is not exact by construction. Return the last CPU result."""
         image, pixels = history.source, tensor_of(history.source)
         for step in history.steps:
-            self._taken.add(self._plan.link(step.site, step.name))
-            result = self._calls.on_cpu(step, image)
+            self._taken.add(self._plan.link(step.call.site, step.call.name))
+            result = step.call(image)
             made = tensor_of(result)
             if step.ops:
                 given = Input(tuple(pixels.shape), pixels.dtype, _made_by(step, image))
                 off = deviations(step.ops, given)
                 self._off |= off.keys()
                 self._inexact |= {Elsewhere(self._transform(step), how): None for how in off.values()}
-                self._calls.compare(Done(step, image, pixels, made, self._ops[step.name]))
+                self._calls.compare(Done(step, image, pixels, made, self._ops[step.call.name]))
             image, pixels = result, made
         return pixels
 
     def _transform(self, step: Step) -> str:
         """Return the name of the user's transform that made a call, with that of the function if it differs."""
-        name = self._plan.link(step.site, step.name)
-        return (
-            name if name == step.name or step.name.replace("_", "") in (name.lower(), name) else f"{name} ({step.name})"
-        )
+        called = step.call.name
+        name = self._plan.link(step.call.site, called)
+        return name if name == called or called.replace("_", "") in (name.lower(), name) else f"{name} ({called})"
 
     def _by_torchvision(self, history: History) -> Tensor:
         """Run all calls through torchvision itself, on the device from the first tensor on."""
         image = history.source
         for step in history.steps:
-            image = self._calls.on_device(step, image) if isinstance(image, Tensor) else self._calls.on_cpu(step, image)
+            image = self._calls.on_device(step, image) if isinstance(image, Tensor) else step.call(image)
         return tensor_of(image)
 
 
 def _made_by(step: Step, image: Any) -> Literal["v2", "v1", "pillow"]:
     if not isinstance(image, Tensor):
         return "pillow"
-    return "v1" if step.call is not None and getattr(step.call.fn, "__module__", "") == older.__name__ else "v2"
+    return "v1" if getattr(step.call.fn, "__module__", "") == older.__name__ else "v2"
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:

@@ -97,11 +97,9 @@ def _pictured(want: Tensor, made: Tensor, largest: float, side: int) -> Pictured
     size = (max(1, int(height / shrunk)), max(1, int(width / shrunk)))
     # A pixel shows the largest of its differences, so that a single one stays visible.
     difference = adaptive_max_pool2d(scaled, size)
-    return Pictured(_png(_small(want, size)), _png(_small(made, size)), _base64(_image(difference)), round(largest, 4))
-
-
-def _small(levels: Tensor, size: tuple[int, int]) -> Image.Image:
-    return _image(adaptive_avg_pool2d(levels, size))  # not Pillow's, which a script may have replaced
+    # Shrunk by torch and not by Pillow, whose function a script may have replaced.
+    cpu, device = (_png(_image(adaptive_avg_pool2d(levels, size))) for levels in (want, made))
+    return Pictured(cpu, device, _base64(_image(difference)), round(largest, 4))
 
 
 def _image(levels: Tensor) -> Image.Image:

@@ -26,7 +26,7 @@ from ..ops.arrangement import arranged
 from ..ops.op import NotRecordable, Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack
-from ..plan import Place, Plan
+from ..plan import Plan
 from ..record.batches import RealRows, assembled, batch_of, fetched, real_leaf
 from ..record.images import RecordingStack, Unreadable
 from ..record.recorder import Recorder, unhidden
@@ -39,11 +39,8 @@ from ..record.views import simplified
 class Step(NamedTuple):
     """One functional call, and the ops that replay it."""
 
-    call: Call | None  # None if the step is the user's own link at ``own``
-    own: Place | None
-    name: str  # of the function
+    call: Call
     ops: tuple[Op, ...]
-    site: int  # index of the link of the user's chain
 
 
 class History:
@@ -125,7 +122,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
     else:
         # A batch that has been mixed is not what its images' calls give.
         of_batch = bool(plan.begins) and not any(getattr(leaf, "mixes", ()) for leaf in leaves(batch))
-        made = histories([batch] if of_batch else samples, plan)
+        made = histories([batch] if of_batch else samples)
         chance = skipped_by_chance(recorders)
         return Recorded(len(indices), packed, made, randomness.state(), by_chance=chance, of_batch=of_batch)
     randomness.restore(drawn)
@@ -135,17 +132,13 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
 
 def skipped_by_chance(recorders: Iterable[tuple[Any, Recorder]]) -> frozenset[str]:
     """Return the names of the recorded links that chance may skip."""
-    return frozenset(label(link) for _, one in recorders for link in one.links[one.start :] if _may_be_skipped(link))
+    links = [link for _, one in recorders for link in one.links[one.start :]]
+    chances = ((link, attribute(link, "p", None)) for link in links)
+    return frozenset(label(link) for link, p in chances if isinstance(p, float) and 0 < p < 1)
 
 
-def _may_be_skipped(link: Any) -> bool:
-    probability = attribute(link, "p", None)
-    return isinstance(probability, float) and 0 < probability < 1
-
-
-def histories(samples: Any, plan: Plan) -> list[Any]:
+def histories(samples: Any) -> list[Any]:
     """Return recorded samples with histories in place of images."""
-    owners = {id(shapes.fn): place for place, shapes in plan.own.items()}
 
     def leaf(value: Any) -> Any:
         value = simplified(value)
@@ -153,18 +146,14 @@ def histories(samples: Any, plan: Plan) -> list[Any]:
             return Stacked([leaf(part) for part in value.parts])
         if isinstance(value, tuple):
             return Arrangement(value[0], *tree_map_only(Unreadable, leaf, value[1:]))
-        return _history(value.tape, owners) if is_recording(value) else None
+        return _history(value.tape) if is_recording(value) else None
 
     return [list(map(leaf, leaves(sample))) for sample in samples]
 
 
-def _history(tape: Tape, owners: dict[int, Place]) -> History:
+def _history(tape: Tape) -> History:
     ops = iter(tape.ops)
-    steps = []
-    for call in tape.calls:
-        place = owners.get(id(call.fn))
-        mine = tuple(next(ops) for _ in range(call.ops))
-        steps.append(Step(call if place is None else None, place, call.name, mine, call.site))
+    steps = [Step(call, tuple(next(ops) for _ in range(call.ops))) for call in tape.calls]
     return History(tape.source, tuple(steps))
 
 
@@ -228,19 +217,15 @@ def executed(
             small = packed.memory.nbytes <= _MOST_BYTES
             if not small:
                 packed = pack(recorded, plan.fuse)
-        made = histories(recorded, plan)
-        number = number if batched else max((_samples_in(leaf) for leaf in leaves(made)), default=1)
+        made = histories(recorded)
+        if not batched:  # what the loader yields may be a batch already
+            number = max((len(leaf.parts) for leaf in leaves(made) if isinstance(leaf, Stacked)), default=1)
         told = Recorded(number, packed, made, drawn, by_chance=skipped_by_chance(recorders))
         evidence = pickle.dumps((Real(real, None if small else real, state), told), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         why = twins.why or f"{type(error).__name__}: {error}"
         evidence = pickle.dumps((Real(None, None, state), Recorded(number, None, None, drawn, why)))
     return Made(replaced(batch, decoded) if plan.decodes else batch, evidence)
-
-
-def _samples_in(leaf: Any) -> int:
-    """Return the number of samples in a part of what a loader without batching yields: it may be a batch."""
-    return len(leaf.parts) if isinstance(leaf, Stacked) else 1
 
 
 def _both(samples: Any, twins: Twins) -> tuple[list[Any], list[Any]]:

@@ -146,28 +146,19 @@ def _joined(parts: Sequence[_Part], taken: Sequence[torch.dtype]) -> list[_Part]
     made: list[_Part] = []
     for k, part in enumerate(parts):
         last, kind = made[-1].kind if made else None, part.kind
+        converts = last is not None and last.name == "to_dtype" and last.dtype == torch.float32
+        blurs = last is not None and last.name == "fast_gaussian_blur" and last.static[-1] is None
+        normalizes = part.run and kind.static[1] is not None and part.codes[:3] == (0, 0, ())
         from_bytes = k > 0 and taken[k - 1] == torch.uint8
-        if last is not None and kind.name == "fast_resample" and from_bytes and _only_converts(last):
+        if last is not None and converts and last.static[1] != "divide" and from_bytes and kind.name == "fast_resample":
             static = (*kind.static[:-1], last.static[1])
             made[-1] = part._replace(kind=Kind(kind.name, static, kind.channels, kind.dtype))
-        elif last is not None and _only_blurs(last) and _only_normalizes(part):
+        elif last is not None and blurs and normalizes:
             static = (*last.static[:-2], *kind.static[1:])
             made[-1] = made[-1]._replace(kind=Kind(last.name, static, kind.channels, kind.dtype))
         else:
             made.append(part)
     return made
-
-
-def _only_converts(kind: Kind) -> bool:
-    return kind.name == "to_dtype" and kind.dtype == torch.float32 and kind.static[1] != "divide"
-
-
-def _only_blurs(kind: Kind) -> bool:
-    return kind.name == "fast_gaussian_blur" and kind.static[-1] is None
-
-
-def _only_normalizes(part: _Part) -> bool:
-    return bool(part.run) and part.kind.static[1] is not None and part.codes[:3] == (0, 0, ())
 
 
 # ---- the ops of a sample

@@ -56,17 +56,18 @@ def _is_original(value: Any) -> bool:
     return own
 
 
-def calls_own_only(fn: Callable[..., Any]) -> bool:
-    """Return whether a library's function calls functions of the libraries' own only, as these are bound now."""
-    return is_original(*(table.get(name) for table, name in _called(fn)))
+def calls_own_only(*functions: Callable[..., Any]) -> bool:
+    """Return whether functions of a library's call functions of the libraries' own only, as these are bound now."""
+    return is_original(*(table.get(name) for table, name in _called(*filter(_is_torchvisions, functions))))
 
 
 @functools.cache
-def _called(fn: Callable[..., Any]) -> tuple[tuple[Mapping[str, Any], str], ...]:
-    """Return where the library's functions that ``fn`` calls, or that these call, are looked up: table and name."""
+def _called(*functions: Callable[..., Any]) -> tuple[tuple[Mapping[str, Any], str], ...]:
+    """Return where the functions that these call, or that those call, are looked up: table and name."""
     found: dict[tuple[int, str], tuple[Mapping[str, Any], str]] = {}
-    kernels = dispatch._KERNEL_REGISTRY.get(fn, {})
-    waiting, seen = [fn, *(kernels[kind] for kind in _IMAGES if kind in kernels)], set()
+    registry = dispatch._KERNEL_REGISTRY
+    kernels = (registry[fn][kind] for fn in functions if fn in registry for kind in _IMAGES if kind in registry[fn])
+    waiting, seen = [*functions, *kernels], set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
         if id(function) in seen or not (isinstance(function, types.FunctionType) and _is_torchvisions(function)):

@@ -63,7 +63,7 @@ class Operation:
     """All that is known of the ops of one name.
 
     Attributes:
-        kernel: replays it; None if the user's own code does.
+        kernel: replays it.
         rule: how far its pixels may be off.
         rule_of_v1: the same for functions of torchvision's v1, if they round differently.
         each_pixel: whether it works on single pixels: a crop after it may be moved before it.
@@ -82,7 +82,7 @@ class Operation:
     """
 
     name: str
-    kernel: Kernel | None
+    kernel: Kernel
     rule: Rule = unbounded
     rule_of_v1: Rule | None = None
     each_pixel: bool = False
@@ -98,17 +98,11 @@ class Operation:
     flip: int = 0
     fused: Fused | None = None
 
-    @property
-    def own(self) -> bool:
-        """Whether the user's own code replays it, whose place is the op's static part."""
-        return self.kernel is None
-
     def apply(self, parts: Sequence[Tensor], numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
         """Replay the op on images in several tensors, whose rows together are those of ``numbers``.
 
         Images of different sizes are possible for an op whose results have one size.
         """
-        assert self.kernel is not None
         if len({part.shape[1:] for part in parts}) == 1:
             return self.kernel(parts[0] if len(parts) == 1 else torch.cat(list(parts)), numbers, static, bulk)
         done, begin = [], 0

@@ -12,9 +12,6 @@ from .op import OPERATIONS as OPERATIONS
 from .op import Op
 from .operation import Functional, Operation
 
-#: The name of ops that the user's own code replays.
-CUSTOM = "custom"
-
 #: By name, the functions of ``torchvision.transforms.v2.functional``.
 FUNCTIONALS: dict[str, Functional] = {}
 #: By their names in ``torchvision.transforms.functional`` (v1), the same.
@@ -45,6 +42,5 @@ def _collect(family: Any) -> None:
         table.update(getattr(family, name, {}))
 
 
-_add(Operation(CUSTOM, None))
 for _module in pkgutil.iter_modules(families.__path__):
     _collect(importlib.import_module(f"{families.__name__}.{_module.name}"))

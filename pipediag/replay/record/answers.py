@@ -15,8 +15,9 @@ from torch.utils._pytree import tree_map_only
 from torchvision.transforms.v2 import functional as F
 
 from ..layout import contiguous
+from ..ops.elementwise import ELEMENTWISE
 from ..ops.op import NotRecordable
-from .functional_calls import IN_PLACE, METHODS, WRITING
+from .functional_calls import IN_PLACE
 from .images import (
     RecordingStack,
     RecordingTensor,
@@ -90,8 +91,9 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return what records a method of tensors as the functional ``name``."""
 
     def compute(image: Any, *args: Any, **kwargs: Any) -> Any:
-        # In a transform's own link it stays code of the user's, which is proven as a whole.
-        if not isinstance(image, Unreadable) or session.calls is None:
+        # A transform's own link may use an image again that it has written into, and is not run twice for that.
+        of_link = session.calls is None and fn in IN_PLACE
+        if not isinstance(image, Unreadable) or session.dictation is not None or of_link:
             raise NotRecordable(needs_pixels(name))
         plain = type(image) in (RecordingTensor, RecordingStack)
         if fn not in IN_PLACE and not plain:
@@ -102,12 +104,13 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-for _table in (METHODS, WRITING):
-    for _of, _methods in _table.items():
-        for _method in _methods:
-            ANSWERS[getattr(Tensor, _method)] = _computed(_of, getattr(Tensor, _method))
-ANSWERS.update({getattr(torch, name): _computed(name, getattr(torch, name)) for name in ("add", "sub", "mul", "div")})
-ANSWERS[torch.clamp] = _computed("clamp", torch.clamp)
+for _of in ("add", "sub", "rsub", "mul", "div", "clamp"):
+    for _method in (*ELEMENTWISE[_of].methods, *ELEMENTWISE[_of].writing):
+        if _function := getattr(Tensor, _method, None):
+            ANSWERS[_function] = _computed(_of, _function)
+for _of in ("add", "sub", "mul", "div", "clamp", "pow"):
+    ANSWERS[getattr(torch, _of)] = _computed(_of, getattr(torch, _of))
+ANSWERS[Tensor.pow] = ANSWERS[Tensor.__pow__] = _computed("pow", Tensor.pow)  # the latter cannot be pickled
 
 
 def _of_its_form(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,17 +135,14 @@ for _fn in (*(getattr(torch, name) for name in _LIKE), *(getattr(Tensor, name) f
 # ---- what rearranges pixels
 
 
-def _viewed(name: str) -> Callable[..., Any]:
-    return lambda *args, **kwargs: RecordingView.of_call(name, args, kwargs)
-
-
 def _indexed(image: Any, index: Any) -> Any:
     """Record ``image[index]``: an image of a stack, a crop, or another part."""
     if isinstance(image, RecordingView) and image.images is not None:
         return _indexed(image.images, index)
     if isinstance(image, RecordingStack) and not image.mixes and isinstance(index, (int, slice)):
         return _picked(image, index)
-    if isinstance(image, RecordingStack) and not image.mixes and _is_order(index):
+    is_order = type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
+    if isinstance(image, RecordingStack) and not image.mixes and is_order:  # as a permutation
         if image.strides() != contiguous(tuple(image.shape)):
             raise NotRecordable(needs_pixels("__getitem__"))
         return RecordingStack.made_of([image.parts[k].apart() for k in index.tolist()])
@@ -152,11 +152,6 @@ def _indexed(image: Any, index: Any) -> Any:
     if index is None:
         return _unsqueezed(image, 0)
     return RecordingView.of_call("__getitem__", (image, index), {})
-
-
-def _is_order(index: Any) -> bool:
-    """Return whether an index selects images of a stack by their numbers, as a permutation does."""
-    return type(index) is Tensor and index.ndim == 1 and index.dtype is torch.int64 and index.numel() > 0
 
 
 def _picked(stack: Any, index: int | slice) -> Any:
@@ -252,7 +247,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "zeros_like": _like(torch.zeros),
     "ones_like": _like(torch.ones),
     "empty_like": _like(torch.empty),
-    **{name: _viewed(name) for name in _VIEWS},
+    **{name: lambda *args, _name=name, **kwargs: RecordingView.of_call(_name, args, kwargs) for name in _VIEWS},
 }
 for _name, _answer in _OWN.items():
     for _owner in (Tensor, torch):

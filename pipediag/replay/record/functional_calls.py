@@ -8,28 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..ops.elementwise import ELEMENTWISE
 from ..ops.op import NotRecordable, encoded, gives_itself
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS
 from .tape import Call, Tape, on_pixels, session
 
-#: Methods of tensors that are recorded as a functional, by its name; and those of them that write into the tensor.
-METHODS = {
-    "add": ("add", "__add__", "__radd__"),
-    "sub": ("sub", "subtract", "__sub__"),
-    "rsub": ("__rsub__",),
-    "mul": ("mul", "multiply", "__mul__", "__rmul__"),
-    "div": ("div", "divide", "true_divide", "__truediv__"),
-    "clamp": ("clamp", "clip"),
-}
-WRITING = {
-    "add": ("add_", "__iadd__"),
-    "sub": ("sub_", "__isub__"),
-    "mul": ("mul_", "__imul__"),
-    "div": ("div_", "__itruediv__"),
-    "clamp": ("clamp_", "clip_"),
-}
-IN_PLACE = frozenset(getattr(Tensor, method) for methods in WRITING.values() for method in methods)
+#: Methods that write their result into their tensor.
+IN_PLACE = frozenset(
+    getattr(Tensor, method) for of in ELEMENTWISE.values() for method in of.writing if hasattr(Tensor, method)
+)
 
 
 def record(

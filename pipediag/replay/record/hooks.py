@@ -34,6 +34,7 @@ from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
+from .elementwise import ANSWERS
 from .images import (
     TENSORS,
     RecordingImage,
@@ -47,7 +48,6 @@ from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, own, rec
 from .plain_code import Calls, begun
 from .substitutes import is_recording, stacked
 from .tape import Call, on_pixels, session
-from .values import ANSWERS
 from .views import RecordingView
 
 _Function = Callable[..., Any]

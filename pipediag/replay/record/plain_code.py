@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import PIL.Image
 
 from ...frames import in_package, is_installed, is_ours, is_users
-from ...usercode.places import label, short
+from ...usercode.places import short
 from ..ops.op import NotRecordable
 from .images import Unreadable
 from .substitutes import is_recording, stand_in, stand_in_for_stack
-from .tape import Tape, session
+from .tape import Tape, session, spoken
 
 _RECORD = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _REPLAY = os.path.dirname(_RECORD[:-1]) + os.sep
@@ -124,8 +124,8 @@ class Calls:
         Raises:
             NotRecordable: it must not be.
         """
-        if self._compared is not None and label(fn) not in self._compared:
-            raise NotRecordable(f"{label(fn)} was not among the calls that were compared")
+        if self._compared is not None and spoken(fn) not in self._compared:
+            raise NotRecordable(f"{spoken(fn)} was not among the calls that were compared")
 
     def needs(self, tapes: Iterable[Tape], why: str) -> None:
         """Note that code needs the pixels of images with these tapes."""
@@ -155,7 +155,7 @@ class Tried(Calls):
             self._origins[id(tape)] = tape, site
 
     def wrote(self, fn: Callable[..., Any]) -> None:
-        site = site_of(label(fn).removeprefix("TensorBase."))
+        site = site_of(spoken(fn))
         if site is not None:
             self.written[site] = None
 

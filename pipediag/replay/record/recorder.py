@@ -7,7 +7,7 @@ other links, still the user's own objects, draw their parameters on those.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,16 +27,13 @@ class Recorder:
     """What a transform's stand-in calls: it records the transform's links from index ``start`` on.
 
     In a thread that records nothing it calls the transform itself: user code may keep the stand-in.
-
-    ``proven`` holds what makes the functions that record the user's own proven links, by the link's index.
     """
 
-    def __init__(self, transform: Any, start: int, proven: Mapping[int, Callable[[Link], Draw]] | None = None) -> None:
+    def __init__(self, transform: Any, start: int) -> None:
         self.transform = transform
         self.links = links_of(transform)
         self._chains = [(parts, list(parts())) for parts in chains_in(transform)]
         self.start = start
-        self._makers: Mapping[int, Callable[[Link], Draw]] = proven or {}
         self._draws: list[Draw] = []
         self._code: Any = None  # the code that the draws were made for
         self._number = 0  # the last recording in which that code was checked
@@ -110,11 +107,8 @@ class Recorder:
             code = (*functionals(), *map(code_of, self.links))
             if code != self._code:
                 self._code = code
-                self._draws = [self._maker(site)(link) for site, link in enumerate(self.links)]
+                self._draws = [*map(direct, self.links)]
         return self._draws
-
-    def _maker(self, site: int) -> Callable[[Link], Draw]:
-        return self._makers.get(site, direct)
 
 
 @contextmanager
@@ -128,19 +122,6 @@ def unhidden() -> Iterator[None]:
     yield
     if NotRecordable.raised != before:
         raise NotRecordable("its own code hides that it needs pixels")
-
-
-def with_pixels(link: Link, image: Any) -> Any:
-    """Return the result of a link that runs here and now on the image's pixels, as an image that records again.
-
-    Raises:
-        NotRecordable: it runs on a real image too.
-    """
-    if session.of_twin:
-        raise NotRecordable("what it reads has changed since it was proven")
-    with session.idle():
-        made = link(image.tape.pixels())
-    return stood_in(made)
 
 
 def stood_in(value: Any) -> Any:

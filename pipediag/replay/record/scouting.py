@@ -15,10 +15,10 @@ import pickle
 import traceback
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -29,16 +29,15 @@ from torch.utils._pytree import tree_leaves
 from ...frames import is_users
 from ...usercode import randomness
 from ...usercode.contents import is_library, line_that_asks_types, reached
-from ...usercode.links import Link, links_of, passed_on, run
+from ...usercode.links import Link, links_of, passed_on
 from ...usercode.objects import leaves, replaced
 from ...usercode.places import label, short
 from ...usercode.transform_slots import Slot, find_slots, inner_slots
-from ..custom import Shapes
-from ..custom.fingerprint import digest
 from ..decode.undecoded import decoded, is_undecoded
+from ..fingerprint import digest
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
-from ..plan import Path, Piece, Place, Plan, in_slots, names, proven, slot_at
+from ..plan import Path, Piece, Plan, in_slots, names
 from .batches import assembled, batch_of, fetched
 from .images import RecordingStack
 from .pictures import RecordingPicture
@@ -57,24 +56,16 @@ _NONE_UNDECODED = "none reaches the moved transforms undecoded"
 _BESIDE = 16
 
 
-class Found(NamedTuple):
-    """Result of a trial."""
-
-    plan: Plan
-    own_code: tuple[Place, ...]  # the user's own links that stay only because their effect is unknown
-
-
 class _NoImage(NotRecordable):
     """Error: no image went in, or none came out."""
 
 
-def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], start: Plan) -> Found:
+def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], start: Plan) -> Plan:
     """Try on the samples at ``indices`` which of the dataset's transforms can be recorded.
 
-    ``start`` says what is allowed, and which of the user's own links are proven. An error of the dataset itself is
-    raised unchanged.
+    ``start`` says what is allowed. An error of the dataset itself is raised unchanged.
     """
-    trial = _Trial(dataset, start.own)
+    trial = _Trial(dataset)
     plan = start
     with randomness.undisturbed():
         try:
@@ -94,8 +85,7 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
             if plan.decodes and packed.files is None:
                 plan = replace(plan, decodes=False, undecoded=_NONE_UNDECODED)
             plan = replace(plan, pieces=trial.pieces(), reasons=trial.reasons())
-        plan = _with_calls(plan, dataset, collate, indices)
-    return Found(plan, trial.own_code())
+        return _with_calls(plan, dataset, collate, indices)
 
 
 #: Maximum number of passes to find the calls from which on nothing needs the pixels.
@@ -155,7 +145,7 @@ def _pass(
 ) -> tuple[frozenset[Site], bool]:
     """Make a batch, and return the calls at which the recording of its images began, and whether the dataset writes
     into images that it has given to them."""
-    watch = _Trial(None, {})
+    watch = _Trial(None)
     with plan.installed(plan.recorders(dataset), calls=tried), session.going_on(), unhidden():
         session.seen = []
         samples = fetched(dataset, indices)
@@ -186,7 +176,7 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
     :func:`has_only_librarys`. An error of the dataset itself is raised unchanged.
     """
     made: list[weakref.ref[Any]] = []
-    trial = _Trial(dataset, {}, partial(_Beside, made))
+    trial = _Trial(dataset, partial(_Beside, made))
     with start.recording(), in_slots(trial.scouts):
         session.seen = []
         samples = fetch()
@@ -226,54 +216,17 @@ def _why(error: NotRecordable) -> str:
     return f"{_AFTER}, {short(frames[-1].filename)}:{frames[-1].lineno}: {error}"
 
 
-def given_to(dataset: Any, place: Place, indices: Sequence[Any]) -> list[Tensor] | None:
-    """Return the inputs of the link at ``place`` for the samples; None if they or its results are not plain tensors."""
-    path, site = place
-    slot = slot_at(dataset, path)
-    watch = _Watch(slot.get(), site)
-    with in_slots([(slot, watch)]), randomness.undisturbed():
-        fetched(dataset, indices)
-    return watch.images if watch.images and watch.alike else None
-
-
-class _Watch(Recorder):
-    """Recorder that runs its transform with pixels and keeps the inputs of the link with index ``site``.
-
-    ``alike`` is True while the link takes and gives one plain tensor.
-    """
-
-    def __init__(self, transform: Any, site: int) -> None:
-        super().__init__(transform, 0)
-        self.images: list[Tensor] = []
-        self.alike = True
-        self._site = site
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            self.alike = False
-            return self.transform(*args, **kwargs)
-        for site, link in enumerate(self.links):
-            given = args
-            args = run((link,), args)
-            if site == self._site:
-                tensors = all(type(value) is Tensor for value in (*given, *args))
-                self.alike = self.alike and len(given) == 1 and tensors
-                if self.alike:
-                    self.images.append(given[0].clone())
-        return args if len(args) > 1 else args[0]
-
-
 class _Trial:
     """Scouts in all slots of a dataset.
 
     ``writes_again`` is True if the dataset writes into an image after it has given it to its transforms.
     """
 
-    def __init__(self, dataset: Any, own: Mapping[Place, Shapes], kind: Callable[..., _Scout] | None = None) -> None:
+    def __init__(self, dataset: Any, kind: Callable[..., _Scout] | None = None) -> None:
         self.writes_again = False
         self._dataset = dataset
         make = kind or _Scout
-        self.scouts = [(slot, make(slot.get(), (k,), own)) for k, slot in enumerate(find_slots(dataset))]
+        self.scouts = [(slot, make(slot.get(), (k,))) for k, slot in enumerate(find_slots(dataset))]
         several, links = len(self.scouts) > 1, [scout.links for _, scout in self.scouts]
         self._links = [tuple(map(digest, some)) if several and all(map(is_librarys, some)) else k
                        for k, some in enumerate(links)]  # fmt: skip
@@ -330,9 +283,6 @@ class _Trial:
         called = tuple(dict.fromkeys(scout.why_no_image() for _, scout in self.scouts if scout.called))
         return self.reasons() or called or ("no transform was found that the dataset calls",)
 
-    def own_code(self) -> tuple[Place, ...]:
-        return tuple(place for _, scout in self.scouts for place in scout.own_code())
-
 
 def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
     """Yield the original tape of every recorded image."""
@@ -346,9 +296,8 @@ def _beginnings(samples: Sequence[Any]) -> Iterator[Tape]:
 class _Scout(Recorder):
     """Recorder that finds the first link from which it can record."""
 
-    def __init__(self, transform: Any, path: Path, own: Mapping[Place, Shapes]) -> None:
-        super().__init__(transform, 0, proven(path, own))
-        self._own = own
+    def __init__(self, transform: Any, path: Path) -> None:
+        super().__init__(transform, 0)
         self._path = path
         self.called = self._recorded = False
         self._met_undecoded = False
@@ -410,7 +359,7 @@ class _Scout(Recorder):
             return self.transform(*args, **kwargs)
 
     def _below(self, transform: Any, path: Path) -> _Scout:
-        return _Scout(transform, path, self._own)
+        return _Scout(transform, path)
 
     @property
     def undecoded(self) -> bool:
@@ -423,13 +372,6 @@ class _Scout(Recorder):
             return
         for _, scout in self._inner or ():
             yield from scout.pieces()
-
-    def own_code(self) -> Iterator[Place]:
-        """Yield the last link that could not be recorded, if it is the user's own; also of inner transforms."""
-        if self.start - 1 in self._reasons and _is_users(self.links[self.start - 1]):
-            yield self._path, self.start - 1
-        for _, scout in self._inner or ():
-            yield from scout.own_code()
 
     def reasons(self) -> Iterator[str]:
         for site, reason in sorted(self._reasons.items()):
@@ -455,8 +397,8 @@ class _Beside(_Scout):
     ``made`` collects references to the images that it returns, and did not get.
     """
 
-    def __init__(self, made: list[weakref.ref[Any]], transform: Any, path: Path, own: Mapping[Place, Shapes]) -> None:
-        super().__init__(transform, path, own)
+    def __init__(self, made: list[weakref.ref[Any]], transform: Any, path: Path) -> None:
+        super().__init__(transform, path)
         self._made = made
         self._calls = 0
 
@@ -499,7 +441,7 @@ class _Beside(_Scout):
             randomness.restore(kept)
 
     def _below(self, transform: Any, path: Path) -> _Scout:
-        return _Beside(self._made, transform, path, self._own)
+        return _Beside(self._made, transform, path)
 
 
 def _alike(given: Any, copied: Any) -> bool:

@@ -21,6 +21,11 @@ from ..layout import copied
 from ..ops.op import NotRecordable, Op, State, Track, state_of
 
 
+def spoken(fn: Callable[..., Any]) -> str:
+    """Return the name of a function, or of a method of tensors."""
+    return label(fn).removeprefix("TensorBase.")
+
+
 class Call(NamedTuple):
     """Functional call with its arguments, which can run again on real pixels."""
 
@@ -34,7 +39,7 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        return label(self.fn)
+        return spoken(self.fn)
 
     def __call__(self, image: Any) -> Any:
         with torch.random.fork_rng(devices=(), enabled=self.drawn_from is not None):
@@ -124,8 +129,8 @@ class Tape:
         Raises:
             NotRecordable: the function is refused.
         """
-        if session.refused and ops and label(fn) in session.refused:
-            raise NotRecordable(f"{label(fn)} gives other pixels on the device, as its certificate shows")
+        if session.refused and ops and spoken(fn) in session.refused:
+            raise NotRecordable(f"{spoken(fn)} gives other pixels on the device, as its certificate shows")
         if why := why_not_now():
             raise NotRecordable(why)
         if session.calls is not None and ops:
@@ -246,7 +251,6 @@ class _Session(threading.local):
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
     calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.plain_code`), if any
     twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
-    of_twin = False  # True while a call is recorded that runs on a real image too
     live = False  # True for samples that are trained on: code that needs pixels gets them, and goes on
     stood = 0  # number of images replaced so far
     settled = 0  # number of images whose pixels were needed so far
@@ -282,7 +286,7 @@ class _Session(threading.local):
 
     def of_twins(self) -> AbstractContextManager[None]:
         """Record a call on twins inside the context."""
-        return self._with(active=True, twins=None, live=False, of_twin=True)
+        return self._with(active=True, twins=None, live=False)
 
     def going_on(self, live: bool = True) -> AbstractContextManager[None]:
         """Give code inside the context the pixels that it needs, so that the user's code runs once, or do not."""

@@ -27,16 +27,16 @@ from ...usercode import randomness
 from ...usercode.links import Link, is_called_plainly, run
 from ...usercode.objects import leaves
 from ..decode.undecoded import decoded
-from ..ops.library_code import is_original
+from ..ops.library_code import calls_own_only, is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from .drawing import functionals
+from .elementwise import ANSWERS
 from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in
 from .substitutes import is_recording
 from .tape import session, why_not_now
-from .values import ANSWERS
 
 _Function = Callable[..., Any]
 #: Functions that torchvision's transforms draw with.
@@ -122,7 +122,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
 
         ``begins`` is the name of a function at whose calls in plain code a recording may begin.
         """
-        if self._inside or session.twins is not self:
+        if self._inside or session.twins is not self or not calls_own_only(function):  # user code runs inside of it
             return function(*args, **kwargs)
         if why := why_not_now():
             self.lost(why)
@@ -264,9 +264,9 @@ class Following(Recorder):
         return made
 
     def _in_steps(self) -> Iterator[tuple[range, bool]]:
-        """Yield links of torchvision's and proven ones together, since no user code sees what they hand on; any other
-        link by itself. Only the former may be recorded apart from their execution."""
-        followed = [site in self._makers or is_librarys(link) for site, link in enumerate(self.links)]
+        """Yield links of torchvision's together, since no user code sees what they hand on; any other link by itself.
+        Only the former may be recorded apart from their execution."""
+        followed = [*map(is_librarys, self.links)]
         for together, sites in itertools.groupby(range(self.start, len(self.links)), followed.__getitem__):
             if together:
                 first, *_, last = [*sites] * 2
@@ -277,8 +277,6 @@ class Following(Recorder):
     def _follow(self, twins: Twins, step: range, draws: Sequence[Any]) -> Link:
         def record(*value: Any) -> Any:
             for site in step:
-                if draws is self.links and site in self._makers:
-                    raise NotRecordable("it was proven on one tensor")
                 session.site = site
                 value = run((draws[site],), value)
             return value if len(value) > 1 else value[0]
@@ -294,8 +292,8 @@ def is_librarys(link: Any) -> bool:
     """Return whether a call of the link runs torch's and torchvision's code only, and none of the user's."""
     if not is_called_plainly(link) or not _draws_by_itself():
         return False
-    called = (*functionals(), *(getattr(older, name, None) for name in OLDER))
-    return is_original(*filter(None, called)) and _is_data(link)
+    called = [*filter(None, (*functionals(), *(getattr(older, name, None) for name in OLDER)))]
+    return is_original(*called) and calls_own_only(*called) and _is_data(link)
 
 
 def _draws_by_itself() -> bool:
@@ -315,5 +313,5 @@ def _is_data(value: Any) -> bool:
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return is_original(value)
     kind = type(value)
-    methods = (getattr(kind, name, None) for name in ("__call__", "forward", "transform", "make_params", "get_params"))
-    return is_original(kind, *filter(None, methods)) and hasattr(value, "__dict__") and _is_data(vars(value))
+    members = (member for base in kind.__mro__ for member in vars(base).values() if type(member) is types.FunctionType)
+    return is_original(kind, *members) and hasattr(value, "__dict__") and _is_data(vars(value))

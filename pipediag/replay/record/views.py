@@ -174,7 +174,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
 
 
 def of_plain_code() -> bool:
-    """Return whether plain code is recorded. A transform's own link stays code of the user's, proven as a whole."""
+    """Return whether plain code is recorded. Of a transform's own links only arithmetic with numbers is."""
     return session.calls is not None and session.dictation is None
 
 

@@ -6,9 +6,8 @@ the worker has already decided the launches. On the CPU the memory is read in pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,20 +21,7 @@ from ..ops.table import OPERATIONS
 from ..pack.packed_batch import Arranged, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
 
 
-class Applied(Protocol):
-    """One of the user's own links for a batch, such as :class:`Moved`, its form for the device."""
-
-    @property
-    def apply(self) -> Callable[[Tensor], Tensor]: ...
-
-
-#: The user's own links, by the place that ``custom`` ops name.
-Own = Mapping[Any, Applied]
-
-
-def replay(
-    packed: Packed, device: torch.device, own: Own = MappingProxyType({}), results: Sequence[Tensor] | None = None
-) -> Any:
+def replay(packed: Packed, device: torch.device, results: Sequence[Tensor] | None = None) -> Any:
     """Return the batch on ``device``: recorded images replayed, everything else copied. It runs on the current stream.
 
     The batch's tensors share no memory with each other or with ``packed``, whose slot is returned to its ring. Where
@@ -44,14 +30,13 @@ def replay(
     Args:
         packed: as it arrived, or with its memory on the device already (:meth:`Packed.on_device`).
         device: the target device.
-        own: the user's own links in their form for the device, by the place that ``custom`` ops name.
         results: the results of the launches, if they have run already.
 
     Raises:
         UsageError: the batch has been released.
     """
     there = packed.on_device(device)
-    ready = results_of(there, there.memory, own) if results is None else results
+    ready = results_of(there, there.memory) if results is None else results
     batch = tree.map_leaves(there.batch, _Placed(there.memory, device, ready).leaf)
     there.release()  # on the CPU it still holds its slot
     return batch
@@ -94,9 +79,9 @@ class _Placed:
         return made if value.wrap is None else value.wrap(made)
 
 
-def results_of(packed: Packed, memory: Tensor, own: Own = MappingProxyType({})) -> list[Tensor]:
+def results_of(packed: Packed, memory: Tensor) -> list[Tensor]:
     """Return the results of the launches for the images in ``memory``, which is the batch's own or has its layout."""
-    return _run(packed, memory, packed.sources, own) if packed.results else []
+    return _run(packed, memory, packed.sources) if packed.results else []
 
 
 def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
@@ -110,16 +95,16 @@ def _by_itself(plain: Plain, memory: Tensor) -> Tensor:
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor)  # no view: its own version counter
 
 
-def replay_on(packed: Packed, images: Tensor, own: Own = MappingProxyType({})) -> Tensor:
+def replay_on(packed: Packed, images: Tensor) -> Tensor:
     """Apply the packed ops to images ``(N, C, H, W)``, or masks ``(N, H, W)``, that are already on their device."""
     images = images.unsqueeze(1) if images.ndim == 3 else images
-    (result,) = _run(packed, packed.memory.to(images.device, non_blocking=True), [images], own)
+    (result,) = _run(packed, packed.memory.to(images.device, non_blocking=True), [images])
     return result
 
 
-def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | Source], own: Own) -> list[Tensor]:
+def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | Source]) -> list[Tensor]:
     """Run all launches, without gradients and without the loop's autocast."""
-    groups = _Groups(memory, sources, own)
+    groups = _Groups(memory, sources)
     with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
         for launch in packed.launches:
             groups.run(launch)
@@ -129,9 +114,8 @@ def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | Source], own
 class _Groups:
     """Images of a batch during its replay, in groups of one shape."""
 
-    def __init__(self, memory: Tensor, sources: Sequence[Tensor | Source], own: Own) -> None:
+    def __init__(self, memory: Tensor, sources: Sequence[Tensor | Source]) -> None:
         self._memory = memory
-        self._own = own
         self._nothing = memory[:0]
         self._sources = len(sources)
         self._tensors: dict[int, Tensor | Source] = dict(enumerate(sources))  # a source until a launch takes it
@@ -143,10 +127,7 @@ class _Groups:
         if not parts:
             self._tensors[launch.group] = operation.apply([self._memory], numbers, launch.static, bulk)
             return
-        if operation.own:
-            made = self._own[launch.static[0]].apply(torch.cat(parts))
-        else:
-            made = operation.apply(parts, numbers, launch.static, bulk)
+        made = operation.apply(parts, numbers, launch.static, bulk)
         if made.data_ptr() == parts[0].data_ptr():  # the kernel's own input, which later launches may overwrite
             made = made.clone()
         if not launch.in_place:

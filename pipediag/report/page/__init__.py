@@ -43,20 +43,16 @@ def render(
         steps: the parts of a step under each rate of the summary, if they are not those of its causes.
     """
     style, script = _asset("style.css"), _asset("page.js")
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            summary=summary,
-            page=page,
-            rates=_rates(summary, steps),
-            style=style,
-            script=script,
-            policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}",
-            data=Drawn(data),
-            note=note,
-            version=__version__,
-        )
+    return _template().render(
+        summary=summary,
+        page=page,
+        rates=_rates(summary, steps),
+        style=style,
+        script=script,
+        policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}",
+        data=Drawn(data),
+        note=note,
+        version=__version__,
     )
 
 
@@ -66,15 +62,8 @@ def _rates(summary: Summary, steps: Sequence[Sequence[svg.Segment]] = ()) -> lis
     If the causes are known, the bars are the time of a step: as it is, with the causes as its parts, and if data were
     free. Otherwise they are those of ``steps``, or the rates.
     """
-    high = max((rate.steps_per_s for rate in summary.rates), default=0.0) or 1.0
-    rows = []
-    if steps:
-        for rate, segments in zip(summary.rates, steps, strict=True):
-            told = f"{number(rate.steps_per_s)} steps/s"
-            label = ", ".join(f"{one.name} {one.note}" for one in segments)
-            rows.append((rate.name, svg.stack(f"{told}: {label}", segments), told, rate.note))
-        return rows
-    if summary.causes and len(summary.rates) == 2:
+    steps = list(steps)
+    if not steps and summary.causes and len(summary.rates) == 2:
         now, possible = summary.rates
         costs = sorted([*summary.causes, *summary.rest], key=lambda one: (one.name != STAGES["compute"], -one.share))
         data = [one.name for one in costs if one.name != STAGES["compute"]]
@@ -88,15 +77,15 @@ def _rates(summary: Summary, steps: Sequence[Sequence[svg.Segment]] = ()) -> lis
             for one in costs
         ]
         alone = f"{number(1000 / possible.steps_per_s)} ms for a step"
-        free = svg.Segment(_MODEL, now.steps_per_s / possible.steps_per_s, "neutral", alone)
-        for rate, segments in ((now, parts), (possible, [free])):
-            told = f"{number(rate.steps_per_s)} steps/s"
-            label = ", ".join(f"{one.name} {one.note}" for one in segments)
-            rows.append((rate.name, svg.stack(f"{told}: {label}", segments), told, rate.note))
-        return rows
+        steps = [parts, [svg.Segment(_MODEL, now.steps_per_s / possible.steps_per_s, "neutral", alone)]]
+    high, rows = max((rate.steps_per_s for rate in summary.rates), default=0.0) or 1.0, []
     for n, rate in enumerate(summary.rates):
-        told, colour = f"{number(rate.steps_per_s)} steps/s", "accent" if n else "neutral"
-        drawn = svg.bar(told, rate.steps_per_s / high, colour, height=22)
+        told = f"{number(rate.steps_per_s)} steps/s"
+        if steps:
+            label = ", ".join(f"{one.name} {one.note}" for one in steps[n])
+            drawn = svg.stack(f"{told}: {label}", steps[n])
+        else:
+            drawn = svg.bar(told, rate.steps_per_s / high, "accent" if n else "neutral", height=22)
         rows.append((rate.name, drawn, told, rate.note))
     return rows
 
@@ -111,7 +100,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -126,7 +115,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["number"], environment.filters["percent"] = number, percent
     environment.filters["share_bar"] = lambda share, label: svg.bar(label, share)
     environment.globals["signs"] = _SIGNS
-    return environment
+    return environment.get_template("page.html")
 
 
 def _whole(text: str) -> str:

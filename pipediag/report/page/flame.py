@@ -85,21 +85,18 @@ def below(lines: Sequence[HotLine], share: float) -> list[Frame]:
     fits = min(1.0, share / total) if (total := sum(line.share for line in lines)) else 1.0
     found = []
     for function, group in functions.items():
-        frames = [_line(line, fits) for line in sorted(group, key=lambda line: -line.share)]
+        frames = []
+        for line in sorted(group, key=lambda line: -line.share):
+            inner, limit = list[tuple[str, float]](), line.share
+            for name in mostly(line):  # the functions that run for most of its time, each inside the one before
+                limit = min(limit, line.calls[name])
+                inner.append((short(name), limit))
+            calls: tuple[Frame, ...] = ()
+            for name, part in reversed(inner):
+                calls = (Frame(name, fits * part, "", calls),)
+            frames.append(Frame(line.text or line.name or "other lines", fits * line.share, line.where, calls))
         found += [Frame(function, sum(one.share for one in frames), "", frames)] if function else frames
     return sorted(found, key=lambda frame: -frame.share)
-
-
-def _line(line: HotLine, fits: float) -> Frame:
-    """Return a line with the functions that run for most of its time, each inside the one before."""
-    chain, limit = [], line.share
-    for name in mostly(line):
-        limit = min(limit, line.calls[name])
-        chain.append((short(name), limit))
-    inner: tuple[Frame, ...] = ()
-    for name, share in reversed(chain):
-        inner = (Frame(name, fits * share, "", inner),)
-    return Frame(line.text or line.name or "other lines", fits * line.share, line.where, inner)
 
 
 def _split(where: str) -> tuple[str, int]:

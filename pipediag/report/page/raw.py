@@ -12,7 +12,7 @@ from ...analysis.compare import Comparison
 from ...analysis.numbers.intervals import Interval
 from ...analysis.sweep import Sweep
 from ...analysis.words import number
-from ...session import REMEDIES, SCHEMA_VERSION, Session, Window, ordered
+from ...session import REMEDIES, SCHEMA_VERSION, Session, ordered
 from .. import Subject
 from ..diagnosis import between, value
 from .parts import Facts, Part, Sortable
@@ -51,13 +51,12 @@ def _windows(session: Session) -> Sortable:
     if len(shown) < len(windows):
         caption = f"Windows ({len(shown)} of {len(windows)}, evenly spaced)"
     headers = ("rung", "round", "pass", "steps", "seconds", "ms a step", "waited ms a step", "a worker's ms a batch")
-    return Sortable(caption, headers, "lrrrrrrr", [*map(_window, shown)])
-
-
-def _window(window: Window) -> list[str]:
-    seen = [number(window.evidence[key]) if key in window.evidence else "" for key in ("wait_ms", "worker_ms")]
-    counts = [str(count) for count in (window.round, window.attempt, window.steps)]
-    return [window.rung, *counts, number(window.seconds), number(window.ms_per_step), *seen]
+    rows = []
+    for window in shown:
+        seen = [number(window.evidence[key]) if key in window.evidence else "" for key in ("wait_ms", "worker_ms")]
+        counts = [str(count) for count in (window.round, window.attempt, window.steps)]
+        rows.append([window.rung, *counts, number(window.seconds), number(window.ms_per_step), *seen])
+    return Sortable(caption, headers, "lrrrrrrr", rows)
 
 
 def _waterfall(diagnosis: Diagnosis) -> Sortable:
@@ -145,18 +144,10 @@ def _of_session(session: Session) -> Iterator[tuple[dict[str, Any], str]]:
     yield {"schema_version": SCHEMA_VERSION, "session": raw}, f"{told}."
     raw = {**raw, "stretches": []}
     yield {"schema_version": SCHEMA_VERSION, "session": raw}, f"{told}, without single steps, which are too many."
-    windows = raw["windows"]
-    if len(windows) > _EMBEDDED_WINDOWS:
-        note = (
-            f"{told}, without single steps and with {_EMBEDDED_WINDOWS} of {len(windows)} windows: there are too many."
-        )
-        yield (
-            {
-                "schema_version": SCHEMA_VERSION,
-                "session": {**raw, "windows": evenly_spaced(windows, _EMBEDDED_WINDOWS)},
-            },
-            note,
-        )
+    if (count := len(raw["windows"])) > _EMBEDDED_WINDOWS:
+        raw = {**raw, "windows": evenly_spaced(raw["windows"], _EMBEDDED_WINDOWS)}
+        note = f"{told}, without single steps and with {_EMBEDDED_WINDOWS} of {count} windows: there are too many."
+        yield {"schema_version": SCHEMA_VERSION, "session": raw}, note
 
 
 def evenly_spaced(items: list[_T], most: int) -> list[_T]:

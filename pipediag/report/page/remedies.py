@@ -68,16 +68,17 @@ def _images(sample: Pictured) -> tuple[str, str, str]:
 
 def settings(diagnosis: Diagnosis) -> Part:
     """Return the loader settings that were tried on the loop, with bars."""
-    session = diagnosis.session
-    found = filled(remedy.settings_section(diagnosis).blocks)
-    blocks = [_with_rates(session, block) if isinstance(block, Table) else block for block in found]
-    return Part("settings", "Other loader settings", blocks, "Measured on the running loop." if blocks else "")
-
-
-def _with_rates(session: Session, table: Table) -> Chart:
+    session, blocks = diagnosis.session, list[PageBlock]()
     rungs = ["baseline", *(arm.rung for arm in arms(session) if arm.speedup is not None)]
     rates = [found.value if (found := rate(session, rung)) else 0.0 for rung in rungs]
-    drawings = [
-        svg.bar(f"{number(one)} steps/s", one / max(rates), "accent" if n else "neutral") for n, one in enumerate(rates)
-    ]
-    return with_drawings(table, "Steps per second under each setting", "", drawings)
+    for block in filled(remedy.settings_section(diagnosis).blocks):
+        if isinstance(block, Table):
+            shares = [
+                (f"{number(one)} steps/s", one / max(rates), "accent" if n else "neutral")
+                for n, one in enumerate(rates)
+            ]
+            drawings = [svg.bar(*one) for one in shares]
+            blocks.append(with_drawings(block, "Steps per second under each setting", "", drawings))
+        else:
+            blocks.append(block)
+    return Part("settings", "Other loader settings", blocks, "Measured on the running loop." if blocks else "")

@@ -29,8 +29,12 @@ def part(diagnosis: Diagnosis) -> Part | None:
 def segments(diagnosis: Diagnosis, part: float = 1.0) -> list[svg.Segment]:
     """Return a step as the parts of a bar; the whole step is ``part`` of the bar's width."""
     rows = stage_rows(diagnosis)
-    told = [(_short(row), part * row.bar, _colour(diagnosis, row), f"{row.cost} ms, {row.share}") for row in rows]
-    return [svg.Segment(*one) for one in told]
+    found = []
+    for row in rows:  # by a transform's or line's own name, or a stage without the others that it covers
+        stage, _, name = row.stage.partition(": ")
+        short, told = name or stage.partition(" (with ")[0], f"{row.cost} ms, {row.share}"
+        found.append(svg.Segment(short, part * row.bar, _colour(diagnosis, row), told))
+    return found
 
 
 def _stages(diagnosis: Diagnosis, rows: list[StageRow]) -> Chart:
@@ -42,12 +46,6 @@ def _stages(diagnosis: Diagnosis, rows: list[StageRow]) -> Chart:
         begin += row.bar
     headers = ("stage", "share of the step", "ms", "95 % interval", "share", "steps/s without it")
     return Chart("The stages of a step, from the device outwards; ~ marks a prediction", headers, "lgrrrr", cells)
-
-
-def _short(row: StageRow) -> str:
-    """Return the short name of a row: a transform's or line's own name, a stage without the others that it covers."""
-    stage, _, name = row.stage.partition(": ")
-    return name or stage.partition(" (with ")[0]
 
 
 def _colour(diagnosis: Diagnosis, row: StageRow) -> str:

@@ -9,7 +9,7 @@ from ...analysis import Diagnosis
 from ...analysis.audit import Audit
 from ...analysis.compare import Comparison, RungChange, StageChange
 from ...analysis.summary import shorter_places
-from ...analysis.sweep import Run, Sweep
+from ...analysis.sweep import Sweep
 from ...analysis.words import number
 from ...session import Pictured, Session
 from .. import Subject, evidence, ranks, remedy, several_runs
@@ -100,21 +100,22 @@ def _comparison(subject: Comparison) -> Page:
             part = _of_section(section)
             if section.title in changes:
                 caption, found = changes[section.title]
-                drawn = [_with_bars(caption, one, found) if isinstance(one, Table) else one for one in section.blocks]
+                high = (
+                    max((side.value for one in found for side in (one.before, one.after) if side), default=0.0) or 1.0
+                )
+                drawings = []
+                for one in found:
+                    sides = [(one.before, "before", "neutral"), (one.after, "after", "accent")]
+                    label = ", ".join(f"{value(side) or 'not measured'} {when}" for side, when, _ in sides)
+                    shares = [(side.value / high if side else 0.0, colour) for side, _, colour in sides]
+                    drawings.append(svg.bars(label, shares))
+                drawn = [
+                    with_drawings(block, caption, "before and after", drawings) if isinstance(block, Table) else block
+                    for block in section.blocks
+                ]
                 part = Part(part.name, caption, drawn)
             parts.append(_shorter(part, subject.after.session))
     return Page("before and after", with_content(parts))
-
-
-def _with_bars(caption: str, table: Table, found: list[RungChange] | list[StageChange]) -> PageBlock:
-    sides = [side.value for one in found for side in (one.before, one.after) if side is not None]
-    high = max(sides, default=0.0) or 1.0
-    drawings = []
-    for one in found:
-        label = f"{value(one.before) or 'not measured'} before, {value(one.after) or 'not measured'} after"
-        shares = [(side.value / high if side else 0.0) for side in (one.before, one.after)]
-        drawings.append(svg.bars(label, [*zip(shares, ("neutral", "accent"), strict=True)]))
-    return with_drawings(table, caption, "before and after", drawings)
 
 
 def _sweep(subject: Sweep) -> Page:
@@ -133,21 +134,16 @@ def _sweep(subject: Sweep) -> Page:
 def _rates(subject: Sweep) -> Chart | None:
     """Return a row for each run with a rate."""
     found = [run for run in subject.runs if run.baseline is not None]
-    known = [rate.value for run in found for rate in (run.baseline, run.ceiling, run.remedied) if rate is not None]
-    if not known:
+    high = max((rate.value for run in found for rate in (run.baseline, run.ceiling, run.remedied) if rate), default=0.0)
+    if not found or not high:
         return None
-    return Chart(
-        "Steps per second by setting",
-        ("setting", f"0 to {number(max(known))} steps/s", "now", "remedy", "possible"),
-        "lgrrr",
-        [_row(run, max(known)) for run in found],
-    )
-
-
-def _row(run: Run, high: float) -> list[str]:
-    rates = {"now": run.baseline, "under the remedy": run.remedied, "with cached batches": run.ceiling}
-    told = {name: number(rate.value) if rate is not None else "" for name, rate in rates.items()}
-    label = ", ".join(f"{text} steps/s {name}" for name, text in told.items() if text)
-    now, remedied, ceiling = (rate.value / high if rate is not None else None for rate in rates.values())
-    shares = [(share, colour) for share, colour in ((now, "accent"), (remedied, "good")) if share is not None]
-    return [run.written, svg.bars(label, shares, ceiling), *told.values()]
+    rows = []
+    for run in found:
+        rates = {"now": run.baseline, "under the remedy": run.remedied, "with cached batches": run.ceiling}
+        told = {name: number(rate.value) if rate is not None else "" for name, rate in rates.items()}
+        label = ", ".join(f"{text} steps/s {name}" for name, text in told.items() if text)
+        now, remedied, ceiling = (rate.value / high if rate is not None else None for rate in rates.values())
+        shares = [(share, colour) for share, colour in ((now, "accent"), (remedied, "good")) if share is not None]
+        rows.append([run.written, svg.bars(label, shares, ceiling), *told.values()])
+    headers = ("setting", f"0 to {number(high)} steps/s", "now", "remedy", "possible")
+    return Chart("Steps per second by setting", headers, "lgrrr", rows)

@@ -40,11 +40,11 @@ def element(name: str, *inside: str, **attributes: str | float | None) -> Drawn:
 
     Text inside and attributes are escaped; attributes that are None are left out.
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-") if key != "viewBox" else key}="{_attribute(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    written = ""
+    for key, value in attributes.items():
+        if value is not None:
+            name_ = key if key == "viewBox" else key.rstrip("_").replace("_", "-")
+            written += f' {name_}="{escape(visible(value)) if isinstance(value, str) else coordinate(value)}"'
     content = "".join(one if isinstance(one, Drawn) else escape(visible(one)) for one in inside)
     return Drawn(f"<{name}{written}>{content}</{name}>")
 
@@ -108,16 +108,9 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def visible(text: str) -> str:
     """Return text with escapes for what a browser would obey: a right-to-left mark becomes ``\\u200f``."""
-    return _OBEYED.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def _attribute(value: str | float) -> str:
-    return escape(visible(value)) if isinstance(value, str) else coordinate(value)
+    return _OBEYED.sub(
+        lambda found: f"\\x{ord(found[0]):02x}" if found[0] < "\u0100" else f"\\u{ord(found[0]):04x}", text
+    )
 
 
 @dataclass(frozen=True)
@@ -148,27 +141,24 @@ def bars(label: str, shares: Sequence[tuple[float, str]], limit: float | None = 
     return image(label, height, drawn, "bar")
 
 
-def stack(label: str, segments: Sequence[Segment], height: float = _STACK) -> Drawn:
-    """Return the segments side by side, each with a tooltip, and with its name if that fits."""
+def stack(label: str, segments: Sequence[Segment]) -> Drawn:
+    """Return the segments side by side, each with a tooltip, and with its name if that fits.
+
+    Each is a drawing of its own, which cuts off a name that is too long.
+    """
     drawn, begin = [], 0.0
     for segment in segments:
         share = min(within(segment.share), 1.0 - begin)
         if share > 0 and segment.colour:
-            drawn.append(_segment(segment, begin, share, height))
+            inside = [
+                element("title", f"{segment.name}: {segment.note}" if segment.note else segment.name),
+                element("rect", class_=f"fill {segment.colour}", width="100%", height="100%"),
+            ]
+            if share >= _NAMED:
+                inside.append(element("text", segment.name, x=8, y=_STACK / 2 + 4.5))
+            drawn.append(element("svg", *inside, x=place(begin), width=place(share), height=_STACK))
         begin += share
-    return image(label, height, drawn, "stack")
-
-
-def _segment(segment: Segment, begin: float, share: float, height: float) -> Drawn:
-    """Return a segment: a drawing of its own, which cuts off a name that is too long."""
-    told = f"{segment.name}: {segment.note}" if segment.note else segment.name
-    inside = [
-        element("title", told),
-        element("rect", class_=f"fill {segment.colour}", width="100%", height="100%"),
-    ]
-    if share >= _NAMED:
-        inside.append(element("text", segment.name, x=8, y=height / 2 + 4.5))
-    return element("svg", *inside, x=place(begin), width=place(share), height=height)
+    return image(label, _STACK, drawn, "stack")
 
 
 def whisker(label: str, interval: Interval, high: float, colour: str) -> Drawn:

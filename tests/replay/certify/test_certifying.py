@@ -172,7 +172,7 @@ def test_a_draw_too_many() -> None:
 def test_real_samples_that_differ_from_the_recording(change: Callable[[Tensor], Tensor]) -> None:
     """Dtype, shape or pixels of the real samples differ from the recording: no function is the cause."""
     dataset = Images(v2.Compose([v2.RandomHorizontalFlip(1.0)]), floats)
-    plan = find(dataset, _only_images, range(4), Plan()).plan
+    plan = find(dataset, _only_images, range(4), Plan())
     one, other = _both(dataset, plan)
     proof = certify([(_changed(one, change), other)], plan, CPU)
     assert not proof.faithful
@@ -357,7 +357,7 @@ def halved(sample: Tensor) -> Tensor:
             [v2.RandomHorizontalFlip(1e-9), v2.RandomVerticalFlip(), v2.RandomCrop(24)],
             [Elsewhere("RandomHorizontalFlip", "without a known bound")],
         ),
-        ([halved, v2.RandomCrop(24)], [Elsewhere("halved", "without a known bound")]),
+        ([halved, v2.RandomCrop(24)], []),
     ],
 )
 def test_transforms_that_are_not_exact_are_named(links: list[Any], elsewhere: list[Elsewhere]) -> None:
@@ -402,7 +402,7 @@ def test_tolerances(difference: Difference, equal: bool, within: bool) -> None:
 
 def test_recording_goes_on_as_for_real_where_it_cannot_be_recorded() -> None:
     dataset = Sometimes(v2.RandomHorizontalFlip(), length=20)
-    plan = find(dataset, default_collate, range(4), Plan()).plan
+    plan = find(dataset, default_collate, range(4), Plan())
     begun = randomness.state()
     one = real(dataset, default_collate, range(8, 12))
     randomness.restore(begun)

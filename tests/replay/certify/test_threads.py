@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset
 import pipediag
 from pipediag.replay.certify import certifying
 from pipediag.replay.certify.differences import as_in_a_worker
-from pipediag.replay.custom import proof
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
@@ -69,8 +68,8 @@ def test_comparisons_run_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> Non
 
         monkeypatch.setattr(owner, name, called)
 
-    watched(certifying.Calls, "on_cpu")
-    watched(proof, "check_agreement")
+    watched(certifying.Calls, "compare")
+    watched(certifying, "replay")
     offloaded = pipediag.offload(DataLoader(Images(), batch_size=4, num_workers=1), "cpu")
     assert [len(piece.moves) for piece in offloaded.plan.pieces] == [3], offloaded.plan
-    assert set(seen) == {("on_cpu", 1), ("check_agreement", 1)} and torch.get_num_threads() == 3
+    assert set(seen) == {("compare", 1), ("replay", 1)} and torch.get_num_threads() == 3

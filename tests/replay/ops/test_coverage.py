@@ -191,7 +191,7 @@ def _taken(dataset: Images) -> bool:
 
 def _plan(dataset: Images, collate: Callable[[Any], Any] = list, **allowed: Any) -> Plan:
     _seed(0)
-    return find(dataset, collate, range(SAMPLES), Plan(**allowed)).plan
+    return find(dataset, collate, range(SAMPLES), Plan(**allowed))
 
 
 def _moves(plan: Plan) -> bool:

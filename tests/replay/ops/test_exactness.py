@@ -16,8 +16,8 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.replay.certify.samples import tensor_of
 from pipediag.replay.ops import exactness
-from pipediag.replay.ops.exactness import LAST_DIGITS, NEIGHBOUR, ONE_LEVEL, UNBOUNDED, Input, deviations
-from pipediag.replay.ops.op import Op, State
+from pipediag.replay.ops.exactness import LAST_DIGITS, NEIGHBOUR, ONE_LEVEL, Input, deviations
+from pipediag.replay.ops.op import State
 from pipediag.replay.ops.table import FUNCTIONALS, OPERATIONS
 from pipediag.replay.ops.triton import available
 from pipediag.replay.pack.packing import pack_ops
@@ -186,7 +186,7 @@ def test_every_op_has_a_rule() -> None:
     fused = {operation.fused.operation.name for operation in OPERATIONS.values() if operation.fused is not None}
     fused |= {"fast_resample_ragged", "pixels"}
     unknown = {name for name, operation in OPERATIONS.items() if operation.rule is exactness.unbounded}
-    assert unknown == fused | {"custom"}
+    assert unknown == fused
 
 
 BYTES, FLOATS = (Input((3, 32, 32), dtype) for dtype in (torch.uint8, torch.float32))
@@ -242,8 +242,3 @@ def test_functions_of_v1_round_differently() -> None:
 def test_half_precision_was_not_compared() -> None:
     assert _off(Input((3, 32, 32), torch.float16), "adjust_brightness", 0.5) == [LAST_DIGITS]
     assert _off(Input((3, 32, 32), torch.float16), "crop", 1, 2, 8, 8) == []
-
-
-def test_no_bound_is_known_for_the_users_own_code() -> None:
-    own = Op("custom", (((0,), 1),), (), (3, 32, 32), torch.float32)
-    assert deviations([own], FLOATS) == {own.name: UNBOUNDED}

@@ -792,7 +792,7 @@ def through_workers(plain: DataLoader[Any], plan: Plan, ring: Ring | None) -> Da
 def test_workers_send_recorded_batches_and_others(moved: bool, with_ring: bool) -> None:
     chain = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip()])
     plain = loader(Images(chain, length=30))
-    plan = find(plain.dataset, plain.collate_fn, range(4), Plan()).plan if moved else Plan()
+    plan = find(plain.dataset, plain.collate_fn, range(4), Plan()) if moved else Plan()
     assert len(plan.pieces) == moved
     torch.manual_seed(0)
     theirs = list(plain)
@@ -817,7 +817,7 @@ class Sometimes(Images):
 @pytest.mark.parametrize("with_ring", [True, False])
 def test_batches_made_with_pixels_are_packed_if_there_is_a_ring(with_ring: bool) -> None:
     plain = loader(Sometimes(v2.RandomHorizontalFlip(), length=12), num_workers=1)
-    plan = find(plain.dataset, plain.collate_fn, range(4), Plan()).plan
+    plan = find(plain.dataset, plain.collate_fn, range(4), Plan())
     torch.manual_seed(0)
     theirs = list(plain)
     torch.manual_seed(0)

@@ -12,12 +12,11 @@ from torch.utils.data import Dataset, default_collate
 from torchvision import transforms as v1
 from torchvision import tv_tensors
 from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional as F
 
 from pipediag.patches import LIVE
 from pipediag.replay.plan import Piece, Plan
 from pipediag.replay.record.batches import fetched
-from pipediag.replay.record.scouting import find, given_to, has_only_librarys, scouted
+from pipediag.replay.record.scouting import find, has_only_librarys, scouted
 from pipediag.usercode import randomness, tree
 
 from ...remedy.sameness import Images, floats, picture, pixels
@@ -32,18 +31,16 @@ class Raises(Images):
         raise KeyError("no such file")
 
 
-class Halved:
-    """The user's own code, which needs pixels."""
-
+class Squared:
     def __call__(self, sample: Tensor) -> Tensor:
-        return sample * 0.5
+        return sample * sample
 
 
 def test_finding_draws_nothing_and_leaves_the_transforms_in_place() -> None:
     dataset = Images(chain())
     transform, links = dataset.transform, list(dataset.transform.transforms)  # type: ignore[attr-defined]
     before = randomness.state()
-    plan = find(dataset, default_collate, range(4), Plan()).plan
+    plan = find(dataset, default_collate, range(4), Plan())
     assert randomness.moved(randomness.state(), before) is None
     assert dataset.transform is transform
     assert dataset.transform.transforms == links
@@ -59,24 +56,11 @@ def test_finding_leaves_the_transforms_in_place_when_the_dataset_raises() -> Non
     assert randomness.moved(randomness.state(), before) is None
 
 
-def test_code_of_the_users_own_is_named_by_its_place() -> None:
-    chain = v2.Compose([v2.RandomHorizontalFlip(), Halved(), v2.RandomVerticalFlip()])
-    one = find(Images(chain, floats), default_collate, range(4), Plan())
-    assert one.plan.pieces[0].start == 2
-    assert one.own_code == ((one.plan.pieces[0].path, 1),)
-
-
-def test_what_a_link_is_given() -> None:
-    dataset = Images(v2.Compose([v2.CenterCrop(20), Halved(), v2.Normalize([0.5], [0.5])]), floats)
-    (place,) = find(dataset, default_collate, range(4), Plan()).own_code
-    given = given_to(dataset, place, [3, 1])
-    assert given is not None
-    assert all(torch.equal(one, F.center_crop(floats(index), [20])) for one, index in zip(given, (3, 1), strict=True))
-
-
-def test_what_a_link_is_given_counts_only_where_it_is_plain_tensors() -> None:
-    dataset = Images(v2.Compose([v2.CenterCrop(20), Halved()]), lambda index: tv_tensors.Image(floats(index)))
-    assert given_to(dataset, ((0,), 1), [0, 1]) is None
+def test_a_link_that_needs_pixels_stays_with_those_before_it() -> None:
+    chain = v2.Compose([v2.RandomHorizontalFlip(), Squared(), v2.RandomVerticalFlip()])
+    plan = find(Images(chain, floats), default_collate, range(4), Plan())
+    assert plan.pieces[0].start == 2
+    assert plan.reasons[0].startswith("Squared: mul is recorded with a number")
 
 
 class Own(Dataset[Any]):
@@ -152,7 +136,7 @@ def test_a_batch_shows_what_a_trial_finds(transform: Any, make: Callable[[Any, i
     for ours, theirs in zip(tree.leaves(batch), tree.leaves(plain), strict=True):
         assert type(ours) is type(theirs)
         assert torch.equal(ours, theirs) if isinstance(ours, Tensor) else ours == theirs
-    tried = find(dataset, collate, range(4), Plan()).plan
+    tried = find(dataset, collate, range(4), Plan())
     assert (plan.pieces, plan.copies) == (tried.pieces, tried.copies)
     assert plan.reasons == tried.reasons[: len(plan.reasons)], "a trial also tries calls that no transform holds"
 

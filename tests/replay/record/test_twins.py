@@ -67,7 +67,7 @@ def both(
     dataset: Any, collate: Callable[[Any], Any] = default_collate, plan: Plan | None = None
 ) -> tuple[Real, Recorded, Certificate]:
     """Make a batch plainly, and executed and recorded at once; check that it is the same, and return the evidence."""
-    plan = find(dataset, collate, range(4), Plan()).plan if plan is None else plan
+    plan = find(dataset, collate, range(4), Plan()) if plan is None else plan
     assert plan.pieces, plan
     seeded()
     plain = collate(fetched(dataset, range(SAMPLES)))
@@ -148,7 +148,7 @@ def test_own_code_runs_once(fn: Any, image: Any) -> None:
     own = Own(fn)
     assert not is_librarys(own)
     dataset = Made(v2.Compose([v2.RandomHorizontalFlip(), own]), image)
-    plan = find(dataset, default_collate, range(4), Plan()).plan
+    plan = find(dataset, default_collate, range(4), Plan())
     CALLS[0] = 0
     _, _, proof = both(dataset, plan=plan)
     assert CALLS[0] == 2 * SAMPLES, "once plainly, and once executed and recorded"
@@ -222,11 +222,15 @@ def by_numpy(image: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("late", "why"),
-    [(doubled, "mul would need the pixels"), (written, "add would need the pixels"), (by_numpy, "written into")],
+    [
+        (doubled, "mul of torch.uint8 images is not recorded"),
+        (written, "add would need the pixels"),
+        (by_numpy, "written into"),
+    ],
 )
 def test_what_cannot_be_recorded_is_plain_and_no_evidence(late: Any, why: str) -> None:
     dataset = Made(v2.RandomHorizontalFlip())
-    plan = find(dataset, default_collate, range(4), Plan()).plan
+    plan = find(dataset, default_collate, range(4), Plan())
     dataset._after = late
     _, recorded, proof = both(dataset, plan=plan)
     assert recorded.packed is None and why in recorded.why
@@ -235,7 +239,7 @@ def test_what_cannot_be_recorded_is_plain_and_no_evidence(late: Any, why: str) -
 
 def test_a_changed_pixel_is_found() -> None:
     dataset = Made(v2.Compose([v2.RandomHorizontalFlip(), Own(F.vertical_flip)]))
-    plan = find(dataset, default_collate, range(4), Plan()).plan
+    plan = find(dataset, default_collate, range(4), Plan())
     real, recorded, _ = both(dataset, plan=plan)
     next(iter(tree.leaves(real.samples)))[0, 0, 0] += 1
     assert not certify([(real, recorded)], plan, CPU).faithful
@@ -243,7 +247,7 @@ def test_a_changed_pixel_is_found() -> None:
 
 def test_other_draws_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = Made(v2.Compose([v2.RandomCrop(12), v2.RandomHorizontalFlip()]))
-    plan = find(dataset, default_collate, range(4), Plan()).plan
+    plan = find(dataset, default_collate, range(4), Plan())
     draws = v2.RandomCrop.make_params
 
     def more(self: Any, inputs: Any) -> Any:
@@ -259,7 +263,7 @@ def test_other_draws_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_users_errors_are_their_own() -> None:
     dataset = Made(v2.RandomHorizontalFlip(), after=lambda image: 1 // 0)
-    plan = find(Made(v2.RandomHorizontalFlip()), default_collate, range(4), Plan()).plan
+    plan = find(Made(v2.RandomHorizontalFlip()), default_collate, range(4), Plan())
     with pytest.raises(ZeroDivisionError):
         executed(
             lambda end: fetched(dataset, range(2), end=end),
@@ -306,7 +310,7 @@ def test_a_hook_of_all_modules_is_not_a_librarys() -> None:
 
 def test_a_loader_without_batches() -> None:
     dataset = Made(v2.RandomHorizontalFlip())
-    plan = find(dataset, default_collate, range(4), Plan()).plan
+    plan = find(dataset, default_collate, range(4), Plan())
     loader = DataLoader(dataset, batch_size=None)
     made = executed(lambda end: dataset[0], loader.collate_fn, plan.recorders(dataset, Following), plan, 1, False)
     real, recorded = pickle.loads(made.evidence)

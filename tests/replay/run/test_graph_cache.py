@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 from torchvision.transforms import v2
 
-from pipediag.remedy import offload
 from pipediag.remedy.loader import OffloadedLoader
 from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
@@ -29,7 +28,7 @@ AT_RANDOM = v2.Compose([v2.RandomCrop(24), v2.RandomApply([v2.GaussianBlur(5)]),
 
 
 def plan_for(chain: Any, fuse: bool = False) -> Plan:
-    return find(Images(chain), default_collate, range(4), Plan(fuse=fuse)).plan
+    return find(Images(chain), default_collate, range(4), Plan(fuse=fuse))
 
 
 def keys(chain: Any, batches: int = 6) -> set[Any]:
@@ -50,19 +49,6 @@ def test_batches_with_the_same_launches_have_one_key() -> None:
 def test_batches_whose_samples_skip_steps_have_several() -> None:
     torch.manual_seed(0)
     assert len(keys(AT_RANDOM)) > 1
-
-
-def test_the_users_own_code_has_no_key() -> None:
-    class Halved:
-        def __call__(self, image: torch.Tensor) -> torch.Tensor:
-            return image * 0.5
-
-    chain = v2.Compose([v2.RandomCrop(24), v2.ToDtype(torch.float32), Halved()])
-    offloaded = offload(loader(Images(chain, length=64)), "cpu")
-    assert offloaded.plan.moved
-    for sent in ToDevice(loader(Images(chain, length=64)), offloaded.plan, torch.device("cpu")).begin():
-        assert isinstance(sent, Packed)
-        assert kind_of(sent) is None
 
 
 def repeats(offloaded: OffloadedLoader) -> int:

@@ -1,41 +1,16 @@
-import argparse
-import contextvars
-import copy
-import io
-import logging
-import multiprocessing as mp
-import os
-import pickle
-import queue
+"""A function that another function of the library calls is replaced between the epochs: how often it is called."""
+
 import random
-import sys
-import threading
-import time
-import weakref
-from collections import namedtuple
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache, lru_cache
-from itertools import cycle, islice
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 import torchvision
-from PIL import Image, ImageChops, ImageEnhance, ImageFilter, ImageOps
-from torch.utils.data import BatchSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, IterableDataset
-from torch.utils.data import RandomSampler, Sampler, Subset, SubsetRandomSampler, WeightedRandomSampler
-from torch.utils.data import default_collate, get_worker_info, random_split
-from torch.utils.data.distributed import DistributedSampler
-from torchvision import tv_tensors
-from torchvision.transforms import functional as TF, v2
-from torchvision.transforms.functional import to_tensor, vflip
-
-import helper
-from helper import load
-from record import alive, called, files, finish, given, saw
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, WeightedRandomSampler
 from torchvision import transforms as T
-from torchvision.transforms import functional as F
+from torchvision.transforms import functional as F, functional as TF
+
+from record import alive, called, finish, saw
 
 N, EPOCHS = 16, 3
 
@@ -88,16 +63,25 @@ class Data(Dataset):
         return [self[i] for i in reversed(indices)][::-1]
 
 
+def counted(original):
+    def patched(*given, **named):
+        called()
+        return original(*given, **named)
+
+    return patched
+
+
 def main():
     torch.manual_seed(3)
     random.seed(4)
     np.random.seed(5)
     torch.set_num_threads(1)
-    args = argparse.Namespace(epoch=0)
-    data = Data(N, None, args)
+    data = Data(N, None)
     dataset = data
-    loader = Counting(dataset, batch_size=4, sampler=WeightedRandomSampler(torch.arange(1.0, N + 1), N), collate_fn=collate_pictures, pin_memory=True)
-    other = Counting(dataset, batch_size=4, sampler=SubsetRandomSampler(list(range(1, 12, 2))), collate_fn=collate_pictures, pin_memory=True)
+    loader = Counting(
+        dataset, 4, sampler=WeightedRandomSampler(torch.arange(1.0, N + 1), N), collate_fn=collate_pictures
+    )
+    other = Counting(dataset, 4, sampler=SubsetRandomSampler(list(range(1, 12, 2))), collate_fn=collate_pictures)
     model = torch.nn.Linear(48, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     steps = []
@@ -113,30 +97,24 @@ def main():
     def step_on(batch):
         loss = loss_of(batch)
         loss.backward()
-        saw('loss', loss.item())
+        saw("loss", loss.item())
         steps.append(0)
         optimizer.step()
         optimizer.zero_grad()
 
     for epoch in range(EPOCHS):
         if epoch == 1:
-            original = torchvision.transforms.functional.resize
-
-            def patched(*given, **named):
-                called()
-                return original(*given, **named)
-
-            torchvision.transforms.functional.resize = patched
+            torchvision.transforms.functional.resize = counted(torchvision.transforms.functional.resize)
         for step, batch in enumerate(loader):
-            saw('batch', str(epoch), str(step), batch)
+            saw("batch", str(epoch), str(step), batch)
             step_on(batch)
         for batch in other:
-            saw('other', batch)
+            saw("other", batch)
             step_on(batch)
-    saw('patched', torchvision.transforms.functional.resize.__name__)
-    saw('weights', model.weight)
+    saw("patched", torchvision.transforms.functional.resize.__name__)
+    saw("weights", model.weight)
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()
     finish(calls=True)

@@ -12,6 +12,8 @@ from torchvision.transforms import v2
 
 from record import alive, called, files, finish, trainer
 
+NEAREST = F.InterpolationMode.NEAREST
+
 
 class Data(Dataset):
     def __init__(self, transform, older):
@@ -43,15 +45,16 @@ def replace(owner, name, change):
 def main():
     step = trainer()
     older = Data(T.RandomHorizontalFlip(), True)
-    newer = Data(v2.Compose([v2.RandomHorizontalFlip(), v2.Resize([9, 9])]), False)
-    loaders = [DataLoader(older, 4), DataLoader(older, 4, num_workers=2), DataLoader(newer, 4), DataLoader(newer, 4, num_workers=2)]
+    newer = Data(v2.Compose([v2.AutoAugment(), v2.RandomRotation(30), v2.Resize([9, 9])]), False)
+    loaders = [DataLoader(data, 4, num_workers=workers) for data in (older, newer) for workers in (0, 2)]
     for epoch in range(5):
         if epoch == 1:
-            replace(F, "resize", lambda resize, image, size, *args, **kwargs: resize(image, size, F.InterpolationMode.NEAREST))
+            replace(F, "resize", lambda resize, image, size, *args, **kwargs: resize(image, size, NEAREST))
         if epoch == 2:
             replace(F, "pad", lambda pad, image, padding, fill=0, **kwargs: pad(image, padding, 7))
         if epoch == 3:
             replace(Image.Image, "resize", lambda resize, image, size, *args, **kwargs: resize(image, size, 0))
+            replace(Image.Image, "rotate", lambda rotate, image, angle, *args, **kwargs: rotate(image, 10))
         if epoch == 4:
             replace(v2.Resize, "transform", lambda transform, self, image, params: image.transpose(0))
         for loader in loaders:

@@ -1,6 +1,6 @@
 """Do the arithmetic that plain code does on images: with a number, or with one value for each channel.
 
-Only float32 is computed, and bytes that torch converts to it. Each function rounds once, as on the CPU.
+Only float32 is computed, and bytes that torch converts to it. Each function rounds once, as on the CPU, but for powers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..exactness import exact
+from ..exactness import approximate, exact
 from ..op import NotRecordable, Op, State
 from ..operation import Functional, Operation, Static
 
@@ -69,8 +69,24 @@ def _clamp(state: State, min: Any = None, max: Any = None) -> list[Op]:
     return [state.op("clamp", *map(float, numbers))]
 
 
+def _power(state: State, exponent: Any) -> list[Op]:
+    number = isinstance(exponent, (int, float)) and not isinstance(exponent, bool)
+    if not number or state.dtype != torch.float32:
+        raise NotRecordable("pow is recorded with a number, of float32 images")
+    return [state.op("power", float(exponent))]
+
+
+def _raised(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
+    return x.pow(numbers.to(torch.float32)[:, :, None, None])
+
+
 OPERATIONS = (
     Operation("arithmetic", _kernel, exact),
     Operation("clamp", _clamped, exact, each_pixel=True),
+    Operation("power", _raised, approximate, each_pixel=True),
 )
-FUNCTIONALS = (*(Functional(name, partial(_encoded, name)) for name in _ARITHMETIC), Functional("clamp", _clamp))
+FUNCTIONALS = (
+    *(Functional(name, partial(_encoded, name)) for name in _ARITHMETIC),
+    Functional("clamp", _clamp),
+    Functional("pow", _power),
+)

@@ -21,7 +21,6 @@ from ..operation import (
     Functional,
     Fused,
     Operation,
-    Static,
     alike,
     by_factor,
     from_triton,
@@ -235,11 +234,13 @@ def permute_channels(state: State, permutation: Any) -> list[Op]:
 _FUSED_COUNTS, _FUSED_MAPPED = from_triton("levels", "counts"), from_triton("levels", "mapped")
 
 
-def _fused_equalize(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    return _FUSED_MAPPED(x, equalizing(_FUSED_COUNTS(x), x.shape[-2] * x.shape[-1]))
-
-
-_EQUALIZE = Fused(Operation("fast_equalize", _fused_equalize), on_bytes=True)
+_EQUALIZE = Fused(
+    Operation(
+        "fast_equalize",
+        lambda x, numbers, static, bulk: _FUSED_MAPPED(x, equalizing(_FUSED_COUNTS(x), x.shape[-2] * x.shape[-1])),
+    ),
+    on_bytes=True,
+)
 OPERATIONS = (
     *(
         Operation(name, kernel, rule, rule_of_v1, each_pixel=True, code=code)

@@ -183,11 +183,6 @@ def _pad(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
     return torch.cat(channels, 1)
 
 
-def _crop(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width = static
-    return cropped(x, numbers[:, 0], numbers[:, 1], height=height, width=width)
-
-
 def _box(op: Op) -> Box:
     (top, left), (height, width) = op.numbers, op.static
     return int(top), int(left), height, width
@@ -199,7 +194,14 @@ OPERATIONS = (
     Operation(
         "turn", lambda x, numbers, static, bulk: torch.rot90(x, k=static[0], dims=(-2, -1)), exact, always(NEIGHBOUR)
     ),
-    Operation("crop", _crop, exact, is_view=True, reads=_box, within=lambda op, box: None),
+    Operation(
+        "crop",
+        lambda x, numbers, static, bulk: cropped(x, *numbers[:, :2].unbind(1), height=static[0], width=static[1]),
+        exact,
+        is_view=True,
+        reads=_box,
+        within=lambda op, box: None,
+    ),
     Operation("pad", _pad, exact),
 )
 FUNCTIONALS = (

@@ -51,14 +51,6 @@ class Filter(NamedTuple):
     weight: Callable[[Tensor], Tensor]
 
 
-def _box(x: Tensor) -> Tensor:
-    return ((x > -0.5) & (x <= 0.5)).to(x.dtype)
-
-
-def _bilinear(x: Tensor) -> Tensor:
-    return (1 - x.abs()).clamp_(min=0)
-
-
 def _hamming(x: Tensor) -> Tensor:
     # Pillow's two constants are float32.
     at_centre, swing = (torch.tensor(value, dtype=torch.float32).item() for value in (0.54, 0.46))
@@ -74,16 +66,12 @@ def cubic(x: Tensor, a: float) -> Tensor:
     return torch.where(x < 1, near, far).masked_fill_(x >= 2, 0)
 
 
-def _lanczos(x: Tensor) -> Tensor:
-    return (x.sinc() * (x / 3).sinc()).masked_fill_((x < -3) | (x >= 3), 0)
-
-
 FILTERS = {
-    "box": Filter(0.5, _box),
-    "bilinear": Filter(1, _bilinear),
+    "box": Filter(0.5, lambda x: ((x > -0.5) & (x <= 0.5)).to(x.dtype)),
+    "bilinear": Filter(1, lambda x: (1 - x.abs()).clamp_(min=0)),
     "hamming": Filter(1, _hamming),
     "bicubic": Filter(2, functools.partial(cubic, a=-0.5)),
-    "lanczos": Filter(3, _lanczos),
+    "lanczos": Filter(3, lambda x: (x.sinc() * (x / 3).sinc()).masked_fill_((x < -3) | (x >= 3), 0)),
 }
 
 

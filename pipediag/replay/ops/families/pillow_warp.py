@@ -22,7 +22,7 @@ from torch import Tensor
 from ..arguments import colour_of, interpolation_name
 from ..exactness import exact
 from ..op import NotRecordable, Op, State
-from ..operation import Fused, Operation, Static, from_triton
+from ..operation import Fused, Operation, from_triton
 from .pointwise import per_channel
 from .warp import warped_to_size
 
@@ -261,19 +261,13 @@ def affine_picture(
     return [state.op(name, *way.numbers, static=(*size, colour), shape=shape, bulk=way.positions)]
 
 
-def _pillow_pick(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, fill = static
-    return pick(x, bulk, size=(height, width), fill=fill)
-
-
-def _pillow_affine_in_fixed_point(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    height, width, fill = static
-    return affine_in_fixed_point(x, numbers, size=(height, width), fill=fill)
-
-
 OPERATIONS = (
-    Operation("pillow_pick", _pillow_pick, exact),
-    Operation("pillow_affine_in_fixed_point", _pillow_affine_in_fixed_point, exact),
+    Operation("pillow_pick", lambda x, numbers, static, bulk: pick(x, bulk, size=static[:2], fill=static[2]), exact),
+    Operation(
+        "pillow_affine_in_fixed_point",
+        lambda x, numbers, static, bulk: affine_in_fixed_point(x, numbers, size=static[:2], fill=static[2]),
+        exact,
+    ),
     Operation(
         "pillow_affine",
         warped_to_size(affine),

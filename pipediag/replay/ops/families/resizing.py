@@ -502,10 +502,6 @@ def _box(op: Op) -> Box:
     return top, left, height, width
 
 
-def _within(op: Op, box: Box) -> Op:
-    return op._replace(numbers=(0, 0, *box[2:]))
-
-
 def _is_fused(kind: Kind) -> bool:
     """Return whether there is a fused kernel: of Pillow's filters, two have one."""
     return kind.static[2] in ("bilinear", "bicubic") or (kind.static[-1] is None and kind.static[2] in _NEAREST)
@@ -531,7 +527,7 @@ OPERATIONS = (
         _kernel,
         _rule,
         reads=_box,
-        within=_within,
+        within=lambda op, box: op._replace(numbers=(0, 0, *box[2:])),
         ragged=True,
         fused=Fused(_FUSED, further=(None,), takes=_is_fused),
     ),

@@ -14,13 +14,13 @@ import pathlib
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ...usercode.attributes import attribute
-from ...usercode.contents import (
+from ..usercode.attributes import attribute
+from ..usercode.contents import (
     NAMESPACES,
     class_values,
     closed_over,
@@ -49,14 +49,12 @@ _WRAPPERS = (functools.partial, types.MethodType, staticmethod, classmethod, pro
 _GENERATORS = (random.Random, torch.Generator)
 
 
-def digest(
-    obj: Any, meet: Callable[[Any], None] = lambda value: None, named_only: bool = False, code_only: bool = False
-) -> str:
+def digest(obj: Any, named_only: bool = False, code_only: bool = False) -> str:
     """Return sixteen hexadecimal digits, the same in every process with the same code and values.
 
-    ``meet`` is called with every object before it is read, and may raise. With ``named_only``, only those settings in a
-    namespace count, such as parsed arguments, that a function names: another number of epochs should change no digest.
-    With ``code_only``, only code counts and which objects hold each other, but no numbers, texts and tensors in them.
+    With ``named_only``, only those settings in a namespace count, such as parsed arguments, that a function names:
+    another number of epochs should change no digest. With ``code_only``, only code counts and which objects hold each
+    other, but no numbers, texts and tensors in them.
     """
     hashed = hashlib.sha256()
     seen: dict[int, int] = {}
@@ -70,7 +68,6 @@ def digest(
                 hashed.update(f"seen {seen[id(value)]};".encode())
                 continue
             seen[id(value)] = len(seen)
-        meet(value)
         word, inside = _described(value, value is obj, named_only)
         if code_only and not isinstance(value, types.CodeType):
             word, inside = b"" if _is_setting(value) else word, [part for part in inside if not _is_setting(part)]
@@ -88,21 +85,6 @@ def _is_setting(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     arrays = () if numpy is None else (numpy.ndarray, numpy.generic)
     return isinstance(value, (*_PLAIN, enum.Enum, torch.Tensor, *arrays))
-
-
-def shows_changes(value: Any) -> bool:
-    """Return whether every change of an object changes the digest, apart from changes of the objects inside it."""
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        return not value.dtype.hasobject and not attribute(value, "__dict__", None)
-    if isinstance(value, torch.Tensor):
-        return _is_readable(value) and not vars(value)
-    if isinstance(value, (set, frozenset)) and not all(isinstance(part, _PLAIN) for part in value):
-        return False
-    if isinstance(value, (*_PLAIN, *_CONTAINERS)):
-        return not attribute(value, "__dict__", None)
-    code = (types.FunctionType, types.CodeType, type, *_WRAPPERS, *_BUILTIN)
-    return isinstance(value, (enum.Enum, *code)) or is_record(value)
 
 
 def _described(value: Any, outermost: bool, named_only: bool) -> tuple[bytes, list[Any]]:

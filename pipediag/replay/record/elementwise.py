@@ -103,15 +103,11 @@ def _is_an_images_op(name: str, args: tuple[Any, ...]) -> bool:
         return False
     images = [arg for arg in args if isinstance(arg, Unreadable)]
     others = [arg for arg in args if isinstance(arg, Tensor) and not isinstance(arg, Unreadable)]
-    if len(images) != 1 or not is_of_images(images[0]) or any(map(_is_of_pixels, others)):
+    # Others hold one value, or one for each channel ``(C, 1, 1)``.
+    if len(images) != 1 or not is_of_images(images[0]) or any(one.ndim and one.numel() > one.size(0) for one in others):
         return False
     fraction = name == "div" or any(isinstance(arg, float) for arg in args)
     return images[0].dtype == torch.float32 or (images[0].dtype == torch.uint8 and fraction)
-
-
-def _is_of_pixels(tensor: Tensor) -> bool:
-    """Return whether a tensor holds more than one value, and more than one for each channel ``(C, 1, 1)``."""
-    return bool(tensor.ndim and tensor.numel() > tensor.size(0))
 
 
 # ---- writing
@@ -243,10 +239,6 @@ def _typed(image: Any, *dtype: Any) -> Any:
     return image.cpu().to(wanted)
 
 
-def _as_bool(image: Any) -> Any:
-    return _computed("ne", (image, 0))
-
-
 for _name, _of in ELEMENTWISE.items():
     for _methods, _make in ((_of.methods, _answer), (_of.writing, _writing)):
         for _method in _methods:
@@ -258,4 +250,10 @@ ANSWERS.update({torch.where: _where, Tensor.where: lambda image, condition, othe
 for _owner in (torch, Tensor):
     for _name, _two in (("max", "maximum"), ("min", "minimum"), ("amax", "maximum"), ("amin", "minimum")):
         ANSWERS[getattr(_owner, _name)] = _extreme(f"a{_name[-3:]}", _two)
-ANSWERS.update({Tensor.type: _typed, Tensor.bool: _as_bool, Tensor.__setitem__: _put(ANSWERS[Tensor.__setitem__])})
+ANSWERS.update(
+    {
+        Tensor.type: _typed,
+        Tensor.bool: lambda image: _computed("ne", (image, 0)),
+        Tensor.__setitem__: _put(ANSWERS[Tensor.__setitem__]),
+    }
+)
