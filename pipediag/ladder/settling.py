@@ -110,7 +110,7 @@ class Settler:
     def switch(self, rung: str) -> Turn[str]:
         """Switch to a rung in a job, and hand the loop its first batch; return why that is impossible, or ""."""
         trouble, first, _ = yield from self.to(rung)
-        if first is not None and not trouble:
+        if first is not None:
             yield from self._loop_side.hand(self._loop_side.own(first.batch, rung))
         return trouble
 

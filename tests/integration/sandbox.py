@@ -249,6 +249,17 @@ def some_slow(names: Iterable[str], slow: Collection[str]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
+def said_until(process: subprocess.Popen[str], text: str) -> str:
+    """Read what a process says on standard error up to the line with this text."""
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"it ended without saying {text!r}:\n{said}")
+
+
 def line_of(script: str, text: str) -> int:
     """The number of the only line of the script that holds ``text``."""
     lines = (SCRIPTS / script).read_text().splitlines()
