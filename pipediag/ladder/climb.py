@@ -106,10 +106,7 @@ class Climb(Driven):
         steps = max(_OBSERVE_STEPS, self.feed.workers)
         with suppress(OutOfTime):  # the ladder then finds no time left
             while steps > 0 and self._clock.now() < until:
-                delivery = yield from self.loop_side.take_fitting("baseline")
-                if delivery is not None:
-                    yield from self.loop_side.hand(delivery.batch)
-                    steps -= 1
+                steps -= yield from self.loop_side.step("baseline")
         self._send_findings()
 
     def _rounds(self, may_end: Callable[[], bool] = lambda: False) -> Turn[str]:
@@ -148,9 +145,7 @@ class Climb(Driven):
         try:
             yield from self._settler.settle("baseline")
             while findings.alternatives is None:
-                delivery = yield from self.loop_side.take_fitting("baseline")
-                if delivery is not None:
-                    yield from self.loop_side.hand(delivery.batch)
+                yield from self.loop_side.step("baseline")
         except OutOfTime:
             pass  # its workers are too slow, or the data ended
         finally:

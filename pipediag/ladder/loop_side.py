@@ -202,6 +202,14 @@ class LoopSide:
         self.plain = None
         return self.epochs.serial == serial
 
+    def step(self, rung: str) -> Turn[bool]:
+        """Give the loop its next batch under ``rung``; return False if the workers sent one of another kind."""
+        batch = yield from self.next_batch(rung)
+        if batch is None:
+            return False
+        yield from self.hand(batch)
+        return True
+
     def take(self, rung: str) -> Turn[Delivery | None]:
         """Take the next delivery, of whatever rung, from the source of ``rung``.
 

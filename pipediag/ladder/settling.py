@@ -110,7 +110,7 @@ class Settler:
     def switch(self, rung: str) -> Turn[str]:
         """Switch to a rung in a job, and hand the loop its first batch; return why that is impossible, or ""."""
         trouble, first, _ = yield from self.to(rung)
-        if first is not None and not trouble:
+        if first is not None:
             yield from self._loop_side.hand(self._loop_side.own(first.batch, rung))
         return trouble
 
@@ -172,9 +172,7 @@ class Settler:
             self._feed.rung_switch.set(rung)
             loop_side.only(loop_side.source(rung))
         while loop_side.granted > 0:
-            batch = yield from loop_side.next_batch(rung)
-            if batch is not None:
-                yield from loop_side.hand(batch)
+            yield from loop_side.step(rung)
 
     # Caches
 

@@ -179,8 +179,8 @@ class Windows:
             if epochs.complete:
                 if (yield from loop_side.end_epoch()) and rung not in CACHED:
                     return False
-            elif (batch := (yield from loop_side.next_batch(rung))) is not None:  # the loop is about to leave by itself
-                yield from loop_side.hand(batch)
+            else:  # the loop is about to leave by itself
+                yield from loop_side.step(rung)
         if rung not in CACHED:
             for _ in range(loop_side.source(rung).ready - ready):
                 yield from loop_side.take(rung)

@@ -30,19 +30,17 @@ def hosted(*command: str, is_rank: bool = True) -> list[str] | None:
     return hosted_command(command, os.environ, is_rank, ROLE)
 
 
-def test_a_rank_keeps_its_flags_and_arguments() -> None:
-    assert hosted(PYTHON, "-u", "train.py", "--lr", "1") == [PYTHON, "-u", *HOSTED, "train.py", "--lr", "1"]
-    assert hosted(PYTHON, "-m", "pkg.train") == [PYTHON, *HOSTED, "-m", "pkg.train"]
-
-
-def test_a_rank_on_its_own_cores() -> None:
-    expected = ["numactl", "-N", "0", PYTHON, *HOSTED, "train.py"]
-    assert hosted("numactl", "-N", "0", PYTHON, "train.py") == expected
-
-
-def test_a_launcher_is_hosted_as_its_ranks_are() -> None:
-    command = [PYTHON, "-m", "torch.distributed.run", "train.py"]
-    assert hosted(*command, is_rank=False) == [PYTHON, *HOSTED, *command[1:]]
+@pytest.mark.parametrize(
+    ("before", "after", "is_rank"),
+    [
+        ([PYTHON, "-u"], ["train.py", "--lr", "1"], True),
+        ([PYTHON], ["-m", "pkg.train"], True),
+        (["numactl", "-N", "0", PYTHON], ["train.py"], True),  # a rank on its own cores
+        ([PYTHON], ["-m", "torch.distributed.run", "train.py"], False),
+    ],
+)
+def test_ranks_and_launchers_keep_their_flags_and_arguments(before: list[str], after: list[str], is_rank: bool) -> None:
+    assert hosted(*before, *after, is_rank=is_rank) == [*before, *HOSTED, *after]
 
 
 def test_a_launcher_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,14 +74,16 @@ def test_what_is_left_alone(command: Any, is_rank: bool) -> None:
 
 def test_this_script_with_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins again, and trains there; with other arguments it may do anything."""
+
+    def is_hosted(*command: str) -> bool:
+        return hosted(PYTHON, *command, is_rank=False) is not None
+
     monkeypatch.setattr(sys, "argv", ["train.py", "x"])
-    assert hosted(PYTHON, os.path.abspath("train.py"), "x", is_rank=False) is not None
-    assert hosted(PYTHON, "train.py", "x", "--evaluate", is_rank=False) is None
-    assert hosted(PYTHON, "other.py", "x", is_rank=False) is None
+    assert is_hosted(os.path.abspath("train.py"), "x")
+    assert not is_hosted("train.py", "x", "--evaluate") and not is_hosted("other.py", "x")
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pkg.__main__", None))
-    assert hosted(PYTHON, "-m", "pkg", "x", is_rank=False) is not None
-    assert hosted(PYTHON, "-m", "pkg", is_rank=False) is None
-    assert hosted(PYTHON, "-m", "other", "x", is_rank=False) is None
+    assert is_hosted("-m", "pkg", "x")
+    assert not is_hosted("-m", "pkg") and not is_hosted("-m", "other", "x")
 
 
 def test_another_rank_than_this_process_has(monkeypatch: pytest.MonkeyPatch) -> None:

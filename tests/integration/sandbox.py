@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -204,6 +205,40 @@ def wait_for_none(look: Callable[[], list[_T]]) -> list[_T]:
     return left
 
 
+class Results:
+    """The analyses of a module's cases: asking for one waits for it."""
+
+    def __init__(self, begun: dict[str, Future[Analysis]]) -> None:
+        self._begun = begun
+
+    def __getitem__(self, case: str) -> Analysis:
+        return self._begun[case].result()
+
+
+def analyses(
+    cases: Mapping[str, tuple[Sequence[str], Mapping[str, Any]]],
+    slow: Collection[str] = (),
+    script: str | None = None,
+    **options: Any,
+) -> Any:
+    """Return a fixture, the :class:`Results` of these cases: of each the script's arguments, and options of its own.
+
+    Args:
+        slow: cases that only slow tests take; they are left out where none runs.
+        script: what is analysed; if None, each case's arguments begin with it.
+    """
+    before = [] if script is None else [script]
+
+    @pytest.fixture(scope="module")
+    def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
+        chosen = {name: case for name, case in cases.items() if slow_too or name not in slow}
+        return Results(
+            {name: side_by_side(*before, *words, **{**options, **own}) for name, (words, own) in chosen.items()}
+        )
+
+    return results
+
+
 def slow(*cases: Any) -> list[Any]:
     """Return parameters of a test that run with the slow tests; a tuple stands for several."""
     return [pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow) for one in cases]
@@ -212,6 +247,17 @@ def slow(*cases: Any) -> list[Any]:
 def some_slow(names: Iterable[str], slow: Collection[str]) -> list[Any]:
     """Parameters of a test, of which those in ``slow`` run with the slow tests."""
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
+
+
+def said_until(process: subprocess.Popen[str], text: str) -> str:
+    """Read what a process says on standard error up to the line with this text."""
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"it ended without saying {text!r}:\n{said}")
 
 
 def line_of(script: str, text: str) -> int:

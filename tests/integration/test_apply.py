@@ -9,8 +9,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,10 @@ import pytest
 
 from pipediag.analysis.trials.remedy import FEWEST
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, line_of, slow, some_slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Results, Sandbox, analyses, line_of, slow, some_slow
 from .test_run import SHORT, natively, run
 
 pytest.importorskip("torchvision")
-
-Results = dict[str, Future[Analysis]]
 
 SCRIPT = "remediable.py"
 MOVED = ["RandomHorizontalFlip", "ToDtype", "dim"]
@@ -42,16 +38,14 @@ PAYING = ["workers", "in-process", "short-epochs", "persistent", "leaves-early"]
 SLOW = sorted(CASES.keys() - {"workers"})
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
-    options = ("--apply", "--apply-budget", "12", "--plan", "plan.json")
-    return {
-        name: side_by_side(
-            SCRIPT, *arguments, budget=2, rungs="baseline", options=options, crashes=name == "host-memory"
-        )
-        for name, arguments in CASES.items()
-        if slow_too or name not in SLOW
-    }
+results = analyses(
+    {name: (arguments, {"crashes": name == "host-memory"}) for name, arguments in CASES.items()},
+    SLOW,
+    script=SCRIPT,
+    budget=2,
+    rungs="baseline",
+    options=("--apply", "--apply-budget", "12", "--plan", "plan.json"),
+)
 
 
 def remedy(done: Analysis) -> dict[str, Any]:
@@ -62,7 +56,7 @@ def remedy(done: Analysis) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", some_slow(PAYING, SLOW))
 def test_what_pays_is_kept(results: Results, case: str) -> None:
-    done = results[case].result()
+    done = results[case]
     told = remedy(done)
     assert [place["name"] for place in told["moved"]] == MOVED
     assert told["applied"] and told["reverted"] is None and told["why_not"] is None, told
@@ -75,7 +69,7 @@ def test_what_pays_is_kept(results: Results, case: str) -> None:
 
 
 def test_the_rung_stands_beside_the_ladder(results: Results) -> None:
-    done = results["workers"].result()
+    done = results["workers"]
     assert done.rung("remedied")["windows"] >= FEWEST
     assert done.ms("remedied") < 25 < done.ms("baseline")
     rounds = {w["round"] for w in done.json["session"]["windows"] if w["rung"] == "remedied"}
@@ -88,13 +82,13 @@ def test_the_rung_stands_beside_the_ladder(results: Results) -> None:
 
 
 def test_places_are_those_of_the_script(results: Results) -> None:
-    told = remedy(results["workers"].result())
+    told = remedy(results["workers"])
     assert told["moved"][2]["where"].endswith(f"{SCRIPT}:{line_of(SCRIPT, 'def dim')}")
 
 
 @pytest.mark.slow
 def test_the_printed_change_is_two_lines_and_runs(results: Results, sandbox: Sandbox) -> None:
-    diff = remedy(results["workers"].result())["how"]["diff"]
+    diff = remedy(results["workers"])["how"]["diff"]
     changed = [line for line in diff.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert changed == ["+import pipediag", '+loader = pipediag.offload(loader, "cpu")']
     patched = apply_diff(diff, SCRIPTS / SCRIPT, sandbox.folder)
@@ -114,7 +108,7 @@ def apply_diff(diff: str, file: Path, folder: Path) -> Path:
 
 
 def test_a_plan_is_written_where_it_pays(results: Results) -> None:
-    done = results["workers"].result()
+    done = results["workers"]
     assert f"pipediag run --plan plan.json {SCRIPTS / SCRIPT}" in " ".join(done.stdout.split())
     assert done.json["session"]["remedy"]["plan_file"] == "plan.json"
 
@@ -122,7 +116,7 @@ def test_a_plan_is_written_where_it_pays(results: Results) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["neutral", "numpy", "host-memory"])
 def test_no_plan_and_no_change_where_it_does_not(results: Results, case: str) -> None:
-    done = results[case].result()
+    done = results[case]
     assert "plan.json was not written" in done.said[-1]
     assert not remedy(done)["applied"]
     assert "import pipediag" not in done.stdout and "pipediag run" not in done.stdout
@@ -130,15 +124,15 @@ def test_no_plan_and_no_change_where_it_does_not(results: Results, case: str) ->
 
 @pytest.mark.slow
 def test_what_does_not_pay_is_reverted(results: Results) -> None:
-    told = remedy(results["neutral"].result())
+    told = remedy(results["neutral"])
     assert told["reverted"] and [place["name"] for place in told["moved"]] == MOVED[:2]
     assert told["measured_speedup"]["low"] < 1.02
-    assert "reverted: " in results["neutral"].result().stdout
+    assert "reverted: " in results["neutral"].stdout
 
 
 @pytest.mark.slow
 def test_where_nothing_moves_the_reasons_are_told(results: Results) -> None:
-    done = results["numpy"].result()
+    done = results["numpy"]
     told = remedy(done)
     assert told["moved"] == [] and "numpy" in told["why_not"]
     assert "remedied" not in done.measured
@@ -147,7 +141,7 @@ def test_where_nothing_moves_the_reasons_are_told(results: Results) -> None:
 
 @pytest.mark.slow
 def test_a_loop_that_needs_the_workers_memory_goes_without(results: Results) -> None:
-    done = results["host-memory"].result()
+    done = results["host-memory"]
     told = remedy(done)
     assert "this loop wants its batches" in told["reverted"] and "on these batches" in told["reverted"]
     assert done.code == 0 and done.passes == 1
@@ -172,7 +166,7 @@ def test_a_plan_and_decoding_need_apply(sandbox: Sandbox, option: tuple[str, ...
 
 @pytest.fixture(scope="module")
 def plan(results: Results) -> Path:
-    return results["workers"].result().cwd / "plan.json"
+    return results["workers"].cwd / "plan.json"
 
 
 class TestPlan:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-
 import pytest
 
-from .sandbox import Analysis
+from .sandbox import Results, analyses
 
 pytestmark = pytest.mark.slow
-
-Results = dict[str, Future[Analysis]]
 
 EVERYTHING = {"device", "worker", "sample", "warm", "baseline", "supply"}
 FORMS = ["nested", "detection", "graph"]
@@ -26,26 +21,23 @@ IN_PLACE = {
 }
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    forms = {form: side_by_side("batches.py", form, budget=5) for form in FORMS}
-    in_place = {
-        name: side_by_side("in_place.py", *arguments, budget=5, rungs=rungs)
-        for name, (arguments, rungs) in IN_PLACE.items()
-    }
-    return forms | in_place
+results = analyses(
+    {form: (["batches.py", form], {}) for form in FORMS}
+    | {name: (["in_place.py", *arguments], {"rungs": rungs}) for name, (arguments, rungs) in IN_PLACE.items()},
+    budget=5,
+)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_types_and_nesting_are_kept(results: Results, form: str) -> None:
-    done = results[form].result()
+    done = results[form]
     assert done.measured == EVERYTHING
     assert not done.others and done.passes == 1
 
 
 @pytest.mark.parametrize("kind", IN_PLACE)
 def test_changes_in_place_reach_no_cache(results: Results, kind: str) -> None:
-    done = results[kind].result()
+    done = results[kind]
     assert done.measured == set(IN_PLACE[kind][1].split(","))
     assert "writes-in-place" in done.warned
     assert not done.others and done.passes == 1, "the script has failed under a rung"

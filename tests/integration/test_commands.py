@@ -17,7 +17,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.report import RENDERERS
 from pipediag.session import RUNGS, Rung, Session, Window
 
-from .sandbox import PIPEDIAG, SCRIPTS, Ran, Sandbox
+from .sandbox import PIPEDIAG, SCRIPTS, Ran, Sandbox, said_until
 
 
 def audited(sandbox: Sandbox, *arguments: str, code: int) -> tuple[Ran, dict[str, Any]]:
@@ -98,14 +98,9 @@ def test_one_row_for_each_value(sandbox: Sandbox) -> None:
 def test_ctrl_c_keeps_what_was_measured(sandbox: Sandbox) -> None:
     command = ["sweep", "--vary=--workers=0,2,1", "--rungs", "device,baseline", "--budget", "2"]
     process = sandbox.start(*PIPEDIAG, *command, "-o", str(sandbox.report), SWEPT, "--plant", "load")
-    assert process.stderr is not None and process.stdout is not None
-    for line in process.stderr:
-        if line.startswith("pipediag: run 2 of 3"):
-            break
+    said_until(process, "run 2 of 3")
     assert len(json.loads(sandbox.report.read_text())["runs"]) == 1, "written as soon as it was known"
-    for line in process.stderr:
-        if line.endswith("measuring\n"):
-            break
+    said_until(process, "training loader")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import pytest
 
-from .sandbox import PATIENCE, PIPEDIAG, SCRIPTS, Analysis, Sandbox
+from .sandbox import PATIENCE, PIPEDIAG, SCRIPTS, Analysis, Sandbox, said_until
 
 Analyze = Callable[..., Analysis]
 
@@ -151,7 +150,7 @@ def test_ctrl_c_gives_a_partial_report(sandbox: Sandbox) -> None:
     process = sandbox.start(
         *PIPEDIAG, "analyze", "-v", "--budget", "10", "-o", str(output), str(SCRIPTS / "interrupted.py")
     )
-    said = _read_until(process, "the loop waits ")
+    said = said_until(process, "the loop waits ")
     began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
@@ -166,7 +165,7 @@ def test_ctrl_c_gives_a_partial_report(sandbox: Sandbox) -> None:
 @pytest.mark.slow
 def test_ctrl_c_before_anything_is_measured(sandbox: Sandbox) -> None:
     process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "60", str(SCRIPTS / "interrupted.py"), "--asleep")
-    said = _read_until(process, "asleep")
+    said = said_until(process, "asleep")
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said + err
@@ -178,16 +177,6 @@ def test_ctrl_c_before_anything_is_measured(sandbox: Sandbox) -> None:
 def test_an_analysis_that_is_terminated_takes_its_children_along(sandbox: Sandbox) -> None:
     """As ``timeout`` does it, and continuous integration: the signal goes to pipediag alone. The sandbox then looks."""
     process = sandbox.start(*PIPEDIAG, "analyze", "--budget", "60", str(SCRIPTS / "interrupted.py"))
-    _read_until(process, "the loop waits ")
+    said_until(process, "the loop waits ")
     process.terminate()
     assert process.wait(timeout=20) in (-signal.SIGTERM, 128 + signal.SIGTERM)
-
-
-def _read_until(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stderr is not None
-    said = ""
-    for line in process.stderr:
-        said += line
-        if text in line:
-            return said
-    raise AssertionError(f"it ended without saying {text!r}:\n{said}")

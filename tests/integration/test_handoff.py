@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipediag.analysis.trials.remedy import HAND_OFF
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Results, Sandbox, analyses
 
 pytest.importorskip("torchvision")
 pytestmark = pytest.mark.slow
-
-Results = dict[str, Future[Analysis]]
 
 SCRIPT = "handed_over.py"
 CASES: dict[str, list[str]] = {
@@ -32,24 +27,13 @@ CASES: dict[str, list[str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("plans")
-
-
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], plans: Path) -> Results:
-    return {
-        name: side_by_side(
-            SCRIPT,
-            *arguments,
-            budget=2,
-            rungs="baseline",
-            options=("--apply", "--apply-budget", "12", "--plan", str(plans / f"{name}.json")),
-            crashes=name == "host-memory",
-        )
-        for name, arguments in CASES.items()
-    }
+results = analyses(
+    {name: (arguments, {"crashes": name == "host-memory"}) for name, arguments in CASES.items()},
+    script=SCRIPT,
+    budget=2,
+    rungs="baseline",
+    options=("--apply", "--apply-budget", "12", "--plan", "plan.json"),
+)
 
 
 def handoff(done: Analysis) -> dict[str, Any]:
@@ -59,21 +43,21 @@ def handoff(done: Analysis) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", ["nothing-moves", "reverted", "stream", "ends-early"])
-def test_what_pays_is_kept(results: Results, plans: Path, case: str) -> None:
-    done = results[case].result()
+def test_what_pays_is_kept(results: Results, case: str) -> None:
+    done = results[case]
     told, before = handoff(done), done.json["remedy"]
     assert told["applied"] and told["measured_speedup"]["low"] > 1.5, told
     assert not before["applied"] and bool(before["reverted"]) == (case == "reverted")
     assert '+loader = pipediag.offload(loader, "cpu", transforms=False)' in told["how"]["diff"]
     shown = " ".join(done.stdout.split())
-    assert HAND_OFF in shown and "it pays: " in shown and f"pipediag run --plan {plans / case}.json" in shown
-    held = json.loads((plans / f"{case}.json").read_text())
+    assert HAND_OFF in shown and "it pays: " in shown and "pipediag run --plan plan.json" in shown
+    held = json.loads((done.cwd / "plan.json").read_text())
     assert held["moved"] == [] and held["speedup"]["low"] > 1.5
     assert not done.others and (done.passes > 1) == (case == "ends-early")
 
 
 def test_its_rounds_have_baselines_of_their_own(results: Results) -> None:
-    windows = results["reverted"].result().json["session"]["windows"]
+    windows = results["reverted"].json["session"]["windows"]
     rounds = {rung: {w["round"] for w in windows if w["rung"] == rung} for rung in ("baseline", "remedied", "hand-off")}
     assert rounds["remedied"] and rounds["hand-off"] <= rounds["baseline"]
     assert max(rounds["remedied"]) < min(rounds["hand-off"])
@@ -87,22 +71,21 @@ def test_its_rounds_have_baselines_of_their_own(results: Results) -> None:
         ("refused", "its batches hold no tensors"),
     ],
 )
-def test_what_does_not_apply_is_told(results: Results, plans: Path, case: str, why: str) -> None:
-    done = results[case].result()
+def test_what_does_not_apply_is_told(results: Results, case: str, why: str) -> None:
+    done = results[case]
     told = handoff(done)
     assert not told["applied"] and why in (told["why_not"] or told["reverted"])
     assert (told["why_not"] is None) == (case != "refused")
     assert done.code == 0 and done.json["script"]["exit_code"] == 0
-    assert f"{case}.json was not written" in done.said[-1] and not (plans / f"{case}.json").exists()
+    assert "plan.json was not written" in done.said[-1] and not (done.cwd / "plan.json").exists()
     assert "import pipediag" not in done.stdout and "pipediag run" not in done.stdout
 
 
 @pytest.mark.parametrize("case", ["nothing-moves", "stream"])
-def test_run_carries_the_plan_out(results: Results, plans: Path, sandbox: Sandbox, case: str) -> None:
-    results[case].result()
+def test_run_carries_the_plan_out(results: Results, sandbox: Sandbox, case: str) -> None:
     streams = ["--stream"] * (case == "stream")
     arguments = [str(SCRIPTS / SCRIPT), "--batches", "4", "--epochs", "2", "--losses", *streams]
-    plan = ["--plan", str(plans / f"{case}.json")]
+    plan = ["--plan", str(results[case].cwd / "plan.json")]
     native = sandbox.run(sys.executable, *arguments)
     ran = sandbox.run(*PIPEDIAG, "run", *plan, *arguments)
     assert (native.code, ran.code) == (0, 0), ran.stderr

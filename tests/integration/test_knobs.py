@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from .sandbox import PIPEDIAG, Analysis, Sandbox, line_of
+from .sandbox import PIPEDIAG, Analysis, Results, Sandbox, analyses, line_of
 
 pytestmark = pytest.mark.slow
-
-Results = dict[str, Future[Analysis]]
 
 SCRIPT = "short_runs.py"
 SLEEPS = ["--sample-ms", "25", "--step-ms", "20"]
@@ -28,21 +24,15 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    return {
-        name: side_by_side(
-            SCRIPT,
-            "--workers",
-            "1",
-            *arguments,
-            budget=60,
-            rungs="device,baseline",
-            options=options,
-            crashes=name == "refused",
-        )
+results = analyses(
+    {
+        name: (["--workers", "1", *arguments], {"options": options, "crashes": name == "refused"})
         for name, (arguments, options) in CASES.items()
-    }
+    },
+    script=SCRIPT,
+    budget=60,
+    rungs="device,baseline",
+)
 
 
 def settings(done: Analysis) -> dict[str, Any]:
@@ -59,7 +49,7 @@ def recommended(done: Analysis) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", ["one worker", "none", "ends early"])
 def test_more_workers_are_found_and_measured(results: Results, case: str) -> None:
-    done = results[case].result()
+    done = results[case]
     told = settings(done)
     assert told["why_not"] is None
     best = next(one for one in told["tried"] if one["rung"] == told["best"])
@@ -77,7 +67,7 @@ def test_more_workers_are_found_and_measured(results: Results, case: str) -> Non
 
 
 def test_they_are_rungs_of_the_same_run_beside_a_baseline(results: Results) -> None:
-    done = results["one worker"].result()
+    done = results["one worker"]
     assert done.passes == 1
     windows = done.json["session"]["windows"]
     tried = {w["round"] for w in windows if w["rung"] == settings(done)["best"]}
@@ -88,13 +78,13 @@ def test_they_are_rungs_of_the_same_run_beside_a_baseline(results: Results) -> N
 
 
 def test_a_script_that_ends_meanwhile_is_run_again(results: Results) -> None:
-    done = results["ends early"].result()
+    done = results["ends early"]
     attempts = {w["attempt"] for w in done.json["session"]["windows"] if w["rung"] == settings(done)["best"]}
     assert done.passes > 1 and max(attempts) > 1
 
 
 def test_a_script_that_fails_under_other_settings_has_not_failed(results: Results) -> None:
-    done = results["refused"].result()
+    done = results["refused"]
     told = settings(done)
     assert told["best"] is None and {one["verdict"] for one in told["tried"]} == {"failed"}, told
     assert all("more workers than there should be" in one["why_not"] for one in told["tried"])
@@ -105,7 +95,7 @@ def test_a_script_that_fails_under_other_settings_has_not_failed(results: Result
 
 
 def test_a_saved_session_shows_the_same(results: Results, sandbox: Sandbox) -> None:
-    done = results["one worker"].result()
+    done = results["one worker"]
     saved = sandbox.folder / "saved.json"
     saved.write_text(json.dumps(done.json))
     shown = sandbox.run(*PIPEDIAG, "report", "-v", str(saved))
@@ -113,7 +103,7 @@ def test_a_saved_session_shows_the_same(results: Results, sandbox: Sandbox) -> N
 
 
 def test_switched_off_it_stays_a_prediction(results: Results) -> None:
-    done = results["switched off"].result()
+    done = results["switched off"]
     assert done.json["loader_settings"] is None
     one = recommended(done)
     assert one["measured_speedup"] is None and "predicted, not tried" in one["evidence"]
@@ -121,6 +111,6 @@ def test_switched_off_it_stays_a_prediction(results: Results) -> None:
 
 
 def test_a_loop_that_does_not_starve_is_left_alone(results: Results) -> None:
-    done = results["not starved"].result()
+    done = results["not starved"]
     assert done.json["loader_settings"] is None, done.stdout
     assert "settings:" not in json.dumps(done.json) and "other loader settings" not in done.stdout

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .sandbox import PATIENCE, PIPEDIAG, SCRIPTS, Ran, Sandbox, line_of
+from .sandbox import PATIENCE, PIPEDIAG, SCRIPTS, Ran, Sandbox, line_of, said_until
 
 RANKS = SCRIPTS / "ranks"
 TRAIN = str(RANKS / "train.py")
@@ -138,7 +138,7 @@ def test_a_rank_that_fails_under_other_launchers(sandbox: Sandbox, script: tuple
 )
 def test_a_signal_ends_every_rank(sandbox: Sandbox, number: signal.Signals, whom: str, code: int) -> None:
     process = sandbox.start(*ANALYZE, "--budget", "60", "-o", str(sandbox.report), *TORCHRUN, TRAIN, *ENDLESS)
-    _wait_for(process, "the loop waits ")
+    said_until(process, "the loop waits ")
     began = time.monotonic()
     if whom == "all":  # as a terminal does
         os.killpg(process.pid, number)
@@ -148,15 +148,6 @@ def test_a_signal_ends_every_rank(sandbox: Sandbox, number: signal.Signals, whom
     process.communicate(timeout=PATIENCE)
     assert time.monotonic() - began < ENDS_WITHIN and process.returncode == code
     is_measured(sandbox)
-
-
-def _wait_for(process: subprocess.Popen[str], words: str) -> None:
-    """Read what pipediag says until it has said this."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if words in line:
-            return
-    pytest.fail(f"it ended before it said: {words}")
 
 
 @pytest.mark.slow

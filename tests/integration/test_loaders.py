@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, line_of, some_slow
-
-Results = dict[str, Future[Analysis]]
+from .sandbox import Results, analyses, line_of, some_slow
 
 QUICK = "device,baseline"
 #: Seconds for a verdict that is due in less, on a machine that may stand still for some of them.
@@ -46,18 +42,12 @@ QUICK_CASES = ["two", "number-seven", "contract"]
 SLOW = sorted(CASES.keys() - {*QUICK_CASES})
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
-    return {
-        name: side_by_side(*command, **options)
-        for name, (command, options) in CASES.items()
-        if slow_too or name not in SLOW
-    }
+results = analyses(CASES, SLOW)
 
 
 @pytest.mark.slow
 def test_the_training_loader_is_chosen_among_validation(results: Results) -> None:
-    done = results["validation"].result()
+    done = results["validation"]
     loader = done.json["loader"]
     assert (loader["dataset"], loader["batch_size"]) == ("TrainData", 8)
     assert loader["where"].endswith(f"validation.py:{line_of('validation.py', '# the training loop')}")
@@ -70,7 +60,7 @@ def test_the_training_loader_is_chosen_among_validation(results: Results) -> Non
     [("two", "Labelled", 2), pytest.param("two-second", "Unlabelled", 6, marks=pytest.mark.slow)],
 )
 def test_two_loaders(results: Results, case: str, dataset: str, batch_size: int) -> None:
-    done = results[case].result()
+    done = results[case]
     assert (done.json["loader"]["dataset"], done.json["loader"]["batch_size"]) == (dataset, batch_size)
     assert done.measured == {"device", "baseline"}
     # The loaders sleep 10 and 6 ms a batch; feeding one of them from a cache takes away its part only.
@@ -79,14 +69,14 @@ def test_two_loaders(results: Results, case: str, dataset: str, batch_size: int)
 
 
 def test_a_loader_number_that_does_not_exist(results: Results) -> None:
-    done = results["number-seven"].result()
+    done = results["number-seven"]
     assert "--loader 7" in done.said[-1] and not done.others
     assert done.report is None
 
 
 @pytest.mark.slow
 def test_infinite_loader_with_persistent_workers(results: Results) -> None:
-    done = results["infinite"].result()
+    done = results["infinite"]
     loader = done.json["loader"]
     assert (loader["dataset"], loader["num_workers"], loader["persistent_workers"]) == ("Data", 2, True)
     assert done.measured == {"device", "worker", "sample", "baseline"}
@@ -96,7 +86,7 @@ def test_infinite_loader_with_persistent_workers(results: Results) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["while-next", "short-first-epoch"])
 def test_a_loop_that_does_not_go_from_epoch_to_epoch(results: Results, case: str) -> None:
-    done = results[case].result()
+    done = results[case]
     assert done.measured == {"device", "baseline"}
     assert done.passes == 1 and done.bottleneck == "load"
 
@@ -104,7 +94,7 @@ def test_a_loop_that_does_not_go_from_epoch_to_epoch(results: Results, case: str
 @pytest.mark.slow
 def test_a_thread_that_draws_ahead_of_the_loop(results: Results) -> None:
     """It always waits for the workers, 40 ms a batch, while the loop is busy for 30 ms of them."""
-    done = results["prefetch-thread"].result()
+    done = results["prefetch-thread"]
     assert done.measured == {"device", "baseline"} and not done.others
     assert done.bottleneck == "load"
     assert 0.05 < done.json["verdict"]["starved"]["value"] < 0.6
@@ -113,7 +103,7 @@ def test_a_thread_that_draws_ahead_of_the_loop(results: Results) -> None:
 
 @pytest.mark.parametrize("method", some_slow(["spawn", "forkserver"], SLOW))
 def test_workers_by_other_start_methods(results: Results, method: str) -> None:
-    done = results[method].result()
+    done = results[method]
     assert done.json["loader"]["start_method"] == method
     assert done.measured == {"worker", "sample", "raw", "baseline"}
     assert done.ms("sample") < 20 and done.ms("raw") > 30
@@ -122,7 +112,7 @@ def test_workers_by_other_start_methods(results: Results, method: str) -> None:
 
 @pytest.mark.slow
 def test_inference_without_an_optimizer(results: Results) -> None:
-    done = results["inference"].result()
+    done = results["inference"]
     assert done.measured == {"device", "baseline"}
     assert done.bottleneck == "load" and "YOUR EVALUATION" in done.stdout
     assert done.ms("device") < 5 < 18 < done.ms("baseline")
@@ -131,7 +121,7 @@ def test_inference_without_an_optimizer(results: Results) -> None:
 @pytest.mark.parametrize("case", some_slow(["exact-steps", "exact-steps-workers"], SLOW))
 def test_schedulers_with_an_exact_number_of_steps(results: Results, case: str) -> None:
     """Epochs of 6 batches: the loop sees exactly 6 of them under every rung, or OneCycleLR raises."""
-    done = results[case].result()
+    done = results[case]
     assert done.measured == {"device", "sample", "baseline"}
     assert done.json["loader"]["length"] == 6
 
@@ -139,7 +129,7 @@ def test_schedulers_with_an_exact_number_of_steps(results: Results, case: str) -
 @pytest.mark.slow
 def test_the_end_of_a_script_with_exact_steps_is_no_error(results: Results) -> None:
     """Three epochs a pass: every pass ends by itself, its last assertions included."""
-    done = results["few-exact-steps"].result()
+    done = results["few-exact-steps"]
     assert done.passes > 1 and done.measured == {"device", "baseline"}
     assert not done.others
 
@@ -147,7 +137,7 @@ def test_the_end_of_a_script_with_exact_steps_is_no_error(results: Results) -> N
 @pytest.mark.parametrize("case", some_slow(["contract", "contract-distributed"], SLOW))
 def test_what_dataloader_promises_holds(results: Results, case: str) -> None:
     """``generator``, ``set_epoch``, ``worker_init_fn``, ``get_worker_info().dataset``: the script asserts them."""
-    done = results[case].result()
+    done = results[case]
     assert done.measured == {"worker", "sample", "warm", "baseline"}
     assert done.ms("sample") < done.ms("baseline")
     assert done.passes == 1 and not done.others
@@ -156,7 +146,7 @@ def test_what_dataloader_promises_holds(results: Results, case: str) -> None:
 @pytest.mark.slow
 def test_the_same_without_workers(results: Results) -> None:
     """All rungs and controls; what makes no sense without workers is said not to exist."""
-    done = results["contract-in-process"].result()
+    done = results["contract-in-process"]
     assert done.measured == {"device", "sample", "warm", "baseline", "supply"}
     assert not done.rung("worker")["available"] and "num_workers=0" in done.rung("worker")["why_not"]
     assert not done.rung("host")["available"]

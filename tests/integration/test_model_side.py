@@ -3,49 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox
+from .sandbox import PIPEDIAG, SCRIPTS, Results, Sandbox, analyses
 
 pytestmark = pytest.mark.slow
 
-Results = dict[str, Future[Analysis]]
-
 SCRIPT = "frozen_parts.py"
-#: Script arguments, the rungs that are measured.
-CASES: dict[str, tuple[list[str], str]] = {
-    "separate": ([], "device,baseline"),
-    "inside": (["--form", "inside"], "device,baseline"),
-    "short-epochs": (["--batches", "30"], "device,baseline"),
-    "trained": (["--form", "trained"], "device,baseline"),
-    "own-profiler": (["--own-profiler", "--form", "trained"], "device,baseline"),
-    "no-device-rung": ([], "baseline"),
-    "ends": (["--batches", "12", "--epochs", "1"], "device,baseline"),
+RUNGS = {"rungs": "device,baseline"}
+CASES = {
+    "separate": ([], RUNGS),
+    "inside": (["--form", "inside"], RUNGS),
+    "short-epochs": (["--batches", "30"], RUNGS),
+    "trained": (["--form", "trained"], RUNGS),
+    "own-profiler": (["--own-profiler", "--form", "trained"], RUNGS),
+    "no-device-rung": ([], {"rungs": "baseline"}),
+    "ends": (["--batches", "12", "--epochs", "1"], RUNGS),
 }
 RECORDED = ["separate", "inside", "short-epochs", "trained"]
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]]) -> Results:
-    options = ("--profile", "trace.json", "-o", "out.md")
-    return {
-        name: side_by_side(SCRIPT, *arguments, budget=2, rungs=rungs, options=options)
-        for name, (arguments, rungs) in CASES.items()
-    }
+results = analyses(CASES, script=SCRIPT, budget=2, options=("--profile", "trace.json", "-o", "out.md"))
 
 
 def evidence(results: Results, case: str, name: str) -> Any:
-    return results[case].result().json["evidence"][name]
+    return results[case].json["evidence"][name]
 
 
 @pytest.mark.parametrize("case", RECORDED)
 def test_steps_are_recorded(results: Results, case: str) -> None:
     found = evidence(results, case, "profile")
-    assert (found["why_not"], found["steps"]) == ("", 5), results[case].result().stderr
+    assert (found["why_not"], found["steps"]) == ("", 5), results[case].stderr
     operators = {one["name"]: one for one in found["operators"]}
     assert operators["convolution_backward"]["calls"] == (2.0 if case == "trained" else 1.0)
     roots = {one["name"].partition(".")[0] for one in found["modules"]}
@@ -54,7 +44,7 @@ def test_steps_are_recorded(results: Results, case: str) -> None:
     with open(found["trace"]) as file:
         events = json.load(file)["traceEvents"]
     assert sum(str(event.get("name")).startswith("ProfilerStep#") for event in events) == 5
-    assert results[case].result().json["script"]["wrote"] == []  # the trace is ours
+    assert results[case].json["script"]["wrote"] == []  # the trace is ours
 
 
 @pytest.mark.parametrize("case, told", [
@@ -63,7 +53,7 @@ def test_steps_are_recorded(results: Results, case: str) -> None:
     ("ends", "the script ended before"),
 ])  # fmt: skip
 def test_why_nothing_is_recorded(results: Results, case: str, told: str) -> None:
-    found, done = evidence(results, case, "profile"), results[case].result()
+    found, done = evidence(results, case, "profile"), results[case]
     assert told in found["why_not"] and found["trace"] == ""
     assert told in " ".join(done.stdout.split())
 
@@ -74,7 +64,7 @@ def test_why_nothing_is_recorded(results: Results, case: str, told: str) -> None
     ("short-epochs", ["encoder"], ""),
 ])  # fmt: skip
 def test_the_frozen_part_is_found(results: Results, case: str, modules: list[str], around: str) -> None:
-    found, done = evidence(results, case, "prefix"), results[case].result()
+    found, done = evidence(results, case, "prefix"), results[case]
     assert found is not None and (found["modules"], found["around"]) == (modules, around), done.stderr
     assert found["ms"] > 0 and found["rest_ms"] > 0
     assert f"{SCRIPT}:" in found["where"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import pytest
 
-from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Sandbox, line_of, slow
+from .sandbox import PIPEDIAG, SCRIPTS, Analysis, Results, Sandbox, analyses, line_of, slow
 
 STATEFUL = "stateful_loader.py"
 PLACE = f"{STATEFUL}:{line_of(STATEFUL, '# the training loop')}"
@@ -16,15 +15,14 @@ SAVES = "StatefulDataLoader saves its place in the epoch, which would be wrong u
 FORMS = {"counted": "batches()", "drawn": "batches()", "of-a-class": "Stream", "of-a-loader": "Doubled"}
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> dict[str, Future[Analysis]]:
-    forms = [*FORMS][: None if slow_too else 1]
-    return {form: side_by_side("own_loop.py", form, budget=6, rungs="device,sample,baseline") for form in forms}
+results = analyses(
+    {form: (["own_loop.py", form], {}) for form in FORMS}, [*FORMS][1:], budget=6, rungs="device,sample,baseline"
+)
 
 
 @pytest.mark.parametrize("form", ["counted", *slow("drawn", "of-a-class", "of-a-loader")])
-def test_the_loop_is_measured(results: dict[str, Future[Analysis]], form: str) -> None:
-    done = results[form].result()
+def test_the_loop_is_measured(results: Results, form: str) -> None:
+    done = results[form]
     assert done.bottleneck == "load"
     assert done.ms("baseline") > 30 > 2 * done.ms("device")
     loader = done.json["loader"]

@@ -6,14 +6,11 @@ And where nothing could be measured at all, the one line that says so says why.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, Sandbox, line_of, some_slow
-
-Results = dict[str, Future[Analysis]]
+from .sandbox import Analysis, Results, Sandbox, analyses, line_of, some_slow
 
 SHORT = {"rungs": "device,baseline", "budget": 6}
 #: A first run of two seconds that leaves enough of the budget for a second one, on a machine that stalls, too.
@@ -41,18 +38,12 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
 SLOW = ["makedirs", "makedirs-last", "input", "words", "trains-forked", "kill", "few-steps", "slow-steps", "logs"]
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
-    return {
-        name: side_by_side(*command, **options)
-        for name, (command, options) in CASES.items()
-        if slow_too or name not in SLOW
-    }
+results = analyses(CASES, SLOW)
 
 
 @pytest.mark.parametrize("how", some_slow(REFUSED, SLOW))
 def test_what_the_first_run_gave_is_reported(results: Results, how: str) -> None:
-    done = results[how].result()
+    done = results[how]
     assert done.measured and done.passes == 2
     gave = "passes 1, 2" if how == "makedirs-last" else "pass 1"
     assert done.warned["later-pass-failed"] == (
@@ -64,19 +55,19 @@ def test_what_the_first_run_gave_is_reported(results: Results, how: str) -> None
 
 
 def test_a_second_run_that_finds_its_work_done(results: Results) -> None:
-    done = results["done"].result()
+    done = results["done"]
     assert done.measured and done.passes == 2 and not done.others
     assert "drew no batch in its 2nd run" in done.warned["later-pass-failed"]
 
 
 def test_a_refused_run_after_one_that_was_too_short(results: Results) -> None:
-    done = results["too-short"].result()
+    done = results["too-short"]
     assert "failed in its 2nd run: FileExistsError" in done.said[-1]
     assert "1st run was too short" in done.said[-1] and done.report is None
 
 
 def test_two_steps_are_too_few_and_more_time_is_no_help(results: Results) -> None:
-    done = results["two-steps"].result()
+    done = results["two-steps"]
     assert "after 2 optimizer step(s), too few" in done.said[-1] and "--budget" not in done.said[-1]
     assert sum("running the script" in line for line in done.said) == 1
 
@@ -84,33 +75,33 @@ def test_two_steps_are_too_few_and_more_time_is_no_help(results: Results) -> Non
 @pytest.mark.slow
 def test_a_short_script_is_not_run_over_and_over(results: Results) -> None:
     """It is run again once, to fit windows into what it gives; whatever the first run gave, that is enough."""
-    done = results["few-steps"].result()
+    done = results["few-steps"]
     assert sum("running the script" in line for line in done.said) <= 2
     assert not any("--budget" in line for line in done.said)
 
 
 @pytest.mark.slow
 def test_a_budget_that_is_too_short_is_said_to_be(results: Results) -> None:
-    done = results["slow-steps"].result()
+    done = results["slow-steps"]
     assert done.said[-1].startswith("pipediag: the budget of 2 s ended your script")
     assert "longer --budget" in done.said[-1]
 
 
 @pytest.mark.parametrize("case", some_slow(["trains-forked", "trains-spawned"], SLOW))
 def test_the_loader_of_a_process_that_trains_is_measured_and_not_its_parents(results: Results, case: str) -> None:
-    done = results[case].result()
+    done = results[case]
     assert done.json["loader"]["where"].endswith(f"hogwild.py:{line_of('hogwild.py', 'in DataLoader(torch.zeros')}")
     assert done.json["session"]["observed"] and not done.others
 
 
 @pytest.mark.slow
 def test_processes_that_do_not_train_leave_a_loop_without_optimizer_to_be_measured(results: Results) -> None:
-    done = results["logs"].result()
+    done = results["logs"]
     assert done.measured == {"device", "baseline"} and not done.others
 
 
 def test_a_script_that_fails_silently_is_told_of(results: Results) -> None:
-    done = results["silent"].result()
+    done = results["silent"]
     assert done.said[-1].startswith("pipediag: your script failed in its 1st run: it ended with exit code 3")
 
 

@@ -6,15 +6,12 @@ The script sleeps 2 ms to load a sample and 5 ms to transform it, four samples a
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import pytest
 
-from .sandbox import Analysis, line_of, some_slow
+from .sandbox import Analysis, Results, analyses, line_of, some_slow
 
 Analyze = Callable[..., Analysis]
-Results = dict[str, Future[Analysis]]
-
 FORMS = [
     "wrapped", "compose", "getitems", "joint", "keywords",
     "collate-function", "collate-object", "marker", "whole-batches",
@@ -32,26 +29,18 @@ ITERABLE = {
 SLOW = sorted({*FORMS, *INSEPARABLE, *ITERABLE} - {"compose"})
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
-    forms = [form for form in FORMS if slow_too or form not in SLOW]
-    separable = {form: side_by_side("separable.py", form, rungs="raw,baseline", budget=5) for form in forms}
-    inseparable = {
-        form: side_by_side("separable.py", form, rungs="device,raw,warm,baseline", budget=4)
-        for form in INSEPARABLE
-        if slow_too or form not in SLOW
-    }
-    iterable = {
-        name: side_by_side("iterable.py", *arguments, rungs="device,sample,raw,warm,baseline", budget=4)
-        for name, arguments in ITERABLE.items()
-        if slow_too or name not in SLOW
-    }
-    return separable | inseparable | iterable
+results = analyses(
+    {form: (["separable.py", form], {"rungs": "raw,baseline", "budget": 5}) for form in FORMS}
+    | {form: (["separable.py", form], {"rungs": "device,raw,warm,baseline"}) for form in INSEPARABLE}
+    | {name: (["iterable.py", *more], {"rungs": "device,sample,raw,warm,baseline"}) for name, more in ITERABLE.items()},
+    SLOW,
+    budget=4,
+)
 
 
 @pytest.mark.parametrize("form", some_slow(FORMS, SLOW))
 def test_transforms_are_found(results: Results, form: str) -> None:
-    done = results[form].result()
+    done = results[form]
     assert done.rung("raw")["available"], done.rung("raw")["why_not"]
     # The transforms, all of them, once (20 ms); and nothing of the loading (10 ms). A busy machine slows both rungs.
     assert 20 <= done.ms("raw") < 0.9 * done.ms("baseline"), done.stdout
@@ -61,7 +50,7 @@ def test_transforms_are_found(results: Results, form: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", INSEPARABLE)
 def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, form: str) -> None:
-    done = results[form].result()
+    done = results[form]
     raw = done.rung("raw")
     assert not raw["available"] and raw["windows"] == 0 and raw["ms_per_step"] is None
     assert raw["why_not"].startswith("not separable: ") and "pipediag.stage(" in raw["why_not"]
@@ -74,7 +63,7 @@ def test_what_cannot_be_told_apart_is_said_with_the_way_out(results: Results, fo
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ITERABLE)
 def test_iterable_datasets(results: Results, kind: str) -> None:
-    done = results[kind].result()
+    done = results[kind]
     for name in ("raw", "warm"):
         assert not done.rung(name)["available"]
         assert done.rung(name)["why_not"].startswith("not separable: an iterable dataset")

@@ -7,14 +7,11 @@ a step do not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from .sandbox import Analysis, some_slow
-
-Results = dict[str, Future[Analysis]]
+from .sandbox import Analysis, Results, analyses, some_slow
 
 STARVES = ["--sample-ms", "30"]
 QUICK = {"rungs": "device,baseline", "budget": 10}
@@ -44,18 +41,12 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
 SLOW = sorted(CASES.keys() - {"epochs-of-four", "there-at-once"})
 
 
-@pytest.fixture(scope="module")
-def results(side_by_side: Callable[..., Future[Analysis]], slow_too: bool) -> Results:
-    return {
-        name: side_by_side("short_runs.py", *arguments, code=None, **options)
-        for name, (arguments, options) in CASES.items()
-        if slow_too or name not in SLOW
-    }
+results = analyses(CASES, SLOW, script="short_runs.py", code=None)
 
 
 def told(results: Results, case: str) -> Analysis:
     """The analysis, which ended with a verdict and by nothing else."""
-    done = results[case].result()
+    done = results[case]
     assert done.code == 0, f"exit code {done.code}\n{done.stdout}\n{done.stderr}"
     assert not done.others, done.stderr
     return done

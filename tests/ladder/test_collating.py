@@ -39,57 +39,43 @@ def test_copies_by_habits(habits: Habits | None, copied: list[bool]) -> None:
     assert (copies.seconds > 0) is any(copied)
 
 
-def learned(change: Callable[[Any], Any], sample: Any) -> Habits:
-    """What is known of a collate function that does this to its only sample."""
-    copies = SafeCopies()
-    batch = change(copies.of(sample))
-    assert copies.learn(batch) and not copies.learn(batch)
-    return copies.habits["sample"]
-
-
-def test_a_collate_function_that_changes_nothing() -> None:
-    sample = {"a": torch.ones(2), "b": np.full(2, np.nan), "c": Image.new("L", (2, 2)), "d": "text", "e": Sample(1)}
-    assert learned(lambda given: given["a"].sum(), sample) == Habits()
-
-
-def test_passes_on() -> None:
-    assert learned(lambda given: given[0], [torch.ones(2)]) == Habits(passes_on=True)
-
-
-def test_takes_apart() -> None:
-    assert learned(lambda given: given.pop("a").sum(), {"a": torch.ones(2)}) == Habits(takes_apart=True)
-
-
 @pytest.mark.parametrize(
-    ("write", "kind"),
+    ("does", "habits"),
     [
-        (lambda given: given["tensor"].add_(1), torch.Tensor),
-        (lambda given: given["tensor"].add_(0), torch.Tensor),  # often in the first sample of a batch
-        (lambda given: given["tensor"].resize_(5), torch.Tensor),
-        (lambda given: given["tensor"].numpy().fill(7), torch.Tensor),
-        (lambda given: given["array"].fill(7), np.ndarray),
-        (lambda given: given["array"].resize(5, refcheck=False), np.ndarray),
-        (lambda given: given["picture"].putpixel((0, 0), 7), Image.Image),
-        (lambda given: setattr(given["sample"], "label", 7), Sample),
-        (lambda given: given["sample"].image.add_(1), Sample),
+        (lambda given: given["tensor"].sum(), Habits()),
+        (lambda given: given["tensor"], Habits(passes_on=True)),
+        (lambda given: given.pop("tensor").sum(), Habits(takes_apart=True)),
+        (lambda given: given["tensor"].add_(1).sum(), Habits(writes=(torch.Tensor,))),
+        (
+            lambda given: given["tensor"].add_(0).sum(),
+            Habits(writes=(torch.Tensor,)),
+        ),  # often in a batch's first sample
+        (lambda given: given["tensor"].resize_(5).sum(), Habits(writes=(torch.Tensor,))),
+        (lambda given: given["tensor"].numpy().fill(7), Habits(writes=(torch.Tensor,))),
+        (lambda given: given["array"].fill(7), Habits(writes=(np.ndarray,))),
+        (lambda given: given["array"].resize(5, refcheck=False), Habits(writes=(np.ndarray,))),
+        (lambda given: given["picture"].putpixel((0, 0), 7), Habits(writes=(Image.Image,))),
+        (lambda given: setattr(given["sample"], "label", 7), Habits(writes=(Sample,))),
+        (lambda given: given["sample"].image.add_(1).sum(), Habits(writes=(Sample,))),
     ],
 )
-def test_writes(write: Callable[[Any], Any], kind: type) -> None:
+def test_what_a_collate_function_does(does: Callable[[Any], Any], habits: Habits) -> None:
+    """To its only sample, of which the cache keeps the values."""
     sample = {
         "tensor": torch.zeros(2),
         "array": np.zeros(2),
         "picture": Image.new("L", (2, 2)),
         "sample": Sample(torch.zeros(2)),
+        "text": "text",
     }
     twin = copy.deepcopy(sample)
-    assert learned(lambda given: (write(given), 0)[1], sample) == Habits(writes=(kind,))
-    assert same(sample, twin)
-
-
-def test_nothing_is_learned_from_samples_that_are_not_cached() -> None:
+    sample["gaps"] = np.full(2, np.nan)  # equal to no copy
     copies = SafeCopies()
-    assert not copies.learn([torch.ones(2)])
-    assert copies.habits == {}
+    assert not copies.learn([torch.ones(2)]) and copies.habits == {}, "of samples that are not cached"
+    batch = does(copies.of(sample))
+    assert copies.learn(batch) and not copies.learn(batch)
+    assert copies.habits == {"sample": habits}
+    assert all(same(sample[name], one) for name, one in twin.items())
 
 
 def test_each_kind_has_its_own_habits() -> None:

@@ -48,26 +48,20 @@ def feed_of(clock: Clock, launch: float, after: list[float], ready: float | None
     return Feed(loader, lambda loader: Iterator(clock, launch, after, ready), clock)
 
 
-def test_from_iter_until_the_first_batch_is_there() -> None:
+@pytest.mark.parametrize("pause", [0.0, 60.0])
+def test_from_iter_until_the_first_batch_is_there(pause: float) -> None:
+    """If the loop prepares for a minute between ``iter()`` and ``next()``, that is not part of the startup."""
     clock = Clock(100.0)
     feed = feed_of(clock, 0.5, [2.0, 2.25], ready=1.5)
+    feed.open()
+    clock.seconds += pause
     assert feed.take() is not None and feed.take() is not None
     assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0)], "only once"
-
-
-def test_a_batch_that_was_ready_before_it_was_asked_for() -> None:
-    """The loop prepares for a minute between ``iter()`` and ``next()``, which is not part of the startup."""
-    clock = Clock(100.0)
-    feed = feed_of(clock, 0.5, [2.0], ready=1.5)
-    feed.open()
-    clock.seconds += 60.0
-    feed.take()
-    assert feed.findings.startups == [Startup(2.5, launch=0.5, ready=2.0)]
+    assert (feed.waited, feed.stalled) == (0.0 if pause else 2.25, 0.0)
 
 
 def test_clocks_that_disagree_give_no_negative_time() -> None:
-    clock = Clock(100.0)
-    feed = feed_of(clock, 0.5, [-9.0])
+    feed = feed_of(Clock(100.0), 0.5, [-9.0])
     feed.take()
     assert feed.findings.startups[0].seconds == 0.0
 
@@ -110,14 +104,6 @@ def test_workers_that_are_restarted_for_the_next_epoch() -> None:
         Startup(2.5, launch=0.5, ready=2.0),
         Startup(2.5, launch=0.5, ready=2.0, shutdown=3.0),
     ]
-
-
-def test_waiting() -> None:
-    clock = Clock(100.0)
-    feed = feed_of(clock, 0.5, [2.0, 2.25])
-    feed.take()
-    feed.take()
-    assert feed.waited == 2.25 and feed.stalled == 0.0
 
 
 @pytest.mark.parametrize("workers", [0, 1])

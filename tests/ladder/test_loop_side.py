@@ -63,37 +63,17 @@ class Loop:
     "rung, pauses", [("baseline", (0, 1, 1)), ("settings:1", (1, 0, 1)), ("remedied", (1, 1, 0)), (None, (1, 1, 1))]
 )
 def test_all_sources_but_one_stay_paused(rung: str | None, pauses: tuple[int, ...]) -> None:
-    """A pause ends by itself, so it is renewed with every batch that the loop is handed."""
+    """A pause ends by itself, so it is renewed with every batch that the loop is handed, before it works on it."""
     loop = Loop()
-    loop.loop_side.only(None if rung is None else loop.loop_side.source(rung))
+    assert loop.drive(loop.loop_side.hand("batch")) == ["batch"] and loop.pauses == (0, 0, 0), "unasked"
+    loop.loop_side.only(None)
+    assert loop.pauses == (1, 1, 1)
+    loop.loop_side.only(None if rung is None else loop.loop_side.source(rung))  # the latest choice counts
     assert loop.pauses == pauses
     for _ in range(3):
-        assert loop.drive(loop.loop_side.hand("batch")) == ["batch"]
-        assert loop.pauses == pauses
-
-
-def test_pauses_are_renewed_before_the_loop_works_on_its_batch() -> None:
-    loop = Loop()
-    loop.loop_side.only(loop.own)  # type: ignore[arg-type]
-    assert loop.pauses == (0, 1, 1)
-    handing = loop.loop_side.hand("batch")
-    next(handing)
-    assert loop.pauses == (0, 1, 1)
-
-
-def test_no_source_is_paused_unasked() -> None:
-    loop = Loop()
-    loop.drive(loop.loop_side.hand("batch"))
-    assert loop.pauses == (0, 0, 0)
-
-
-def test_the_latest_choice_counts() -> None:
-    loop = Loop()
-    loop.loop_side.only(None)
-    loop.loop_side.only(loop.clone)  # type: ignore[arg-type]
-    assert loop.pauses == (2, 1, 2)
-    loop.drive(loop.loop_side.hand("batch"))
-    assert loop.pauses == (1, 0, 1)
+        handing = loop.loop_side.hand("batch")
+        assert next(handing) == "batch" and loop.pauses == pauses
+        assert loop.drive(handing) == [] and loop.pauses == (0, 0, 0)
 
 
 @pytest.mark.parametrize("fails", [False, True])

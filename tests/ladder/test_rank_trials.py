@@ -123,22 +123,22 @@ class TestStep:
 
 
 class TestTheTime:
-    @pytest.mark.parametrize("late", [2.0, 8.0])
-    def test_it_is_known_before(self, late: float) -> None:
+    @pytest.mark.parametrize(
+        ("steps", "inputs", "answer", "within"),
+        [
+            ([0.5] * 4, [0.25, 2.0, 0.25], "input", 0.25),
+            ([0.5] * 4, [0.25, 8.0, 0.25], "input", 0.25),
+            # delayed steps: four ranks without noise need fewer trials than two with it
+            ([0.5, 0.5, 0.75, 0.5], [0.25] * 3, "step", 0.5),
+        ],
+    )
+    def test_it_is_known_before(self, steps: list[float], inputs: list[float], answer: str, within: float) -> None:
         """The ladder leaves as much as the trials then take, but for the batches that lie ready."""
-        job = Job([0.5] * 4, [0.25, late, 0.25])
+        job = Job(steps, inputs)
         expected, began = RankTrials(job.leader, job.loop_side, job.windows).seconds, job.clock.now()
         job.run()
-        assert job.answer.level == "proven"
-        assert expected == pytest.approx(job.clock.now() - began, rel=0.25)
-
-    def test_of_delayed_steps(self) -> None:
-        """Four ranks without noise need fewer trials than two with it."""
-        job = Job([0.5, 0.5, 0.75, 0.5], [0.25] * 3)
-        expected, began = RankTrials(job.leader, job.loop_side, job.windows).seconds, job.clock.now()
-        job.run()
-        assert job.answer.kind == "step"
-        assert expected == pytest.approx(job.clock.now() - began, rel=0.5)
+        assert (job.answer.kind, job.answer.level) == (answer, "proven")
+        assert expected == pytest.approx(job.clock.now() - began, rel=within)
 
     def test_it_is_not_known_before_the_loop_was_timed(self) -> None:
         job = Job([0.5] * 4, [0.25, 2.0, 0.25])

@@ -161,21 +161,26 @@ def test_the_hand_off_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent == ["handoff"]
 
 
-@pytest.mark.parametrize("failing", [False, True])
-def test_why_the_hand_off_is_not_tried(monkeypatch: pytest.MonkeyPatch, failing: bool) -> None:
-    if failing:
+@pytest.mark.parametrize(
+    ("raises", "batch", "why"),
+    [
+        (False, None, "it is for a GPU"),
+        (True, None, "trying it failed with ZeroDivisionError: division by zero"),
+        # no batch is made if it cannot pay
+        (
+            True,
+            BatchFacts(leaves=[Leaf("", [4], "int64", 8, 32, copied=False)]),
+            "the loop copies no part of its batches to the device",
+        ),
+    ],
+)
+def test_why_the_hand_off_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, raises: bool, batch: BatchFacts | None, why: str
+) -> None:
+    if raises:
         monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: 1 / 0)
-    made = trial(make(1), rung=HANDED_OVER)
-    assert made.feed is None
-    why = "trying it failed with ZeroDivisionError: division by zero" if failing else "it is for a GPU"
-    assert why in made.remedy.why_not
-
-
-def test_no_batch_is_made_if_the_hand_off_cannot_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipediag.remedy.handoff.why_not", lambda loader, device: 1 / 0)
-    session = Session(batch=BatchFacts(leaves=[Leaf("", [4], "int64", 8, 32, copied=False)]))
-    made = trial(make(1), session=session, rung=HANDED_OVER)
-    assert made.feed is None and made.remedy.why_not == "the loop copies no part of its batches to the device"
+    made = trial(make(1), session=Session(batch=batch), rung=HANDED_OVER)
+    assert made.feed is None and why in made.remedy.why_not
 
 
 @pytest.mark.parametrize(("ms", "samples"), [(0.1, 64), (400.0, 37), (60_000.0, 8)])
@@ -236,15 +241,15 @@ class TestLoadedOnce:
         assert made.remedy.plan["caches"] and len(made.remedy.plan["moved"]) == 2
 
     def test_why_it_is_not_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = trial(make(), rung=LOADED_ONCE)
-        assert made.feed is None and "mark functions of your own with @pipediag.pure" in made.remedy.why_not
-        monkeypatch.setattr(system, "free_memory", lambda: 40)
-        made = trial(loading(), rung=LOADED_ONCE)
-        assert made.feed is None and "of the samples fit into memory" in made.remedy.why_not
-
-    def test_samples_of_an_iterable_dataset_are_not_kept(self) -> None:
-        made = trial(DataLoader(Stream(), batch_size=4), rung=LOADED_ONCE)
-        assert made.feed is None and "iterable" in made.remedy.why_not
+        for free, loader, why in (
+            (None, make(), "mark functions of your own with @pipediag.pure"),
+            (None, DataLoader(Stream(), batch_size=4), "iterable"),
+            (40, loading(), "of the samples fit into memory"),
+        ):
+            if free is not None:
+                monkeypatch.setattr(system, "free_memory", lambda: 40)
+            made = trial(loader, rung=LOADED_ONCE)
+            assert made.feed is None and why in made.remedy.why_not
 
 
 class Stream(IterableDataset[Tensor]):

@@ -104,24 +104,25 @@ class TestPausing:
     def test_no_pause(self, clock: Time) -> None:
         assert begins_after(RungSwitch(2), 0, clock) == 0.0
 
-    def test_a_pause_ends_by_itself(self, clock: Time) -> None:
-        """Workers of a dead training process must not wait forever."""
+    @pytest.mark.parametrize(
+        ("does", "when", "paused"),
+        [
+            ("nothing", (), PAUSE),  # workers of a dead training process must not wait forever
+            ("resumes", (1003.0, 1100.0), 3.25),
+            ("pauses", (1000.0, 1006.0), 6.0 + PAUSE),
+            # from one cached rung to the next, workers must not begin a batch
+            *((rung, (1000.0, 1000.0), PAUSE) for rung in ("device", "host", "sample", "remedied")),
+        ],
+    )
+    def test_how_long_a_pause_is(self, clock: Time, does: str, when: tuple[float, float], paused: float) -> None:
+        """With what the training process does meanwhile, or the rung that it sets."""
         rung_switch = RungSwitch(2)
         rung_switch.pause()
-        assert begins_after(rung_switch, 0, clock) == PAUSE
+        if when:
+            call = {"resumes": rung_switch.resume, "pauses": rung_switch.pause}.get(does, lambda: rung_switch.set(does))
+            clock.look = lambda: when[0] <= clock.seconds <= when[1] and call()
+        assert begins_after(rung_switch, 0, clock) == paused
         assert begins_after(rung_switch, 1, clock) == 0.0, "it is over for all workers"
-
-    def test_a_pause_ends_with_resume(self, clock: Time) -> None:
-        rung_switch = RungSwitch(2)
-        rung_switch.pause()
-        clock.look = lambda: clock.seconds >= 1003.0 and rung_switch.resume()
-        assert begins_after(rung_switch, 0, clock) == 3.25
-
-    def test_a_pause_can_be_renewed(self, clock: Time) -> None:
-        rung_switch = RungSwitch(2)
-        rung_switch.pause()
-        clock.look = lambda: clock.seconds <= 1006.0 and rung_switch.pause()
-        assert begins_after(rung_switch, 0, clock) == 6.0 + PAUSE
 
     def test_a_pause_after_a_pause(self, clock: Time) -> None:
         rung_switch = RungSwitch(2)
@@ -129,14 +130,6 @@ class TestPausing:
         rung_switch.resume()
         assert begins_after(rung_switch, 0, clock) == 0.0
         rung_switch.pause()
-        assert begins_after(rung_switch, 0, clock) == PAUSE
-
-    @pytest.mark.parametrize("rung", ["device", "host", "sample", "remedied"])
-    def test_a_pause_continues_when_the_rung_changes(self, clock: Time, rung: str) -> None:
-        """From one cached rung to the next, workers must not begin a batch."""
-        rung_switch = RungSwitch(2)
-        rung_switch.pause()
-        rung_switch.set(rung)
         assert begins_after(rung_switch, 0, clock) == PAUSE
 
     def test_the_training_process_is_never_paused(self, clock: Time) -> None:

@@ -278,41 +278,26 @@ class TestRemembering:
         assert max(own.indices) > 700
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def perf_counter(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(module, "time", found)
-    return found
-
-
 def batch(own: OwnTime, seconds: float, busy: float) -> float:
     own.seconds += seconds
     return own.end(busy)
 
 
 class TestOfABatch:
-    def test_is_the_sum_of_what_was_measured(self, clock: Clock) -> None:
+    def test_is_the_sum_of_what_was_measured(self, clocks: Clocks) -> None:
         own = OwnTime()
         for seconds in (0.25, 0.5):
             with own.measured():
-                clock.seconds += seconds
-            clock.seconds += 1.0
+                clocks.wall += seconds
+            clocks.wall += 1.0
         assert own.seconds == 0.75
         assert own.end(10.0) == 0.75
         assert own.seconds == 0.0
 
-    def test_counts_if_it_fails(self, clock: Clock) -> None:
+    def test_counts_if_it_fails(self, clocks: Clocks) -> None:
         own = OwnTime()
         with pytest.raises(OSError), own.measured():
-            clock.seconds += 0.25
+            clocks.wall += 0.25
             raise OSError
         assert own.seconds == 0.25
 

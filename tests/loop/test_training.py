@@ -29,20 +29,34 @@ def test_steps_are_counted_only_within_the_context() -> None:
     assert training.steps == 4
 
 
-def test_loaders_drawn_from_since_the_previous_step_are_credited() -> None:
+@pytest.mark.parametrize(
+    ("draws", "credits"),
+    [
+        # gradient accumulation; two loaders zipped; a second optimizer's step, as for a GAN; validation
+        ([[1], [1, 1], [2, 1], [], [3]], {1: 3, 2: 1}),
+        ([[2, 2, 2, 2, 2, 1], [1], [1], [1], []], {1: 4, 2: 1}),  # validation before a step
+    ],
+)
+def test_loaders_drawn_from_since_the_previous_step_are_credited(
+    draws: list[list[int]], credits: dict[int, int]
+) -> None:
     training, sgd = Training(), optimizer()
+    *steps, after = draws
     with training.watching():
-        training.drew(1)
-        sgd.step()
-        training.drew(1)
-        training.drew(1)  # gradient accumulation
-        sgd.step()
-        training.drew(2)  # two loaders zipped
-        training.drew(1)
-        sgd.step()
-        sgd.step()  # a second optimizer, as for a GAN
-        training.drew(3)  # validation
-    assert training.credits == {1: 3, 2: 1}
+        for drawn in steps:
+            for loader in drawn:
+                training.drew(loader)
+            sgd.step()
+        for loader in after:
+            training.drew(loader)
+    assert training.credits == credits
+
+
+def test_which_loaders_were_drawn_from_since_one_was() -> None:
+    training = Training()
+    for loader in (1, 2, 3, 1):
+        training.drew(loader)
+    assert [training.drawn_since(loader) for loader in (1, 2, 3, 4)] == [[], [1, 3], [1], [1, 2, 3]]
 
 
 def test_which_loader_a_thread_draws_from_ahead_of_the_loop() -> None:
@@ -66,24 +80,6 @@ def test_an_optimizer_that_steps_in_another_thread_makes_no_thread_of_the_loop()
         thread.start()
         thread.join()
     assert training.steps == 1 and not training.drawn_ahead(1)
-
-
-def test_which_loaders_were_drawn_from_since_one_was() -> None:
-    training = Training()
-    for loader in (1, 2, 3, 1):
-        training.drew(loader)
-    assert [training.drawn_since(loader) for loader in (1, 2, 3, 4)] == [[], [1, 3], [1], [1, 2, 3]]
-
-
-def test_validation_before_a_step_is_credited_once() -> None:
-    training, sgd = Training(), optimizer()
-    with training.watching():
-        for _ in range(5):
-            training.drew(2)
-        for _ in range(4):
-            training.drew(1)
-            sgd.step()
-    assert training.credits == {1: 4, 2: 1}
 
 
 @pytest.mark.parametrize("known", [None, torch.device("cuda")])

@@ -104,37 +104,6 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -> flo
     return float(loss.detach())
 
 
-def of_globals() -> Step:
-    return lambda batch: train(MODEL, OPTIMIZER, batch)
-
-
-def of_a_partial() -> Step:
-    return partial(train, MODEL, OPTIMIZER)
-
-
-def of_keywords() -> Step:
-    return partial(train, model=MODEL, optimizer=OPTIMIZER)  # type: ignore[return-value]
-
-
-def of_defaults() -> Step:
-    return lambda batch, model=MODEL, optimizer=OPTIMIZER: train(model, optimizer, batch)
-
-
-def of_a_container() -> Step:
-    held = {"parts": [(MODEL, OPTIMIZER)]}
-    return lambda batch: train(*held["parts"][0], batch)
-
-
-def of_another_function() -> Step:
-    inner = of_a_partial()
-
-    @torch.enable_grad()
-    def step(batch: Any) -> float:
-        return inner(batch)
-
-    return step
-
-
 class Slotted:
     __slots__ = ("model", "nothing", "optimizer")
 
@@ -153,10 +122,6 @@ class UsesGlobals:
         return train(MODEL, OPTIMIZER, batch)
 
 
-def of_a_method_that_names_globals() -> Step:
-    return UsesGlobals().step
-
-
 def of_a_generator() -> Step:
     """Its local variables cannot be seen from outside: modules are saved when they first run."""
 
@@ -170,14 +135,31 @@ def of_a_generator() -> Step:
     return running.send  # type: ignore[no-any-return]
 
 
-WAYS = [of_globals, of_a_partial, of_keywords, of_defaults, of_a_container, of_another_function, Slotted]
+def of_a_container() -> Step:
+    held = {"parts": [(MODEL, OPTIMIZER)]}
+    return lambda batch: train(*held["parts"][0], batch)
 
 
-@pytest.mark.parametrize("way", [*WAYS, of_a_method_that_names_globals, of_a_generator], ids=lambda way: way.__name__)
-def test_however_a_step_reaches_its_model(way: Callable[[], Step]) -> None:
-    loader, step = make_loader(), way()
-    if way is of_keywords:
-        step = lambda batch, inner=step: inner(batch=batch)  # type: ignore[call-arg]  # noqa: E731
+def calling(inner: Any) -> Step:
+    return lambda batch: inner(batch=batch)  # type: ignore[no-any-return]
+
+
+WAYS: dict[str, Step] = {
+    "globals": lambda batch: train(MODEL, OPTIMIZER, batch),
+    "a partial": partial(train, MODEL, OPTIMIZER),
+    "keywords": calling(partial(train, model=MODEL, optimizer=OPTIMIZER)),
+    "defaults": lambda batch, model=MODEL, optimizer=OPTIMIZER: train(model, optimizer, batch),  # type: ignore[misc]
+    "a container": of_a_container(),
+    "another function": torch.enable_grad()(calling(partial(train, MODEL, optimizer=OPTIMIZER))),
+    "slots": Slotted(),
+    "a method that names globals": UsesGlobals().step,
+    "a generator": of_a_generator(),
+}
+
+
+@pytest.mark.parametrize("step", WAYS.values(), ids=WAYS)
+def test_however_a_step_reaches_its_model(step: Step) -> None:
+    loader = make_loader()
     before = [p.clone() for p in MODEL.parameters()]
     state = TrainingState()
     with state.kept(step, loader):

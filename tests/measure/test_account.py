@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pipediag.measure.account import Counters, InNext, StepAccount, Times
+from pipediag.session import Account
 
 from ..clock import Clock
 
@@ -53,90 +56,87 @@ class Loop:
         self.in_next.gets()
         self.spend(**work)
 
+    @contextmanager
+    def stretch(self) -> Iterator[None]:
+        self.account.start()
+        yield
+        self.account.stop()
 
-def test_it_closes() -> None:
-    """Two steps of 2 s: 0.5 s on a CPU, 0.5 s in the run queue, 0.75 s in next(), 0.25 s blocked elsewhere."""
+    def figures(self, steps: int, seconds: float, **more: float) -> Account:
+        found = self.account.figures(steps, seconds, **more)
+        assert found is not None
+        return found
+
+
+@pytest.mark.parametrize(
+    ("late", "work", "seconds", "expected"),
+    [
+        (0.0, {"cpu": 0.375, "queue": 0.5, "blocked": 0.25}, 4.0, (500.0, 500.0, 750.0, 250.0)),
+        # the kernel counts 0.5 s of waiting for a core in next() only after it: the thread seemed blocked meanwhile
+        (0.5, {"cpu": 0.125}, 2.0, (250.0, 500.0, 250.0, 0.0)),
+    ],
+)
+def test_it_closes(late: float, work: dict[str, float], seconds: float, expected: tuple[float, ...]) -> None:
+    """Two steps that wait 0.75 s in next(): on a CPU, in the run queue, in next() and blocked elsewhere."""
     loop = Loop()
-    loop.account.start()
-    for _ in range(2):
-        loop.step(waits=0.75, cpu=0.375, queue=0.5, blocked=0.25)
-    loop.account.stop()
-    found = loop.account.figures(2, 4.0)
-    assert found is not None
-    assert (found.cpu_ms, found.queue_ms, found.waits_ms, found.other_ms) == (500.0, 500.0, 750.0, 250.0)
-    assert found.next_cpu_ms == 125.0
-    assert found.cpu_ms + found.queue_ms + found.waits_ms + found.other_ms == 2000.0
+    with loop.stretch():
+        for _ in range(2):
+            loop.step(waits=0.75, **work)
+            cpu, queue = loop.counters.times or Times(0.0, 0.0)
+            loop.counters.times = Times(cpu, queue + late)
+    found = loop.figures(2, seconds)
+    assert (found.cpu_ms, found.queue_ms, found.waits_ms, found.other_ms) == expected
+    assert found.next_cpu_ms == 125.0 and sum(expected) == 500 * seconds
 
 
 def test_waiting_for_a_core_in_next_is_no_waiting_for_a_batch() -> None:
     loop = Loop()
-    loop.account.start()
-    loop.in_next.asks()
-    loop.spend(cpu=0.25, queue=0.5, blocked=0.25)
-    loop.in_next.gets()
-    loop.account.stop()
-    found = loop.account.figures(1, 1.0)
-    assert found is not None and (found.queue_ms, found.waits_ms) == (500.0, 250.0)
-
-
-def test_it_closes_if_the_kernel_counts_late() -> None:
-    """A thread waits 0.5 s for a core in next(), which is counted only after it: it seemed blocked meanwhile."""
-    loop = Loop()
-    loop.account.start()
-    for _ in range(2):
-        loop.step(waits=0.75, cpu=0.125)
-        cpu, queue = loop.counters.times or Times(0.0, 0.0)
-        loop.counters.times = Times(cpu, queue + 0.5)
-    loop.account.stop()
-    found = loop.account.figures(2, 2.0)
-    assert found is not None
-    assert (found.cpu_ms, found.queue_ms, found.waits_ms, found.other_ms) == (250.0, 500.0, 250.0, 0.0)
+    with loop.stretch():
+        loop.in_next.asks()
+        loop.spend(cpu=0.25, queue=0.5, blocked=0.25)
+        loop.in_next.gets()
+    found = loop.figures(1, 1.0)
+    assert (found.queue_ms, found.waits_ms) == (500.0, 250.0)
 
 
 def test_stretches_add_up_and_what_lies_between_them_does_not_count() -> None:
     loop = Loop()
     for _ in range(2):
-        loop.account.start()
-        loop.step(cpu=0.875)
-        loop.account.stop()
+        with loop.stretch():
+            loop.step(cpu=0.875)
         loop.spend(cpu=7.0)
     loop.account.start()
     loop.step(cpu=9.0)
     loop.account.drop()
-    found = loop.account.figures(2, 2.0)
-    assert found is not None and (found.cpu_ms, found.other_ms) == (1000.0, 0.0)
+    found = loop.figures(2, 2.0)
+    assert (found.cpu_ms, found.other_ms) == (1000.0, 0.0)
 
 
 def test_other_threads() -> None:
     """The CPU time of all of them, and the longest wait of one for a core; a new thread counts from its start."""
     loop = Loop()
     loop.counters.threads = {7: Times(5.0, 1.0)}
-    loop.account.start()
-    loop.step(cpu=0.875)
-    loop.counters.threads = {7: Times(5.5, 1.25), 8: Times(0.25, 0.125)}
-    loop.counters.stolen = 0.5
-    loop.account.stop()
-    found = loop.account.figures(1, 1.0)
-    assert found is not None
+    with loop.stretch():
+        loop.step(cpu=0.875)
+        loop.counters.threads = {7: Times(5.5, 1.25), 8: Times(0.25, 0.125)}
+        loop.counters.stolen = 0.5
+    found = loop.figures(1, 1.0)
     assert (found.threads_cpu_ms, found.threads_queue_ms, found.queued_ms, found.steal) == (750.0, 250.0, 250.0, 0.5)
 
 
 def test_a_pause_is_part_of_no_step() -> None:
     loop = Loop()
-    loop.account.start()
-    loop.step(waits=20.0, cpu=0.875)
-    loop.account.stop()
-    found = loop.account.figures(1, 1.0, left_out=20.0, waiting=20.0)
-    assert found is not None
+    with loop.stretch():
+        loop.step(waits=20.0, cpu=0.875)
+    found = loop.figures(1, 1.0, left_out=20.0, waiting=20.0)
     assert (found.cpu_ms, found.waits_ms, found.other_ms, found.left_out_s) == (1000.0, 0.0, 0.0, 20.0)
 
 
 def test_none_without_the_kernels_counters() -> None:
     loop = Loop()
     loop.counters.times = None
-    loop.account.start()
-    loop.step(cpu=1.0)
-    loop.account.stop()
+    with loop.stretch():
+        loop.step(cpu=1.0)
     assert loop.account.figures(1, 1.0) is None
 
 

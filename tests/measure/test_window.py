@@ -199,43 +199,42 @@ class TestHost:
 class TestDevice:
     """Times come from the device, which is never synchronized."""
 
-    def test_waiting_while_the_device_computes_does_not_count(self, clock: Clock) -> None:
-        """The loop issues steps of 1 s in no time, then waits 0.5 s for its batch."""
+    def issued(self, clock: Clock, waits: float, issuing: float, computing: float) -> StepClock:
+        """Return a clock after three steps that the loop issues one after the other."""
         device = EventDevice(clock)
         watch = StepClock(clock, device)
         watch.asks()
         for _ in range(3):
-            clock.seconds += 0.5
+            clock.seconds += waits
             watch.gets()
-            device.queue(1.0)
+            clock.seconds += issuing
+            device.queue(computing)
             watch.asks()
-        clock.seconds += 60.0
-        assert watch.take() == [(1.5, 0.5), (1.0, 0.0), (1.0, 0.0)], "at first the device was idle"
+        return watch
 
-    def test_waiting_while_the_device_idles_counts(self, clock: Clock) -> None:
-        """Batches arrive every 2 s; the loop takes 0.25 s to issue a step, and the device 0.5 s to run it."""
-        device = EventDevice(clock)
-        watch = StepClock(clock, device)
-        watch.asks()
-        for _ in range(3):
-            clock.seconds += 2.0
-            watch.gets()
-            clock.seconds += 0.25
-            device.queue(0.5)
-            watch.asks()
+    @pytest.mark.parametrize(
+        ("waits", "issuing", "computing", "expected"),
+        [
+            # at first the device was idle; waiting while it computes does not count
+            (0.5, 0.0, 1.0, [(1.5, 0.5), (1.0, 0.0), (1.0, 0.0)]),
+            # the device gets its work 0.25 s after the batch, finishes 0.5 s later, and then idles, which counts
+            (2.0, 0.25, 0.5, [(2.75, 2.0), (2.25, 1.5), (2.25, 1.5)]),
+        ],
+    )
+    def test_waiting_counts_while_the_device_idles(
+        self, clock: Clock, waits: float, issuing: float, computing: float, expected: list[tuple[float, float]]
+    ) -> None:
+        watch = self.issued(clock, waits, issuing, computing)
         clock.seconds += 60.0
-        # The device gets its work 0.25 s after the batch, finishes 0.5 s later, and then idles.
-        assert watch.take() == [(2.75, 2.0), (2.25, 1.5), (2.25, 1.5)]
+        assert watch.take() == expected
 
-    def test_steps_that_the_device_has_not_finished_are_held_back(self, clock: Clock) -> None:
-        device = EventDevice(clock)
-        watch = StepClock(clock, device)
-        watch.asks()
-        for _ in range(3):
-            watch.gets()
-            device.queue(1.0)
-            watch.asks()
+    @pytest.mark.parametrize("breaks", [False, True])
+    def test_steps_that_the_device_has_not_finished_are_held_back(self, clock: Clock, breaks: bool) -> None:
+        """They outlast a break."""
+        watch = self.issued(clock, 0.0, 0.0, 1.0)
         assert watch.take() == []
+        if breaks:
+            watch.breaks()
         clock.seconds += 1.0
         assert watch.take() == [(1.0, 0.0)]
         clock.seconds += 0.5
@@ -243,17 +242,6 @@ class TestDevice:
         clock.seconds += 0.5
         assert watch.take() == [(1.0, 0.0)]
         clock.seconds += 9.0
-        assert watch.take() == [(1.0, 0.0)]
-
-    def test_steps_outlast_a_break(self, clock: Clock) -> None:
-        device = EventDevice(clock)
-        watch = StepClock(clock, device)
-        watch.asks()
-        watch.gets()
-        device.queue(1.0)
-        watch.asks()
-        watch.breaks()
-        clock.seconds += 1.0
         assert watch.take() == [(1.0, 0.0)]
 
     def test_a_device_without_events(self, clock: Clock) -> None:

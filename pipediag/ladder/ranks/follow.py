@@ -57,9 +57,7 @@ class Following(Driven):
         if activity.round is not None and rung == activity.rung:
             yield from self._measure(rung, activity.window, activity.round)
         while True:
-            batch = yield from self.loop_side.next_batch(rung)
-            if batch is not None:
-                yield from self.loop_side.hand(batch)
+            yield from self.loop_side.step(rung)
 
     def _prepare(self, what: str) -> Turn[None]:
         if what == CACHES:

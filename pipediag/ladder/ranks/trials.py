@@ -105,9 +105,6 @@ class RankTrials:
         loop_side = self._loop_side
         began, steps = loop_side.clock.now(), 0
         while steps < least:
-            batch = yield from loop_side.next_batch(rung)
-            if batch is not None:
-                yield from loop_side.hand(batch)
-                steps += 1
+            steps += yield from loop_side.step(rung)
         loop_side.device.synchronize()
         return (loop_side.clock.now() - began) / steps

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from ordinary import step
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -111,13 +111,8 @@ def main():
     parser.add_argument("form", choices=FORMS)
     args = parser.parse_args()
     collate, check = FORMS[args.form]
-    model = nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     for batch in DataLoader(Data(), batch_size=4, num_workers=2, collate_fn=collate):
-        loss = model(check(batch)).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        step(check(batch), 0.0)
         time.sleep(0.001)
 
 

@@ -7,6 +7,7 @@ import argparse
 import time
 
 import torch
+from ordinary import classifies
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torchvision.transforms import v2
@@ -64,7 +65,7 @@ class Stream(IterableDataset):
 torch.manual_seed(0)
 loader = DataLoader(Stream() if args.stream else Images(), batch_size=16, shuffle=not args.stream, num_workers=2)
 model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+step = classifies(model, 1e-4)
 for _epoch in range(args.epochs):
     for images, labels in loader:
         if images.is_shared():
@@ -73,10 +74,7 @@ for _epoch in range(args.epochs):
             raise RuntimeError("this loop wants its batches as the workers made them")
         else:
             time.sleep(args.packed_ms / 1000)
-        loss = nn.functional.cross_entropy(model(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        loss = step(images, labels)
         time.sleep(0.004)
         if args.losses:
-            print(f"{loss.item():.9f}")
+            print(f"{loss:.9f}")

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import torch
+from ordinary import classifies
 from torch.utils.data import DataLoader, Dataset
 
 torch.set_num_threads(1)
@@ -57,12 +58,8 @@ def collated(batch):
 
 if __name__ == "__main__":
     loader = DataLoader(Pictures(), batch_size=4, shuffle=True, num_workers=args.workers, collate_fn=collated)
-    model = torch.nn.Linear(16, 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = classifies(torch.nn.Linear(16, 10))
     for _ in range(50):
         for images, labels in loader:
             time.sleep(0.001)
-            loss = torch.nn.functional.cross_entropy(model(images.mean(1)), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            step(images.mean(1), labels)

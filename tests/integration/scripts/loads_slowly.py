@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ordinary import classifies
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -55,17 +56,13 @@ def main() -> None:
     random.seed(0)
     data = Files(root, args.ms)
     loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=args.workers)
-    model = nn.Linear(64, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = classifies(nn.Linear(64, 4), 0.1)
     for epoch in range(args.epochs):
         began = time.monotonic()
         for vectors, labels in loader:
-            loss = nn.functional.cross_entropy(model(vectors), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            loss = step(vectors, labels)
             if args.epochs < 10:
-                print(f"loss {loss.item():.9f}")
+                print(f"loss {loss:.9f}")
         if args.epochs < 10:
             print(f"seconds {epoch} {time.monotonic() - began:.3f}")
 

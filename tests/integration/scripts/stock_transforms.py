@@ -4,6 +4,7 @@ import argparse
 
 import numpy as np
 import torch
+from ordinary import classifies
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -35,13 +36,10 @@ def main():
     ]
     loader = DataLoader(Pictures(transforms.Compose(chain)), batch_size=4, num_workers=workers, shuffle=True)
     model = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = classifies(model)
     for _ in range(100):
         for images, labels in loader:
-            loss = nn.functional.cross_entropy(model(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            step(images, labels)
 
 
 if __name__ == "__main__":

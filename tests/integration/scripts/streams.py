@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from ordinary import classifies
 from PIL import Image
 from torch import nn
 from torch.utils.data import ChainDataset, DataLoader, IterableDataset, get_worker_info
@@ -82,18 +83,14 @@ def dataset(kind: str) -> Any:
 def main(kind: str) -> None:
     torch.manual_seed(0)
     random.seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = classifies(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 4)))
     loader = DataLoader(dataset(kind), batch_size=8, num_workers=2)
     steps = 0
     while steps < 40:
         for batch in loader:
             images, labels = batch.values() if isinstance(batch, dict) else batch
-            loss = nn.functional.cross_entropy(model(images), labels % 4)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            print(steps, loss.item(), hashlib.md5(images.numpy().tobytes()).hexdigest(), labels.tolist())
+            loss = step(images, labels % 4)
+            print(steps, loss, hashlib.md5(images.numpy().tobytes()).hexdigest(), labels.tolist())
             steps += 1
             if steps == 40:
                 break

@@ -70,18 +70,13 @@ class TestPaths:
 
 class TestShape:
     def test_facts(self) -> None:
-        leaf = of(torch.ones(8, 5, dtype=torch.float16))
+        leaf = of(torch.ones(8, 5, dtype=torch.float16), torch.zeros(8, 7, dtype=torch.int64))
         assert (leaf.shape, leaf.dtype, leaf.itemsize, leaf.nbytes, leaf.pinned) == ([8, 5], "float16", 2, 80, False)
-
-    def test_of_the_first_batch(self) -> None:
-        assert of(torch.ones(8, 5), torch.ones(8, 7)).shape == [8, 5]
+        assert leaf.low == 1.0, "the later batch's is of another type"
 
     def test_a_tensor_that_later_batches_lack(self) -> None:
         one, other = describe_leaves([{"a": torch.ones(2), "b": torch.ones(3)}, {"a": torch.zeros(2)}])
         assert (one.low, other.low) == (0.0, 1.0)
-
-    def test_another_type_in_a_later_batch(self) -> None:
-        assert of(torch.ones(4), torch.zeros(4, dtype=torch.int64)).low == 1.0
 
     def test_no_batches(self) -> None:
         assert describe_leaves([]) == []
@@ -259,21 +254,18 @@ class TestCopies:
         assert (facts.copy_ms, facts.pinned_copy_ms, facts.device_copy_ms) == (2.0, 2.0, 2.0)
         assert device.synchronized == 3 * 2 * 3
 
-    def test_memory_that_cannot_be_pinned(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("too_large", [False, True])
+    def test_memory_that_cannot_be_pinned(self, monkeypatch: pytest.MonkeyPatch, too_large: bool) -> None:
         def fails(batch: Any) -> Any:
             raise RuntimeError("no more of it")
 
-        monkeypatch.setattr(batchfacts, "pin_memory", fails)
+        if too_large:
+            monkeypatch.setattr(batchfacts, "_PINNED_BYTES", 8)
+        else:
+            monkeypatch.setattr(batchfacts, "pin_memory", fails)
         facts = BatchFacts()
         copy_times(facts, torch.ones(4), Elsewhere(), FakeClock())
-        assert facts.pinned_copy_ms is None
-        assert facts.device_copy_ms is not None
-
-    def test_a_batch_too_large_for_pinning(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(batchfacts, "_PINNED_BYTES", 8)
-        facts = BatchFacts()
-        copy_times(facts, torch.ones(4), Elsewhere(), FakeClock())
-        assert facts.pinned_copy_ms is None
+        assert facts.pinned_copy_ms is None and facts.device_copy_ms is not None
 
     def test_nothing_to_copy_on_the_cpu(self) -> None:
         facts = describe([torch.ones(4)], Device(torch.device("cpu")), FakeClock())

@@ -376,26 +376,26 @@ class TestNotAhead:
 
         assert looked_at(Threaded()) is None
 
-    def test_an_error_in_a_hook(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("owner", "name", "why_not"),
+        [
+            (Device, "event", "a call of Slow could not be watched (OutOfMemoryError: no room)"),
+            (frozen, "_weights", "watching its modules failed (OutOfMemoryError: no room)"),  # between the steps
+        ],
+    )
+    def test_an_error_of_the_watching(
+        self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, why_not: str
+    ) -> None:
         """The loop continues, and the reason is reported."""
 
         def fails(*args: Any) -> None:
             raise torch.cuda.OutOfMemoryError("no room")
 
-        monkeypatch.setattr(Device, "event", fails)
+        monkeypatch.setattr(owner, name, fails)
         task = Task()
         found = looked_at(task)
-        assert found is not None and found.modules == []
-        assert found.why_not == "a call of Slow could not be watched (OutOfMemoryError: no room)"
+        assert found is not None and (found.modules, found.why_not) == ([], why_not)
         assert len(task.losses) == 2
-
-    def test_an_error_between_the_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fails(*args: Any) -> None:
-            raise RuntimeError("no such thing")
-
-        monkeypatch.setattr(frozen, "_weights", fails)
-        found = looked_at(Task())
-        assert found is not None and found.why_not == "watching its modules failed (RuntimeError: no such thing)"
 
 
 class TestEpochs:

@@ -210,18 +210,20 @@ class TestLines:
 
 
 class TestPace:
-    def test_enough_looks(self) -> None:
+    @pytest.mark.parametrize(
+        ("looks", "own", "elapsed", "affordable"),
+        [
+            (LOOKS - 1, 0.0, 0.0, True),
+            (LOOKS, 0.0, 0.0, False),
+            # costly looks wait for their share
+            (0, 0.1, 0.1 / hotlines._SHARE - 1, False),
+            (0, 0.1, 0.1 / hotlines._SHARE, True),
+        ],
+    )
+    def test_another_look(self, looks: int, own: float, elapsed: float, affordable: bool) -> None:
         lines = HotLines([])
-        lines.looks = LOOKS - 1
-        assert lines.affordable(0.0)
-        lines.looks = LOOKS
-        assert not lines.affordable(0.0)
-
-    def test_costly_looks_wait_for_their_share(self) -> None:
-        lines = HotLines([])
-        lines.own = 0.1
-        assert not lines.affordable(0.1 / hotlines._SHARE - 1)
-        assert lines.affordable(0.1 / hotlines._SHARE)
+        lines.looks, lines.own = looks, own
+        assert lines.affordable(elapsed) is affordable
 
     def test_the_pause_grows_with_the_cost_of_a_look(self) -> None:
         lines = HotLines([])
@@ -281,6 +283,4 @@ class TestThread:
         lines.close()
         assert sys.getswitchinterval() == before
         assert self.there() == []
-
-    def test_closing_what_never_began(self) -> None:
-        HotLines([]).close()
+        HotLines([]).close()  # what never began

@@ -147,18 +147,29 @@ class TestByLink:
         assert inside.between == Cost(0, 0)
         assert inside.samples == 4
 
-    def test_waiting_for_a_core_is_no_cost(self, clock: Clock) -> None:
+    @pytest.mark.parametrize(
+        ("crop_cpu", "waits", "load", "expected"),
+        [
+            (2.0, 30.0, 5.0, {"Crop": (2, 2), "Interrupted": (3, 3)}),
+            # being blocked is: half of the time without a CPU was waiting for a core, so half of each piece's was
+            (1.0, 10.0, 0.0, {"Crop": (6, 1), "Interrupted": (8, 3)}),
+        ],
+    )
+    def test_waiting_for_a_core_is_no_cost(
+        self, clock: Clock, crop_cpu: float, waits: float, load: float, expected: dict[str, tuple[float, float]]
+    ) -> None:
         """Another process's load hits the pieces by chance, not in proportion to their work."""
 
         class Interrupted(Blur):
             def __call__(self, x: Any) -> Any:
-                self.clock.wait_for_a_core(30)
+                self.clock.wait_for_a_core(waits)
                 return super().__call__(x)
 
-        dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Interrupted(clock, 3)), 5)
+        crop = Crop(clock, 2 if load else 11, crop_cpu)
+        dataset = Dataset(clock, Compose(clock, crop, Interrupted(clock, 3)), load)
         inside = probed(dataset, clock, chain_in(dataset))
-        assert costs(inside) == {"Crop": (2, 2), "Interrupted": (3, 3)}
-        assert (inside.whole, inside.load) == (Cost(10, 10), Cost(5, 5))
+        assert costs(inside) == expected and inside.load == Cost(load, load)
+        assert inside.whole.wall_ms == load + sum(wall for wall, _ in expected.values())
 
     def test_nor_is_waiting_for_a_core_while_the_probe_itself_works(
         self, clock: Clock, monkeypatch: pytest.MonkeyPatch
@@ -176,17 +187,6 @@ class TestByLink:
         inside = probed(dataset, clock, chain)
         assert costs(inside) == {"Crop": (11, 1), "Blur": (3, 3)}
         assert (inside.whole, inside.load) == (Cost(19, 9), Cost(5, 5))
-
-    def test_being_blocked_is(self, clock: Clock) -> None:
-        """Half of the time without a CPU was waiting for a core, so half of each piece's was."""
-
-        class Interrupted(Blur):
-            def __call__(self, x: Any) -> Any:
-                self.clock.wait_for_a_core(10)
-                return super().__call__(x)
-
-        dataset = Dataset(clock, Compose(clock, Crop(clock, 11, cpu=1), Interrupted(clock, 3)))
-        assert costs(probed(dataset, clock, chain_in(dataset))) == {"Crop": (6, 1), "Interrupted": (8, 3)}
 
     def test_the_code_between_the_links(self, clock: Clock) -> None:
         dataset = Dataset(clock, Compose(clock, Crop(clock, 2), Blur(clock, 3), own=4), 5)
@@ -594,23 +594,15 @@ class TestInspection:
 
     def test_how_many_samples_it_takes(self, clock: Clock) -> None:
         made, inspection = self.inspect(clock)
-        assert made == 3
+        assert made == 3 and inspection.looks(0.0)
+        assert inspection.make(lambda: "sample") == "sample", "later ones are not inspected"
         assert (inspection.figures(Chain()).samples, inspection.figures(Chain()).lines) == (3, [])
-
-    def test_lines_are_looked_at_unless_all_is_known(self, clock: Clock) -> None:
-        assert self.inspect(clock)[1].looks(0.0)
-        assert not self.inspect(clock, needed=False)[1].looks(0.0)
 
     def test_a_worker_that_does_not_look(self, clock: Clock) -> None:
         made, inspection = self.inspect(clock, needed=False)
-        assert made == 0 and not inspection.times
+        assert made == 0 and not inspection.times and not inspection.looks(0.0)
         assert inspection.time(lambda: "sample") == "sample" and not inspection.news
         assert inspection.figures(Chain(unsplit="why")) == Inside(threads=threads(), unsplit="why")
-
-    def test_later_samples_are_not_inspected(self, clock: Clock) -> None:
-        _, inspection = self.inspect(clock)
-        assert inspection.make(lambda: "sample") == "sample"
-        assert inspection.figures(Chain()).samples == 3
 
     def test_samples_that_training_gets(self, clock: Clock) -> None:
         """They only run under the timers; there is news until it was reported."""

@@ -92,7 +92,9 @@ def profiled(loop: Loop, device: torch.device, file: Path, step: Callable[[Any],
 
 class TestRecorded:
     def test_a_trace_for_a_viewer(self, device: torch.device, tmp_path: Path) -> None:
-        found = profiled(Loop(), device, tmp_path / "trace.json")
+        loop = Loop()
+        found = profiled(loop, device, tmp_path / "trace.json")
+        assert loop.steps == WARM_UP + STEPS
         assert (found.trace, found.why_not, found.steps) == (str(tmp_path / "trace.json"), "", STEPS)
         events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         names = {event.get("name") for event in events}
@@ -139,11 +141,6 @@ class TestRecorded:
         found = {share.name: share.ms for share in profiled(Loop(), device, tmp_path / "trace.json", step).modules}
         assert found["heavy"] > found["light"]
 
-    def test_steps_before_the_recorded_ones(self, device: torch.device, tmp_path: Path) -> None:
-        loop = Loop()
-        profiled(loop, device, tmp_path / "trace.json")
-        assert loop.steps == WARM_UP + STEPS
-
     def test_compiled_code_has_no_modules(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(profiling, "why_unwatched", lambda: "compiled")
         found = profiled(Loop(), torch.device("cpu"), tmp_path / "trace.json")
@@ -153,27 +150,25 @@ class TestRecorded:
 CPU = torch.device("cpu")
 
 
-class TestEpochs:
-    def test_an_epoch_that_ends_in_the_middle(self, tmp_path: Path) -> None:
-        loop = Loop(leaves=(WARM_UP + 2,))
-        assert profiled(loop, CPU, tmp_path / "trace.json").steps == STEPS
-        assert loop.steps == 2 * (WARM_UP + STEPS)
+@pytest.mark.parametrize(
+    ("leaves", "steps"),
+    [
+        ((WARM_UP + 2,), 2 * (WARM_UP + STEPS)),  # in the middle of the recording
+        ((1,), WARM_UP + STEPS),
+        (tuple(range(1000)), 3 * (WARM_UP + STEPS)),
+    ],
+)
+def test_epochs_that_end_meanwhile(tmp_path: Path, leaves: tuple[int, ...], steps: int) -> None:
+    loop = Loop(leaves)
+    assert profiled(loop, CPU, tmp_path / "trace.json").steps == STEPS
+    assert loop.steps == steps
 
-    def test_an_epoch_that_ends_during_warm_up(self, tmp_path: Path) -> None:
-        loop = Loop(leaves=(1,))
-        profiled(loop, CPU, tmp_path / "trace.json")
-        assert loop.steps == WARM_UP + STEPS
 
-    def test_epochs_shorter_than_a_recording(self, tmp_path: Path) -> None:
-        loop = Loop(leaves=tuple(range(1000)))
-        assert profiled(loop, CPU, tmp_path / "trace.json").steps == STEPS
-        assert loop.steps == 3 * (WARM_UP + STEPS)
-
-    def test_work_between_epochs_is_not_recorded(self, tmp_path: Path) -> None:
-        loop = Loop()
-        loop.epochs.complete = True
-        profiled(loop, CPU, tmp_path / "trace.json")
-        assert loop.steps == 1 + WARM_UP + STEPS
+def test_work_between_epochs_is_not_recorded(tmp_path: Path) -> None:
+    loop = Loop()
+    loop.epochs.complete = True
+    profiled(loop, CPU, tmp_path / "trace.json")
+    assert loop.steps == 1 + WARM_UP + STEPS
 
 
 class TestNotRecorded:
@@ -236,19 +231,11 @@ class TestNames:
         name, where = call_site(net)
         assert name == "net"
         assert where.rpartition(":")[0].endswith("test_profiling.py")
+        assert call_site([nn.Linear(1, 1)][0])[0] == "Linear", "it has no name"
 
-    def test_an_attribute(self) -> None:
-        class Trainer:
-            def __init__(self) -> None:
-                self.net = nn.Linear(1, 1)
-
-            def name(self) -> str:
-                return call_site(self.net)[0]
-
-        assert Trainer().name() == "self.net"
-
-    def test_a_part_of_a_module(self) -> None:
-        class Outer(nn.Module):
+    @pytest.mark.parametrize("base", [object, nn.Module])
+    def test_an_attribute(self, base: Any) -> None:
+        class Trainer(base):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
                 self.net = nn.Linear(1, 1)
@@ -256,10 +243,7 @@ class TestNames:
             def name(self) -> str:
                 return call_site(self.net)[0]
 
-        assert Outer().name() == "self.net"
-
-    def test_a_module_without_a_name(self) -> None:
-        assert call_site([nn.Linear(1, 1)][0])[0] == "Linear"
+        assert Trainer().name() == "self.net"
 
     @pytest.mark.parametrize("label, path", [("module: net > 0 > bn", ("net", "0", "bn")), ("aten::mm", ())])
     def test_labels(self, label: str, path: tuple[str, ...]) -> None:

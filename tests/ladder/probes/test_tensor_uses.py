@@ -59,10 +59,7 @@ class TestCopies:
             (lambda x: x.to(DEVICE) + 1, (True, "float32", False, True)),
             (lambda x: x.to(DEVICE, non_blocking=True) + 1, (True, "float32", False, True)),  # of pageable memory
             (lambda x: x.to(DEVICE, torch.bfloat16) + 1, (True, "bfloat16", False, True)),
-            (
-                lambda x: (x / 2).to(DEVICE) + 1,
-                (False, None, None, None),
-            ),  # what is computed on the host is another one
+            (lambda x: (x / 2).to(DEVICE) + 1, (False, None, None, None)),  # computed on the host, it is another one
         ],
     )
     def test_to_the_device(self, use: Callable[[Tensor], Tensor], expected: tuple[Any, ...]) -> None:
