@@ -84,7 +84,7 @@ def page() -> Outline:
 class TestDiagnosis:
     def test_sections_in_their_order(self, page: Outline) -> None:
         headline, *sections = page.titles
-        assert headline.startswith("Data costs your training 54")
+        assert headline.startswith("Data costs your training 55")
         assert sections == [
             "Where",
             "What to do",
