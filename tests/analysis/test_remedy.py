@@ -40,7 +40,7 @@ from pipediag.session import (
     HANDED_OVER,
     LOADED_ONCE,
     REMEDIED,
-    REMEDIES,
+    RUNGS,
     Apart,
     BatchFacts,
     Edit,
@@ -54,11 +54,10 @@ from pipediag.session import (
     Session,
     Window,
 )
-from pipediag.session import Window as W
 from pipediag.session.events import Applying
 from pipediag.session.remedies import DECODING
 
-from ..made import climbing, inside, leaf, make, without
+from ..made import but, climbing, inside, lacking, leaf, make, then_tried, without
 
 render_terminal, render_markdown = RENDERERS[".txt"], RENDERERS[".md"]
 DIFF = (
@@ -69,25 +68,16 @@ DIFF = (
 
 def tried(ratio: float, rounds: int, noise: float = 0.0, remedy: Remedy | None = None, after: float = 100.0) -> Session:
     """A measured ladder, then ``rounds`` of a trial: ``after`` ms a step, under the remedy ``ratio`` times fewer."""
-    session = make(climbing(raw=30.0))
-    session.remedy = remedy or Remedy(device="cuda:0", moved=[Place("Blur", "aug.py:3")])
-    session.rungs[REMEDIED] = Rung(REMEDIED)
-    draw = random.Random(5)
-    first = 1 + max(w.round for w in session.windows)
-    for round_ in range(first, first + rounds):
-        for rung, ms in (("baseline", after), (REMEDIED, after / ratio)):
-            session.windows.append(Window(rung, round_, 10, 0.01 * ms * (1 + draw.gauss(0, noise))))
+    remedy = remedy or Remedy(device="cuda:0", moved=[Place("Blur", "aug.py:3")])
+    session, draw = then_tried(make(climbing(raw=30.0)), REMEDIED, ratio, rounds, after / 100, remedy), random.Random(5)
+    for window in session.windows[-2 * rounds :] if noise else []:
+        window.seconds *= 1 + draw.gauss(0, noise)
     return session
 
 
 def then_handed(session: Session, ratio: float, rounds: int, **remedy: Any) -> Session:
     """Add a trial of the hand-off alone."""
-    session.handoff = Remedy(device="cuda:0", **remedy)
-    session.rungs[HANDED_OVER] = Rung(HANDED_OVER)
-    first = 1 + max(w.round for w in session.windows)
-    for round_ in range(first, first + rounds):
-        session.windows += [Window("baseline", round_, 10, 1.0), Window(HANDED_OVER, round_, 10, 1.0 / ratio)]
-    return session
+    return then_tried(session, HANDED_OVER, ratio, rounds, 1.0, Remedy(device="cuda:0", **remedy))
 
 
 def result(session: Session, rung: str = REMEDIED) -> Outcome:
@@ -145,8 +135,7 @@ class TestByTheWorkersTime:
         assert by_work(session, REMEDIED)[:2] == paired(session, "baseline", REMEDIED)
 
     def test_rounds_without_a_window_of_the_remedy_do_not_count(self) -> None:
-        session = self.session(1.35, 3)
-        session.windows = [w for w in session.windows if w.rung != REMEDIED or w.round < 7]
+        session = lacking(self.session(1.35, 3), REMEDIED, after=12)
         slow, fast, _ = by_work(session, REMEDIED)
         assert len(slow) == len(fast) == 2
 
@@ -316,21 +305,13 @@ class TestHandOff:
 class TestDecoding:
     def decoded(self, exact: float, ratio: float, rounds: int = 8, **remedy: Any) -> Session:
         """A trial of the offload, then one with JPEGs decoded on the device too."""
-        session = tried(exact, 8, remedy=whole())
-        session.decoded = whole(**remedy)
-        session.decoded.proof = Proof(passed=True, samples=64, apart=[Apart(DECODING, 64, 1.0, 1e-4, levels=True)])
-        session.rungs[DECODED] = Rung(DECODED)
-        first = 1 + max(w.round for w in session.windows)
-        for round_ in range(first, first + rounds):
-            session.windows += [Window("baseline", round_, 10, 1.0), Window(DECODED, round_, 10, 1.0 / ratio)]
-        return session
+        decoded = but(whole(**remedy), proof=Proof(True, 64, apart=[Apart(DECODING, 64, 1.0, 1e-4, levels=True)]))
+        return then_tried(tried(exact, 8, remedy=whole()), DECODED, ratio, rounds, 1.0, decoded)
 
     def test_alone_it_is_kept_or_says_why_not(self) -> None:
         """There may be no time for the offload, which is tried after it."""
         for ratio in (3.0, 0.7):
-            session = self.decoded(1.0, ratio)
-            session.remedy = None
-            session.windows = [window for window in session.windows if window.rung != REMEDIED]
+            session = but(lacking(self.decoded(1.0, ratio), REMEDIED), remedy=None)
             kept = best(session)
             assert kept is not None and (kept.rung, kept.applied) == (DECODED, ratio > 1)
             assert ("slower" in why_none(session)) == (ratio < 1)
@@ -434,14 +415,8 @@ class TestReports:
         assert "equal to the CPU's pixels on these;" in " ".join(text.split())
 
 
-def measured(session: Session, rung: str, remedy: Remedy, ratio: float, rounds: int = 8, each: float = 1.0) -> Session:
-    """Add the trial of a remedy that makes ten steps of ``each`` seconds ``ratio`` times as fast."""
-    setattr(session, REMEDIES[rung], remedy)
-    session.rungs[rung] = Rung(rung)
-    begin = 1 + max(w.round for w in session.windows)
-    for round_ in range(begin, begin + rounds):
-        session.windows += [W("baseline", round_, 10, each), W(rung, round_, 10, each / ratio)]
-    return session
+def measured(session: Session, rung: str, remedy: Remedy, ratio: float, each: float = 1.0) -> Session:
+    return then_tried(session, rung, ratio, 8, each, remedy)
 
 
 def offloaded(ratio: float, **facts: Any) -> Session:
@@ -504,26 +479,25 @@ class TestOrder:
 
 
 class TestLoadingMatters:
-    def of(self, load: float, worker_ms: float, **costs: float) -> bool | None:
+    @pytest.mark.parametrize(
+        ("load", "worker_ms", "costs", "matters"),
+        [
+            (8.0, 400.0, {"raw": 30.0}, True),
+            # Loading takes no time, or the loop does not wait.
+            (0.001, 400.0, {"raw": 30.0}, False),
+            (8.0, 20.0, dict.fromkeys(RUNGS[1:], 0.01), False),
+        ],
+    )
+    def test_where(self, load: float, worker_ms: float, costs: dict[str, float], matters: bool) -> None:
         evidence = {"baseline": {"worker_ms": worker_ms, "worker_cpu": 1.0, "process_cpu": 0.1}}
         found = inside(10.0 - load, load=load)
-        return loading_matters(make(climbing(**costs or {"raw": 30.0}), noise=0.0, evidence=evidence, inside=found))
-
-    def test_where_the_loop_waits_for_it(self) -> None:
-        assert self.of(load=8.0, worker_ms=400.0) is True
-
-    def test_not_where_it_takes_no_time(self) -> None:
-        assert self.of(load=0.001, worker_ms=400.0) is False
+        assert loading_matters(make(climbing(**costs), noise=0.0, evidence=evidence, inside=found)) is matters
 
     def test_not_where_reading_back_takes_as_long(self) -> None:
         session = make({"baseline": 50.0}, inside=inside(0.05, load=0.05))
         assert loading_matters(session) is False
         session = make({"baseline": 50.0}, inside=inside(3.0, load=3.0))
         assert loading_matters(session) is None
-
-    def test_not_where_the_loop_does_not_wait(self) -> None:
-        little = dict.fromkeys(("host", "worker", "sample", "raw", "warm", "baseline"), 0.01)
-        assert self.of(8.0, 20.0, **little) is False
 
     def test_nobody_knows_before_the_ladder(self) -> None:
         assert loading_matters(make({"baseline": 50.0})) is None
@@ -532,9 +506,18 @@ class TestLoadingMatters:
 class TestWhyNoHandOff:
     """Whether the hand-off alone can pay, from the ladder."""
 
-    def test_it_may_pay_where_the_hand_off_or_the_copy_costs(self) -> None:
-        assert why_no_handoff(make(climbing(worker=7.0))) == ""
-        assert why_no_handoff(make(climbing(host=7.0))) == ""
+    @pytest.mark.parametrize(
+        "session",
+        [
+            make(climbing(worker=7.0)),
+            make(climbing(host=7.0)),
+            # What was not measured is tried.
+            make(without(climbing(host=0.01, worker=0.01), "worker")),
+            make({"baseline": 50.0}),
+        ],
+    )
+    def test_it_may_pay(self, session: Session) -> None:
+        assert why_no_handoff(session) == ""
 
     def test_it_may_pay_where_the_workers_collate_for_long(self) -> None:
         ladder = {**climbing(host=0.01, worker=0.01), "raw": 100.0, "warm": 120.0, "baseline": 120.0}
@@ -547,11 +530,6 @@ class TestWhyNoHandOff:
     def test_it_does_not_where_neither_costs(self) -> None:
         why = why_no_handoff(make(climbing(host=0.01, worker=0.01), noise=0.0))
         assert why == "handing a batch over and copying it cost at most 0.02 ms of a 50.8 ms step"
-
-    def test_what_was_not_measured_is_tried(self) -> None:
-        ladder = climbing(host=0.01, worker=0.01)
-        assert why_no_handoff(make(without(ladder, "worker"))) == ""
-        assert why_no_handoff(make({"baseline": 50.0})) == ""
 
     def test_it_does_not_where_the_loop_keeps_its_batches_on_the_host(self) -> None:
         session = make(climbing(worker=7.0))

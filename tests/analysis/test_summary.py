@@ -21,7 +21,6 @@ from pipediag.session import (
     DECODED,
     LOADED_ONCE,
     REMEDIED,
-    REMEDIES,
     HotLine,
     Keeping,
     Place,
@@ -29,11 +28,10 @@ from pipediag.session import (
     Remedy,
     Session,
     Startup,
-    Window,
 )
 from pipediag.session.remedies import Elsewhere
 
-from ..made import FLAT, blocks, climbing, cut, inside, make, waits
+from ..made import FLAT, blocks, climbing, cut, inside, make, then_tried, waits
 
 
 def told(session: Session) -> Summary:
@@ -301,14 +299,8 @@ class TestWhere:
 
 class TestWhatToDo:
     def remedied(self, gain: float, **fields: Any) -> Session:
-        session = make(climbing(raw=50.0), noise=0.0)
         rung = fields.pop("rung", REMEDIED)
-        remedy = Remedy(device="cuda", **fields)
-        setattr(session, REMEDIES[rung], remedy)
-        for round_ in range(10, 16):
-            session.windows.append(Window("baseline", round_, 10, 1.0, 10))
-            session.windows.append(Window(rung, round_, 10, 1.0 / gain, 10))
-        return session
+        return then_tried(make(climbing(raw=50.0), noise=0.0), rung, gain, 6, 1.0, Remedy(device="cuda", **fields))
 
     def test_what_was_measured_comes_first(self) -> None:
         moved = [Place("Crop"), Place("Flip"), Place("Crop")]  # the same chain of two datasets
