@@ -66,41 +66,41 @@ def proposed(session: Session) -> list[tuple[int, int | None, bool]]:
 
 
 class TestCandidates:
-    def test_more_workers(self) -> None:
-        """The number that the loop needs, a number between that and the present one, and one worker per core."""
-        assert proposed(starved()) == [(10, 2, False), (6, 2, False), (16, 2, False)]
+    @pytest.mark.parametrize(
+        ("session", "workers"),
+        [
+            # The number that the loop needs, a number between that and the present one, and one worker per core.
+            (starved(), [10, 6, 16]),
+            # No more than there are cores for.
+            (starved(environment={"cores": 8}), [7, 5, 8]),
+            # The last core is tried though the model keeps it for the loop.
+            (starved(environment={"cores": 5}), [5]),
+            # A loader without workers.
+            (starved(0, without(STARVED, "worker"), {**BUSY, "worker_ms": 69.0}, absent=["worker"]), [2, 1, 16]),
+            # Fewer where they are in the way.
+            (
+                starved(8, {**climbing(raw=30.0), "supply": 12.5}, {**BUSY, "worker_ms": 100.0, "wait_ms": 5.8}),
+                [2, 4],
+            ),
+        ],
+    )
+    def test_workers(self, session: Session, workers: list[int]) -> None:
+        assert proposed(session) == [(count, 2, False) for count in workers]
 
     def test_with_the_steps_that_the_model_expects(self) -> None:
         found = candidates(starved())
         assert found.base == pytest.approx(120.0)
         assert found.steps == pytest.approx((51.2, 80.0, 51.2), abs=0.5)
 
-    def test_no_more_than_there_are_cores_for(self) -> None:
-        assert proposed(starved(environment={"cores": 8})) == [(7, 2, False), (5, 2, False), (8, 2, False)]
-
-    def test_the_last_core_is_tried_though_the_model_keeps_it_for_the_loop(self) -> None:
-        assert proposed(starved(environment={"cores": 5})) == [(5, 2, False)]
-
     def test_none_where_all_cores_are_used(self) -> None:
         found = candidates(starved(environment={"cores": 4}))
         assert found.settings == () and found.why_not == "no measurement suggests other settings"
-
-    def test_a_loader_without_workers(self) -> None:
-        session = starved(0, without(STARVED, "worker"), {**BUSY, "worker_ms": 69.0}, absent=["worker"])
-        assert proposed(session) == [(2, 2, False), (1, 2, False), (16, 2, False)]
 
     def test_deeper_queues_where_batches_come_irregularly(self) -> None:
         ladder = {**climbing(), "baseline": 70.0, "supply": 30.0}
         session = starved(4, ladder, {**BUSY, "worker_ms": 120.0, "stalled_ms": 15.0})
         session.tail = Tail(400, 3.0, 60.0)
         assert proposed(session) == [(4, 4, False), (4, 8, False)]
-
-    def test_fewer_workers_where_they_are_in_the_way(self) -> None:
-        ladder = {**climbing(raw=30.0), "supply": 12.5}
-        assert proposed(starved(8, ladder, {**BUSY, "worker_ms": 100.0, "wait_ms": 5.8})) == [
-            (2, 2, False),
-            (4, 2, False),
-        ]
 
     def test_none_where_a_batch_is_sooner_made_than_handed_over(self) -> None:
         """7.8 ms to take a batch from a worker, 0.87 ms to make one: no other number of workers is as good."""
@@ -112,14 +112,11 @@ class TestCandidates:
         assert (found.base, found.steps) == (pytest.approx(10.0), (pytest.approx(10.0 - 7.8 + 0.87),))
         assert makes_way(session)
 
-    @pytest.mark.parametrize("made", [7.6, 8.0, 40.0])
-    def test_some_where_making_it_takes_longer(self, made: float) -> None:
-        assert not [one for one in proposed(small(made)) if one[0] == 0]
-
-    def test_some_where_it_would_hardly_be_sooner(self) -> None:
-        """The difference is less than 5 % of a step."""
-        assert not [one for one in proposed(small(7.4)) if one[0] == 0]
-        assert proposed(small(7.2)) == [(0, None, False)]
+    @pytest.mark.parametrize(("made", "none"), [(7.2, True), (7.4, False), (7.6, False), (8.0, False), (40.0, False)])
+    def test_some_where_making_it_takes_longer_or_hardly_less(self, made: float, none: bool) -> None:
+        """7.4 ms are sooner by less than 5 % of a step."""
+        found = proposed(small(made))
+        assert found == [(0, None, False)] if none else not [one for one in found if one[0] == 0]
 
     @pytest.mark.parametrize("missing", ["worker", "worker_ms"])
     def test_some_where_one_of_the_two_is_not_known(self, missing: str) -> None:
