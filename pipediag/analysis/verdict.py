@@ -52,7 +52,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     starved = starved_share(ladder)
     if starved is None:
         have = ", ".join(ladder.rungs)
-        seen = f"only {have} was measured" if have else "no step of the training loop was seen"
+        seen = "no step of the training loop was seen"
+        if have:
+            seen = f"only {have} {'was' if len(ladder.rungs) == 1 else 'were'} measured"
         return Verdict("inconclusive", f"Too little is known to say whether the loop starves: {seen}.")
     session, base = ladder.session, ladder.ms("baseline")
     ranked, now = input_stages(ladder, pieces), 1000.0 / base.value
