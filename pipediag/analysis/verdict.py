@@ -420,7 +420,7 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
 
 
 def _contended(ladder: LadderView, lost: Interval, late: bool) -> str:
-    """Return the sentence for workers in the way, ``late`` or not, and what helps if more threads than cores would run."""
+    """Return the sentence for workers in the way, which may be late, too; with advice for too many threads."""
     base, running, told = ladder.ms("baseline"), threads(ladder.session), ""
     if running.exceed:
         told = f" {running}."
