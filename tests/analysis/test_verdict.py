@@ -37,15 +37,17 @@ def judged(session: Session) -> Diagnosis:
 
 def told(diagnosis: Diagnosis) -> list[str]:
     """Return all of a verdict as lines of a book."""
-    one = diagnosis.verdict
-    share = one.starved
+    one, share = diagnosis.verdict, diagnosis.verdict.starved
     starved = f"{share.value:.3g} ({share.low:.2g} to {share.high:.2g})" if share is not None else "unknown"
     certain = "certain" if one.certain else f"not certain{f': {one.uncertain}' if one.uncertain else ''}"
     lines = [f"    {one.band}, {one.level or 'nothing seen'}, {certain}; data costs {starved} of a step"]
     lines += [f"    beside it: {', '.join(one.co_bottlenecks)}"] if one.co_bottlenecks else []
     lines += [f"    culprit: {one.culprit.name} {one.culprit.where}"] if one.culprit is not None else []
     lines += [f"    then: {one.next_ceiling[0]}, {one.next_ceiling[1]:.4g} steps/s"] if one.next_ceiling else []
-    step = [f"{piece.stage} {piece.ms.value:.3g} (from {piece.ms.low:.2g})" for piece in diagnosis.waterfall]
+    step = [
+        f"{piece.stage} {round(piece.ms.value, 4):.3g} (from {round(piece.ms.low, 4):.3g})"
+        for piece in diagnosis.waterfall
+    ]
     return [*lines, *([f"    step: {', '.join(step)}"] if step else []), f"    {one.sentence}"]
 
 
