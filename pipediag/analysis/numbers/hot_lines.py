@@ -75,14 +75,18 @@ def within(inside: Inside | None, transform: str, others: Collection[str], share
     """Return the line at which a transform spends most of its time if that is in other code than its own, or None.
 
     ``share`` is the transform's of a sample's time, ``others`` are the names of the other transforms: their lines are
-    not this one's.
+    not this one's. Nor is one that takes far longer than the transform, if it was not seen which transforms run it.
     """
+
+    def part(line: HotLine) -> float:
+        return line.transforms.get(transform, 0.0) if line.transforms else line.share
+
     lines = [line for line in inside.lines if line.stage == "transform" and line.where] if inside is not None else []
     lines = [line for line in lines if not line.library and line.function.partition(".")[0] not in others]
-    most = max(lines, key=lambda line: line.share, default=None)
-    if most is None or most.function.partition(".")[0] == transform or not most.share >= _MOSTLY * share > 0:
+    most = max(lines, key=part, default=None)
+    if most is None or most.function.partition(".")[0] == transform or not part(most) >= _MOSTLY * share > 0:
         return None
-    return replace(most, name=named(most))
+    return replace(most, name=named(most)) if most.transforms or _MOSTLY * most.share <= share else None
 
 
 def does(line: HotLine, known: Callable[[str], bool]) -> float:
