@@ -42,7 +42,7 @@ from pipediag.session import (
     Tail,
 )
 
-from ..golden import agrees
+from ..golden import advised, agrees
 from ..made import (
     FLAT,
     blocks,
@@ -86,20 +86,6 @@ def advice(session: Session) -> dict[str, Recommendation]:
         assert one.title and one.how and one.risk
         assert one.gain is None or one.gain.high >= WORTH
     return {one.id: one for one in diagnosis.recommendations}
-
-
-def told(one: Recommendation) -> list[str]:
-    """Return all of a recommendation as lines of a book."""
-    gains = [("measured", one.measured), ("at most" if one.at_most else "predicted", one.predicted)]
-    known = [f"{how} {gain.value:.4g} ({gain.low:.3g} to {gain.high:.3g})" for how, gain in gains if gain is not None]
-    how = [f"    how: {one.how}".replace("\n", "\n         ")]
-    return [
-        f"    {one.title} ({one.stage})",
-        f"    {'; '.join(known) or 'no gain is known'}{'; what it saves is known' if one.savings else ''}",
-        *(f"    - {text}" for text in one.evidence),
-        *how,
-        f"    risk: {one.risk}",
-    ]
 
 
 def sized(**kilobytes: tuple[float, float]) -> Session:
@@ -508,7 +494,7 @@ def test_what_is_advised() -> None:
         for name, session in sessions.items():
             assert id in advice(session), (id, name)
             found = [one for one in diagnose_session(session).recommendations if one.id == id]
-            lines += [f"{id}: {name}", *(line for one in found for line in told(one)), ""]
+            lines += [f"{id}: {name}", *(line for one in found for line in advised(one)), ""]
     for name, session in NOTHING.items():
         lines += [f"nothing to gain: {name}", f"    {diagnose_session(session).nothing_to_gain}", ""]
     agrees(Path(__file__).parent / "golden" / "recommend.txt", "\n".join(lines))
