@@ -56,7 +56,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     starved = starved_share(ladder)
     if starved is None:
         have = ", ".join(ladder.rungs)
-        seen = f"only {have} was measured" if have else "no step of the training loop was seen"
+        seen = "no step of the training loop was seen"
+        if have:
+            seen = f"only {have} {'was' if len(ladder.rungs) == 1 else 'were'} measured"
         return Verdict("inconclusive", f"Too little is known to say whether the loop starves: {seen}.")
     session, base = ladder.session, ladder.ms("baseline")
     ranked, now = input_stages(ladder, pieces), 1000.0 / base.value
@@ -89,7 +91,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     after = min(after, best) if best else after
     following = _following(ladder, ranked, top, after, best)
     if top.stage == "contention":
-        sentence = _contended(ladder, top.ms)
+        sentence = _contended(ladder, top.ms, late=any(stage in OF_THE_WORKERS for stage in others))
     else:
         sentence = _starving(ladder, starved, top, others, following, after, best)
         sentence += _largest_part(session, top, pieces)
@@ -424,8 +426,8 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     return f"{found} A longer budget narrows the interval."
 
 
-def _contended(ladder: LadderView, lost: Interval) -> str:
-    """Return the sentence for workers in the way, with advice if more threads than cores want to run."""
+def _contended(ladder: LadderView, lost: Interval, late: bool) -> str:
+    """Return the sentence for workers in the way, which may be late, too; with advice for too many threads."""
     base, running, told = ladder.ms("baseline"), threads(ladder.session), ""
     if running.exceed:
         told = f" {running}."
@@ -434,8 +436,11 @@ def _contended(ladder: LadderView, lost: Interval) -> str:
         elif running.own > 1:
             own = f"OMP_NUM_THREADS or torch.set_num_threads({running.own_share})"
             told = f" {running}: {own} limits the training process."
+    helps = "Fewer workers or fewer threads, not more, may help, and so may less work for the workers."
+    if late:  # fewer of them would be later still
+        helps = "Less work for the workers may help with both, and fewer threads may help."
     return (
-        f"The workers are not late, but they compete with the {loop_of(ladder.session)} process for the CPU: while "
-        f"they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. "
-        f"Fewer workers or fewer threads, not more, may help, and so may less work for the workers.{told}"
+        f"The workers are {'late, and' if late else 'not late, but'} they compete with the {loop_of(ladder.session)} "
+        f"process for the CPU: while they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} "
+        f"ms), waiting not included. {helps}{told}"
     )

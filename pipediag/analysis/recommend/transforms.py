@@ -257,7 +257,8 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
     known = (
         line for line in own if way_for(line, view.on_cpu) or (line.share >= CO_BOTTLENECK and not is_python(line))
     )
-    below = within(view.inside, link.name, ms / work.run)
+    others = {one.name for one in view.session.links} - {link.name}
+    below = within(view.inside, link.name, others, ms / work.run)
     line = next(known, below)
     place = below.where if below is not None else link.where or link.name
     _, how, risk = what_helps(line, view.on_cpu) if line is not None else ("", LOOPS, SAME_RESULTS)

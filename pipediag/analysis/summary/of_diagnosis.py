@@ -263,7 +263,8 @@ def _inside(diagnosis: Diagnosis, piece: Stage) -> HotLine | None:
     if not links:
         return None
     share = sum(link.cost.wall_ms for link in links) / inside.whole.wall_ms
-    return within(inside, place.name, share)
+    others = {link.name for link in inside.links} - {place.name}
+    return within(inside, place.name, others, share)
 
 
 def _name(piece: Stage) -> str:
