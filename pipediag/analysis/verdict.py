@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import hypot
 from statistics import median
 
 from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
@@ -222,13 +223,25 @@ def starved_share(ladder: LadderView) -> Interval | None:
     """Return the share of a step that the input pipeline costs, or None if unknown.
 
     The interval holds for another run of the same script: its input may cost :data:`.thresholds.RUN_TO_RUN` of its cost
-    more or less. That matters little for shares near 0 or 1.
+    more or less. That matters little for shares near 0 or 1. Other processes that hold up the step may do so half as
+    much or half as much again; that matters if the loop waits, and its workers have no time in hand.
     """
     share = measured_share(ladder)
     if share is None:
         return None
     part = min(1.0, max(0.0, share.value))
-    return least(share.blurred(RUN_TO_RUN * part * (1 - part)).not_negative(), exactly(1.0))
+    by_others = held_up(ladder) / 2 * min(1.0, part / (2 * GATE))
+    return least(share.blurred(hypot(RUN_TO_RUN * part * (1 - part), by_others)).not_negative(), exactly(1.0))
+
+
+def held_up(ladder: LadderView) -> float:
+    """Return the share of the baseline step for which other processes make the loop wait for a core though it is fed;
+    0 if they use too little to tell."""
+    session = ladder.session
+    if not ladder.intervened or others(session, ladder.windows_used("baseline")) < worth_telling(session):
+        return 0.0
+    pairs = ladder.paired("baseline", ladder.ceiling)
+    return median([fast.account.queue_ms / slow.ms_per_step for slow, fast in pairs if fast.account] or [0.0])
 
 
 def measured_share(ladder: LadderView) -> Interval | None:
@@ -278,9 +291,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"
-    held_up = [fast.account.queue_ms / slow.ms_per_step for slow, fast in paired if fast.account is not None]
-    if busy and held_up and shares and median(held_up) > _HELD_UP:
-        yield f"{who}; without them data may cost up to {percent(median(shares) + median(held_up))}"
+    if shares and (held := held_up(ladder)) > _HELD_UP:
+        yield f"{who}; without them data may cost up to {percent(median(shares) + held)}"
     if bottleneck in _COUNTED and session.workers:
         yield from busy  # these are what remains of a step, and so is the time that others take
         if any(window.account is None for window in windows):
