@@ -51,6 +51,11 @@ class Training:
         """The processes below this one at present that may make its batches: multiprocessing has started them."""
         return [pid for parent, pid in _below(self.pid) if _is_worker(pid, parent)]
 
+    @property
+    def child(self) -> int | None:
+        """A process below this one that may train in its place: it has workers of its own, or a GPU; None if none."""
+        return next((pid for pid in self.workers if _has_gpu(pid) or Training(pid).workers), None)
+
     @classmethod
     def of(cls, pid: int) -> Training:
         """Return what the system says of a process; what it does not tell is empty.

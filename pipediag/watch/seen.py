@@ -101,7 +101,9 @@ def session_of(seen: Seen) -> Session:
     if not sampled:
         busy = [frame for stack in loop.stacks for frame in stack if users(frame)][-1:]
         where = f" It is at {source.where(busy[0])}." if busy else ""
-        raise NothingMeasured(f"process {pid} neither trains nor draws batches yet.{where} Watch it later")
+        child = seen.training.child
+        do = f"Its process {child} may train: pipediag watch {child}" if child is not None else "Watch it later"
+        raise NothingMeasured(f"process {pid} neither trains nor draws batches yet.{where} {do}")
     seconds, shares = sum(one.seconds for one in sampled), defaultdict[str, float](float)
     for part in sampled:
         for moment in part.moments:

@@ -21,6 +21,8 @@ from pipediag.watch.sampling import local_numbers
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="watch reads Linux's /proc")
 
 HEAD = """
+import os
+import sys
 import time
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -50,7 +52,8 @@ def main():
             open("{ready}", "w").close()
 
 if __name__ == "__main__":
-    main()
+    child = os.fork() if "forked" in sys.argv else 0
+    os.waitpid(child, 0) if child else main()
 """
 LOADER = "DataLoader(Samples(), batch_size=4, num_workers=2)"
 Start = Callable[..., psutil.Process]
@@ -84,7 +87,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield begin
     for shell in shells:
-        for process in psutil.Process(shell.pid).children() if shell.poll() is None else []:
+        for process in psutil.Process(shell.pid).children(recursive=True) if shell.poll() is None else []:
             process.kill()
         shell.wait()
 
@@ -157,6 +160,13 @@ def test_without_a_number_the_only_training_is_found(start: Start, tmp_path: Pat
         [sys.executable, "-m", "pipediag", "report", str(tmp_path / "seen.json")], capture_output=True, text=True
     )
     assert again.stdout == done.stdout
+
+
+def test_a_parent_of_the_process_that_trains(start: Start) -> None:
+    process = start(LOADER, 0.0, "forked")
+    done = watch(str(process.pid), "--seconds", "2")
+    (child,) = process.children()
+    assert done.returncode == 1 and done.stderr.rstrip().endswith(f"may train: pipediag watch {child.pid}")
 
 
 def test_no_such_process() -> None:
