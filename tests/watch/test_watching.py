@@ -112,7 +112,7 @@ def test_workers_that_hold_up_the_loop(start: Start, tmp_path: Path) -> None:
     verdict, watched = report["verdict"], report["session"]["watched"]
     assert (verdict["bottleneck"], verdict["level"]) == ("load", "observed")
     assert verdict["starved"]["value"] > 0.5  # 0.15 of 0.2 s; the machine may be busy
-    assert verdict["culprit"]["where"].endswith("train.py:11")
+    assert verdict["culprit"]["where"].endswith("train.py:13")
     assert (report["loader"]["dataset"], report["loader"]["num_workers"]) == ("Samples", 2)
     assert watched["steps_by"] and not watched["ended"]
     assert report["script"]["argv"] == ["train.py", "--api-key", "***"]
