@@ -6,6 +6,7 @@ After an intended change, write the files anew with ``UPDATE_GOLDENS=1``, and re
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 
 from pipediag.analysis.diagnosis import Recommendation
@@ -27,6 +28,6 @@ def advised(one: Recommendation) -> list[str]:
         f"    {one.title} ({one.stage})",
         f"    {'; '.join(known) or 'no gain is known'}{'; what it saves is known' if one.savings else ''}",
         *(f"    - {text}" for text in one.evidence),
-        f"    how: {one.how}".replace("\n", "\n         "),
+        f"    how: {textwrap.indent(one.how, ' ' * 9).lstrip()}",
         f"    risk: {one.risk}",
     ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipediag.analysis import Diagnosis, diagnose_session
+from pipediag.analysis import diagnose_session
 from pipediag.analysis.amortised import (
     EpochStart,
     amortised,
@@ -24,6 +26,7 @@ from pipediag.report.evidence import evidence_lines
 from pipediag.session import OtherStart, Place, Session, Startup
 from pipediag.session.events import EDITED
 
+from ..golden import advised, agrees
 from ..made import FLAT, but, climbing, make, waits
 
 #: The first launch of a process also imports modules.
@@ -54,23 +57,8 @@ class TestCost:
 
     def test_kept_workers_wait_for_the_sampler_too(self) -> None:
         """Sorting a data set for 3 s before each epoch is no launch of workers."""
-        sorts = replace(LATER, sampler=3.0, shutdown=0.0)
-        start = told(run(FIRST, sorts, sorts, sorts))
+        start = told(VERDICTS["startup"]["the sampler takes most of it"])
         assert start.seconds.value == pytest.approx(4.0) and start.launching == pytest.approx(1.0)
-        found = diagnose_session(run(FIRST, sorts, sorts, sorts))
-        assert found.verdict.bottleneck == "startup" and "the sampler takes 3 s to choose" in found.verdict.sentence
-
-    def test_where_the_sampler_takes_most_of_it(self) -> None:
-        sorts = replace(LATER, sampler=3.0, shutdown=0.0)
-        session = run(FIRST, sorts, sorts, sorts)
-        session.loader.sampler = Place("ByLength", "train.py:7")
-        found = diagnose_session(session)
-        assert [(one.culprit, one.links) for one in found.amortised] == [
-            (session.loader.sampler, ["the sampler ByLength"])
-        ]
-        first = found.recommendations[0]
-        assert (first.id, first.title) == ("sampler-start", "Let ByLength begin faster")
-        assert first.how.startswith("train.py:7: ")
 
     def test_nor_that_of_another_pass(self) -> None:
         again = [replace(one, attempt=2) for one in (FIRST, LATER)]
@@ -179,91 +167,67 @@ class TestMore:
         assert wants_start(run(FIRST, *[Startup(1.0, renewed=True)] * 3, length=50, persistent=True)) == 0.0
 
 
-class TestVerdict:
-    def judged(self, *startups: Startup, **options: object) -> Diagnosis:
-        return diagnose_session(run(*startups, **options))  # type: ignore[arg-type]
-
-    def test_certain_from_two_launches_on(self) -> None:
-        verdict = self.judged(FIRST, LATER, LATER).verdict
-        assert (verdict.bottleneck, verdict.certain) == ("startup", True)
-
-    def test_one_launch_is_said_but_not_called_certain(self) -> None:
-        found = self.judged(Startup(20.0, launch=19.0, ready=19.5))
-        assert (found.verdict.bottleneck, found.verdict.certain) == ("none", False)
-        assert found.verdict.uncertain == (
-            "an epoch's start was seen once only: 20 s, at most 67 % of an epoch of 100 batches"
-        )
-        assert [one for one in found.recommendations if one.stage != "compute"] == [] and found.amortised == []
-        assert [one.message for one in found.warnings if one.code == "start-seen-once"] == [found.verdict.uncertain]
-
-    def test_nor_is_a_smaller_stage(self) -> None:
-        session = make(climbing(raw=30.0), noise=0.0, length=100, startups=[FIRST])
-        verdict = diagnose_session(session).verdict
-        assert (verdict.bottleneck, verdict.certain) == ("transform", False)
-        long = make(climbing(raw=30.0), noise=0.0, length=1000, startups=[FIRST])
-        assert diagnose_session(long).verdict.certain, "9 of 90 ms are less than the transforms"
-
-    def test_open_between_two_bounds(self) -> None:
-        """2 to 10 % of an epoch: no verdict, and no gain is promised."""
-        found = self.judged(FIRST, replace(LATER, seconds=2.0), replace(LATER, seconds=5.5), length=1000)
-        assert found.verdict.bottleneck == "none" and found.amortised == []
-
-    def test_a_gain_has_an_interval(self) -> None:
-        (one,) = self.judged(FIRST, LATER, LATER).recommendations
-        assert 1.05 < one.predicted.low < one.predicted.value < one.predicted.high
-
-    def test_its_parts(self) -> None:
-        sentence = self.judged(FIRST, LATER, LATER, length=10).verdict.sentence
-        assert sentence == (
-            "Every epoch begins with a wait: spread over the epoch's 10 batches, starting the loader adds 500 ms to "
-            "each step of 100 ms. Of 5 s, ending the last workers takes 1 s, launching new ones 1 s, their imports and "
-            "init function 2 s, the first batch 1 s. persistent_workers=True pays it only once."
-        )
-
-    def test_workers_that_would_not_see_what_the_script_changes(self) -> None:
-        plain = run(FIRST, LATER, LATER, length=10)
-        told = diagnose_session(plain)
-        plain.warn(EDITED, "between epochs the script changes mosaic")
-        found = diagnose_session(plain)
-        assert "persistent_workers" in told.verdict.sentence
-        assert found.verdict.sentence.endswith("would not see what the script changes in its dataset between epochs.")
-        first, other = told.recommendations[0], found.recommendations[0]
-        assert first.id == other.id == "persistent-workers" and first.how.startswith("persistent_workers=True")
-        assert "shared memory" in other.how and other.predicted == first.predicted
-
-    def test_parts_that_are_not_known(self) -> None:
-        assert "launching" not in self.judged(Startup(5.0), Startup(5.0), length=10).verdict.sentence
-
-    def test_ending_the_workers_that_was_not_seen(self) -> None:
-        sentence = self.judged(FIRST, *[replace(LATER, shutdown=0.0)] * 2).verdict.sentence
-        assert "Of 4 s, launching the workers takes 1 s, their imports" in sentence
-
-    def test_clocks_that_disagree_a_little(self) -> None:
-        one = Startup(5.0, launch=1.0, ready=5.001)
-        assert "the first batch 0 s" in self.judged(one, one, one).verdict.sentence
-
-    def test_the_workers_are_kept_already(self) -> None:
-        again = Startup(4.0, renewed=True)
-        sentence = self.judged(FIRST, again, again, persistent=True).verdict.sentence
-        assert "40 ms to each step" in sentence, "starting them is paid once"
-        assert sentence.endswith("The workers persist already; longer epochs, or a cheaper first batch, would help.")
-
-    def test_kept_workers_begin_quickly(self) -> None:
-        again = Startup(0.01, renewed=True)
-        verdict = self.judged(FIRST, again, again, persistent=True).verdict
-        assert (verdict.bottleneck, verdict.certain) == ("none", True)
+def edited() -> Session:
+    session = run(FIRST, LATER, LATER, length=10)
+    session.warn(EDITED, "between epochs the script changes mosaic")
+    return session
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_new_iterator_for_every_batch(persistent: bool) -> None:
+def for_every_batch(persistent: bool) -> Session:
     """The loader has 100 batches; the workers start, or prefetch, for each."""
     again = replace(LATER, renewed=persistent)
     session = make(climbing(), noise=0.0, length=100, startups=[FIRST, again, again, again], persistent=persistent)
-    session.loader.left_after = 1
-    found = diagnose_session(session)
-    assert found.verdict.bottleneck == "startup" and "for every batch" in found.verdict.sentence
-    first = found.recommendations[0]
-    assert (first.id, first.stage) == ("one-iterator", "startup") and first.gain is not None and first.gain.value > 50
+    return but(session, loader__left_after=1)
+
+
+SORTS, DISAGREES = replace(LATER, sampler=3.0, shutdown=0.0), Startup(5.0, launch=1.0, ready=5.001)
+TRANSFORMS: dict[str, Any] = {"noise": 0.0, "startups": [FIRST]}
+#: Sessions by their bottleneck; golden/amortised.txt holds what is said of the costs between their steps.
+VERDICTS: dict[str, dict[str, Session]] = {
+    "startup": {
+        "certain from two launches on": run(FIRST, LATER, LATER),
+        "its parts": run(FIRST, LATER, LATER, length=10),
+        "its parts are not known": run(Startup(5.0), Startup(5.0), length=10),
+        "ending the workers was not seen": run(FIRST, *[replace(LATER, shutdown=0.0)] * 2),
+        "clocks that disagree a little": run(DISAGREES, DISAGREES, DISAGREES),
+        "kept workers wait for the sampler too: sorting a data set is no launch": run(FIRST, SORTS, SORTS, SORTS),
+        "the sampler takes most of it": but(
+            run(FIRST, SORTS, SORTS, SORTS), loader__sampler=Place("ByLength", "train.py:7")
+        ),
+        "kept workers would not see what the script changes": edited(),
+        "the workers are kept already, and starting them is paid once": run(
+            FIRST, *[Startup(4.0, renewed=True)] * 2, persistent=True
+        ),
+        "a new iterator for every batch": for_every_batch(persistent=False),
+        "the same, with workers that are kept": for_every_batch(persistent=True),
+    },
+    "none": {
+        "one launch is said but not called certain": run(Startup(20.0, launch=19.0, ready=19.5)),
+        "open between two bounds, 2 to 10 % of an epoch: no gain is promised": run(
+            FIRST, replace(LATER, seconds=2.0), replace(LATER, seconds=5.5), length=1000
+        ),
+        "kept workers begin quickly": run(FIRST, *[Startup(0.01, renewed=True)] * 2, persistent=True),
+    },
+    "transform": {
+        "one launch may be a larger stage": make(climbing(raw=30.0), length=100, **TRANSFORMS),
+        "9 of 90 ms are less than the transforms": make(climbing(raw=30.0), length=1000, **TRANSFORMS),
+    },
+}
+
+
+def test_what_is_said() -> None:
+    lines = []
+    for bottleneck, sessions in VERDICTS.items():
+        for name, session in sessions.items():
+            found = diagnose_session(session)
+            one, costs = found.verdict, [one for one in found.recommendations if one.stage == "startup"]
+            assert one.bottleneck == bottleneck, name
+            warned = [f"    {warning.message}" for warning in found.warnings if warning.code == "start-seen-once"]
+            links = [f"    of {cost.stage}: {', '.join(cost.links) or 'all'}" for cost in found.amortised]
+            certain = "certain" if one.certain else f"not certain: {one.uncertain}"
+            lines += [f"{bottleneck}: {name}", f"    {certain}", f"    {one.sentence}", *links, *warned]
+            lines += [*(line for cost in costs for line in advised(cost)), ""]
+    agrees(Path(__file__).parent / "golden" / "amortised.txt", "\n".join(lines))
 
 
 def test_shares_with_costs_between_the_steps() -> None:

@@ -42,7 +42,7 @@ def told(diagnosis: Diagnosis) -> list[str]:
     certain = "certain" if one.certain else f"not certain{f': {one.uncertain}' if one.uncertain else ''}"
     lines = [f"    {one.band}, {one.level or 'nothing seen'}, {certain}; data costs {starved} of a step"]
     lines += [f"    beside it: {', '.join(one.co_bottlenecks)}"] if one.co_bottlenecks else []
-    lines += [f"    culprit: {one.culprit.name} {one.culprit.where}"] if one.culprit is not None else []
+    lines += [f"    culprit: {one.culprit.name} {one.culprit.where}".rstrip()] if one.culprit is not None else []
     lines += [f"    then: {one.next_ceiling[0]}, {one.next_ceiling[1]:.4g} steps/s"] if one.next_ceiling else []
     step = [
         f"{piece.stage} {round(piece.ms.value, 4):.3g} (from {round(piece.ms.low, 4):.3g})"
