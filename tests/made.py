@@ -12,6 +12,7 @@ from pipediag.analysis.ranks.merging import job_session
 from pipediag.analysis.ranks.stragglers import Change, next_trial
 from pipediag.session import (
     CONTROLS,
+    REMEDIES,
     RUNGS,
     Account,
     BatchFacts,
@@ -24,6 +25,7 @@ from pipediag.session import (
     Place,
     Rank,
     RankTrial,
+    Remedy,
     Rung,
     Script,
     Session,
@@ -56,8 +58,13 @@ def lacking(session: Session, *rungs: str, after: int = 0) -> Session:
     return session
 
 
-def then_tried(session: Session, rung: str, ratio: float, rounds: int = 6, seconds: float = 1.2) -> Session:
-    """Add rounds in which ten steps under a rung of a trial take ``ratio`` times less than ``seconds``."""
+def then_tried(
+    session: Session, rung: str, ratio: float, rounds: int = 6, seconds: float = 1.2, remedy: Remedy | None = None
+) -> Session:
+    """Add rounds in which ten steps under a rung, as that of a remedy, take ``ratio`` times less than ``seconds``."""
+    if remedy is not None:
+        setattr(session, REMEDIES[rung], remedy)
+        session.rungs[rung] = Rung(rung)
     first = max(10, 1 + max((window.round for window in session.windows), default=0))
     for round_ in range(first, first + rounds):
         session.windows += [Window("baseline", round_, 10, seconds), Window(rung, round_, 10, seconds / ratio)]

@@ -296,14 +296,15 @@ def _transfer(check: Check) -> Item:
         how = (
             f"the loop waits for the copy of {batch_text(waited)}" if waited else "from pinned memory, without waiting"
         )
-    figures = f"{percent_of('', share)} of {number(base)} ms; {how}"
+    part = f"{percent_of('', share)} of {number(base)} ms"
+    figures = f"{part}; {how}"
     if check.input_is_cheap:
         return Item(PASSED, figures)
     model = what_if(check.ladder)
     if model is not None and share.low > check.bound:
         gain = model.faster(Change(loop=share.times(model.base)))
         if gain.high < 1 / (1 - check.bound):
-            return Item(PASSED, f"{figures}; without them the loop would be {number(gain.value)}x as fast")
+            return Item(PASSED, f"{part}, but without them the loop would be {number(gain.value)}x as fast; {how}")
     otherwise = "load the next batch to the device while a step runs"
     return at_most(share, check.bound, figures, check.advice(_COPYING), otherwise)
 

@@ -143,7 +143,7 @@ def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None
     if top is None or before is None or not full(ladder, before):
-        return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers helps as well")
+        return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers may help as well")
     shares = parts_of_sample(ladder.session.inside, lambda cost: cost.cpu_ms)
     parts = [f"{shown(name)} {percent(share)}" for name, share in shares[:4]]
     return Warning_(

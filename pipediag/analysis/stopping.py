@@ -7,8 +7,8 @@ import itertools
 from ..session import CONTROLS, FEWER_THREADS, STAGE_OF_RUNG, Session, cut_of, cut_rung, ordered
 from .diagnosis import Stage
 from .numbers.chain import why_unsplit
+from .numbers.hot_lines import rungs_for
 from .numbers.ladder import LadderView
-from .numbers.left_out import rungs_for
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import GATE, RESOLUTION
 from .trials import threads

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import hypot
+from statistics import median
 
 from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
 from ..session.events import KEPT_BATCHES
@@ -32,6 +34,9 @@ ENOUGH = 2
 #: Pairs of windows agree if the shares that they give lie within this range, and if other processes lengthened the step
 #: of one of them by less than this share.
 _APART, DISTURBED = 0.25, 0.1
+#: Share of a step for which other processes may make the loop wait for a core though it is fed: what data costs beside
+#: them differs from what it costs without them, or beside more, by up to as much.
+_HELD_UP = 0.1
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
 _SHORT = 2
 #: Verdicts on what remains of a step, which rest on the kernel's counters.
@@ -52,7 +57,9 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     starved = starved_share(ladder)
     if starved is None:
         have = ", ".join(ladder.rungs)
-        seen = f"only {have} was measured" if have else "no step of the training loop was seen"
+        seen = "no step of the training loop was seen"
+        if have:
+            seen = f"only {have} {'was' if len(ladder.rungs) == 1 else 'were'} measured"
         return Verdict("inconclusive", f"Too little is known to say whether the loop starves: {seen}.")
     session, base = ladder.session, ladder.ms("baseline")
     ranked, now = input_stages(ladder, pieces), 1000.0 / base.value
@@ -85,7 +92,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
     after = min(after, best) if best else after
     following = _following(ladder, ranked, top, after, best)
     if top.stage == "contention":
-        sentence = _contended(ladder, top.ms)
+        sentence = _contended(ladder, top.ms, late=any(stage in OF_THE_WORKERS for stage in others))
     else:
         sentence = _starving(ladder, starved, top, others, following, after, best)
         sentence += _largest_part(session, top, pieces)
@@ -216,13 +223,25 @@ def starved_share(ladder: LadderView) -> Interval | None:
     """Return the share of a step that the input pipeline costs, or None if unknown.
 
     The interval holds for another run of the same script: its input may cost :data:`.thresholds.RUN_TO_RUN` of its cost
-    more or less. That matters little for shares near 0 or 1.
+    more or less. That matters little for shares near 0 or 1. Other processes that hold up the step may do so half as
+    much or half as much again; that matters if the loop waits, and its workers have no time in hand.
     """
     share = measured_share(ladder)
     if share is None:
         return None
     part = min(1.0, max(0.0, share.value))
-    return least(share.blurred(RUN_TO_RUN * part * (1 - part)).not_negative(), exactly(1.0))
+    by_others = held_up(ladder) / 2 * min(1.0, part / (2 * GATE))
+    return least(share.blurred(hypot(RUN_TO_RUN * part * (1 - part), by_others)).not_negative(), exactly(1.0))
+
+
+def held_up(ladder: LadderView) -> float:
+    """Return the share of the baseline step for which other processes make the loop wait for a core though it is fed;
+    0 if they use too little to tell."""
+    session = ladder.session
+    if not ladder.intervened or others(session, ladder.windows_used("baseline")) < worth_telling(session):
+        return 0.0
+    pairs = ladder.paired("baseline", ladder.ceiling)
+    return median([fast.account.queue_ms / slow.ms_per_step for slow, fast in pairs if fast.account] or [0.0])
 
 
 def measured_share(ladder: LadderView) -> Interval | None:
@@ -272,6 +291,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"
+    if shares and (held := held_up(ladder)) > _HELD_UP:
+        yield f"{who}; without them data may cost up to {percent(median(shares) + held)}"
     if bottleneck in _COUNTED and session.workers:
         yield from busy  # these are what remains of a step, and so is the time that others take
         if any(window.account is None for window in windows):
@@ -417,8 +438,8 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
     return f"{found} A longer budget narrows the interval."
 
 
-def _contended(ladder: LadderView, lost: Interval) -> str:
-    """Return the sentence for workers in the way, with advice if more threads than cores want to run."""
+def _contended(ladder: LadderView, lost: Interval, late: bool) -> str:
+    """Return the sentence for workers in the way, which may be late, too; with advice for too many threads."""
     base, running, told = ladder.ms("baseline"), threads(ladder.session), ""
     if running.exceed:
         told = f" {running}."
@@ -427,8 +448,11 @@ def _contended(ladder: LadderView, lost: Interval) -> str:
         elif running.own > 1:
             own = f"OMP_NUM_THREADS or torch.set_num_threads({running.own_share})"
             told = f" {running}: {own} limits the training process."
+    helps = "Fewer workers or fewer threads, not more, may help, and so may less work for the workers."
+    if late:  # fewer of them would be later still
+        helps = "Less work for the workers may help with both, and fewer threads may help."
     return (
-        f"The workers are not late, but they compete with the {loop_of(ladder.session)} process for the CPU: while "
-        f"they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} ms), waiting not included. "
-        f"Fewer workers or fewer threads, not more, may help, and so may less work for the workers.{told}"
+        f"The workers are {'late, and' if late else 'not late, but'} they compete with the {loop_of(ladder.session)} "
+        f"process for the CPU: while they run, a step takes {number(lost.value)} ms longer (of {number(base.value)} "
+        f"ms), waiting not included. {helps}{told}"
     )

@@ -21,10 +21,9 @@ from dataclasses import replace
 from ..session import STAGE_OF_RUNG, Inside, Place, Session
 from .diagnosis import Stage, Without
 from .numbers.chain import dominant, grains, heaviest, joined
-from .numbers.hot_lines import of_stage
+from .numbers.hot_lines import functions_left_out, of_stage, rung_of
 from .numbers.intervals import Interval, exactly, largest, least, total
 from .numbers.ladder import OWN_SIDE, LadderView
-from .numbers.left_out import functions_left_out, rung_of
 from .numbers.loop_and_workers import OF_THE_WORKERS, Sides, collating_apart, collating_left, divided, sides
 from .numbers.paired_windows import WORKERS
 from .thresholds import CO_BOTTLENECK, RESOLUTION

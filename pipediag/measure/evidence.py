@@ -26,6 +26,7 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Sequence
@@ -93,7 +94,8 @@ class Evidence:
         figures = {"process_cpu": process / wall, "cores_busy": busy / wall}
         if all(worker.is_running() for worker in self._workers):  # an epoch's end may have ended them
             figures["cores_used"] = used / wall
-            figures["disk_read_mb"] = max(0.0, disk) / 1e6 / max(1, steps)
+            if not math.isnan(disk):
+                figures["disk_read_mb"] = max(0.0, disk) / 1e6 / max(1, steps)
         utilization = self._gpu.utilization() if self._gpu else None
         if utilization is not None:
             figures["gpu_utilization"] = utilization
@@ -163,8 +165,8 @@ def _process(pid: int) -> psutil.Process | None:
 
 
 def _disk_bytes(process: psutil.Process) -> float:
-    """Return the bytes the process has read from storage, without reads served by the page cache."""
+    """Return the bytes the process has read from storage, without reads served by the page cache; NaN if unknown."""
     try:
         return float(process.io_counters().read_bytes)  # type: ignore[attr-defined,unused-ignore]
     except (psutil.Error, AttributeError, OSError):
-        return 0.0
+        return math.nan

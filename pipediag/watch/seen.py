@@ -264,7 +264,9 @@ def _warn(session: Session, starts: float, queued: float, evidence: dict[str, fl
     others = evidence.get("cores_busy", 0.0) - evidence.get("cores_used", evidence.get("cores_busy", 0.0))
     if others > _OTHERS:
         session.warn("foreign-load", f"other processes use {others:.1f} of {cores():g} cores")
-    blocked, read = evidence.get("worker_blocked", 0.0), evidence.get("disk_read_mb", 0.0)
+    blocked, read = evidence.get("worker_blocked", 0.0), evidence.get("disk_read_mb")
     if blocked > _BLOCKED:
-        how = f"they read {read:.3g} MB a batch from storage" if read >= _READ else "they read nothing from storage"
-        session.warn("blocked", f"the workers are blocked {percent(blocked)} of the time that batches take; {how}")
+        how = ""
+        if read is not None:  # no counter was seen at both ends of a worker that has ended
+            how = f"; they read {f'{read:.3g} MB a batch' if read >= _READ else 'next to nothing'} from storage"
+        session.warn("blocked", f"the workers are blocked {percent(blocked)} of the time that batches take{how}")

@@ -18,7 +18,7 @@ from pipediag.analysis.numbers.chain import (
     parts_of_sample,
     why_unsplit,
 )
-from pipediag.analysis.numbers.hot_lines import averaged, does, hottest, is_python, named, of_stage, short
+from pipediag.analysis.numbers.hot_lines import averaged, does, hottest, is_python, named, of_stage, short, within
 from pipediag.session import NOT_YET, Cost, HotLine, Inside, Link, Part, Place, Session
 
 from ..made import inside
@@ -373,3 +373,26 @@ def test_the_hottest() -> None:
     assert [one.where for one in hottest(Inside(lines=lines))] == ["data.py:1", "data.py:2"]
     assert [one.where for one in hottest(Inside(lines=lines), "transform")] == ["data.py:2"]
     assert hottest(None) == []
+
+
+@pytest.mark.parametrize(
+    ("share", "transforms", "transform", "found"),
+    [
+        (0.7, {}, "B", True),
+        # It takes far longer than the transform: another one runs it, too.
+        (0.7, {}, "A", False),
+        # What was seen to run it decides.
+        (0.7, {"B": 0.7}, "B", True),
+        (0.7, {"B": 0.7}, "A", False),
+        (0.7, {"B": 0.65, "A": 0.05}, "A", True),
+        # A transform does something else, too.
+        (0.2, {}, "B", False),
+    ],
+)
+def test_the_line_in_which_a_transform_spends_its_time(
+    share: float, transforms: dict[str, float], transform: str, found: bool
+) -> None:
+    shared = HotLine("ops.py:7", "np.sort(x)", share, "np.sort", "smooth", "transform", transforms=transforms)
+    seen = inside(0.5, 7.5, load=2.0, lines=[shared])
+    part = {"A": 0.05, "B": 0.75}[transform]
+    assert (within(seen, transform, {"A", "B"} - {transform}, part) is not None) == found

@@ -17,10 +17,10 @@ from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
 from pipediag.report import RENDERERS
 from pipediag.report.several_runs import headers, notes, sentence, table
-from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session, Window
+from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session
 
 from ..conftest import Main
-from ..made import climbing, make
+from ..made import climbing, make, then_tried
 
 BATCH = (("--batch-size", "16"),)
 
@@ -95,10 +95,9 @@ def run(value: str = "16", baseline: float = 30.0, size: int = 16, **more: Any) 
 
 
 def remedied(value: str = "16", faster: float = 2.0, **remedy: Any) -> Run:
+    rounds = 0 if remedy else 4
     session = make(climbing(raw=30.0), noise=0.0)
-    session.remedy = Remedy("cuda", **remedy)
-    for round_ in range(10, 14) if not remedy else ():
-        session.windows += [Window("baseline", round_, 100, 8.0), Window(REMEDIED, round_, 100, 8.0 / faster)]
+    then_tried(session, REMEDIED, faster, rounds, 0.8, Remedy("cuda", **remedy))
     return Run((("--batch-size", value),), ["train.py"], diagnose_session(session))
 
 
@@ -130,10 +129,7 @@ class TestTable:
     def test_the_hand_off_alone_stands_for_a_remedy_that_does_not_pay(self) -> None:
         one = remedied(why_not="nothing moves")
         assert one.diagnosis is not None and one.no_remedy == "nothing moves"
-        session = one.diagnosis.session
-        session.handoff = Remedy("cuda")
-        for round_ in range(10, 14):
-            session.windows += [Window("baseline", round_, 100, 8.0), Window(HANDED_OVER, round_, 100, 5.0)]
+        session = then_tried(one.diagnosis.session, HANDED_OVER, 1.6, 4, 0.8, Remedy("cuda"))
         again = Run(one.setting, one.argv, diagnose_session(session))
         assert again.speedup is not None and again.speedup.value == pytest.approx(1.6)
         assert again.remedied is not None and again.remedied.value == pytest.approx(20.0)

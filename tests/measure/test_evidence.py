@@ -59,6 +59,14 @@ def test_evidence_of_this_process() -> None:
     assert figures["cores_used"] == figures["process_cpu"], "its own time counts once"
 
 
+def test_what_a_worker_reads_is_not_told_if_its_counters_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "io_counters", refused)
+    assert "disk_read_mb" not in Evidence([os.getpid()], None).finish(steps=5)
+
+
 def test_evidence_of_another_process() -> None:
     program = "import time; end = time.time() + 60\nwhile time.time() < end: pass"
     with subprocess.Popen([sys.executable, "-c", program]) as process:

@@ -69,7 +69,8 @@ CASES: list[Any] = []
 QUICK = {
     "simclr", "rand_augment_and_erasing", "segmentation", "detection", "key_points", "imagenet_from_pictures",
     "pictures_that_stay_in_the_sample", "older_ones_on_tensors", "five_crops", "mix_up", "images_of_any_size",
-    "grey_images", "functions_of_v2", "subsets_and_concatenations", "vision_dataset_with_two_transforms",
+    "grey_images", "functions_of_v2", "subsets_and_concatenations", "vision_dataset_with_two_transforms", "arithmetic",
+    "arithmetic_in_place",
     "target_transform", "no batching", "two epochs of the same workers", "shuffled by its own generator",
 }  # fmt: skip
 
@@ -629,6 +630,27 @@ def a_function() -> Dataset[Any]:
         return F2.adjust_hue(F2.rotate(sample, float(torch.empty(1).uniform_(-9, 9))), random.uniform(-0.5, 0.5))
 
     return Images(shaken, floats)
+
+
+def powered(sample: Tensor) -> Tensor:
+    return (2 - sample.clamp(0.1, 0.9) ** random.uniform(0.5, 2)) / torch.tensor(STD)[:, None, None]
+
+
+@case("RandomHorizontalFlip powered Lambda RandomVerticalFlip")
+def arithmetic() -> Dataset[Any]:
+    halved = v2.Lambda(lambda sample: 0.5 * sample - 1 + float(torch.rand(())))
+    return Images(v2.Compose([v2.RandomHorizontalFlip(), powered, halved, v2.RandomVerticalFlip()]), floats)
+
+
+@case("RandomVerticalFlip", stays=("RandomInvert in_place",))
+def arithmetic_in_place() -> Dataset[Any]:
+    """The link may use its image again, so that it is not recorded."""
+
+    def in_place(sample: Tensor) -> Tensor:
+        kept = sample.contiguous()
+        return sample.mul_(0.5) if random.random() < 0.5 else kept
+
+    return Images(v2.Compose([v2.RandomInvert(1.0), in_place, v2.RandomVerticalFlip()]), floats)
 
 
 @case("RandomCrop RandomHorizontalFlip ConvertImageDtype")

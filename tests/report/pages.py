@@ -114,7 +114,7 @@ def full_session() -> Session:
         noise=0.01,
         seed=7,
         length=200,
-        startups=[Startup(2.5, launch=0.25, ready=1.75)] * 3,
+        startups=[Startup(2.5, launch=0.25, ready=1.75, shutdown=0.4)] * 3,
         evidence={"baseline": {"worker_ms": 380.0, "worker_cpu": 0.93, "wait_ms": 42.0, "stalled_ms": 6.5, **seen}},
         environment={"python": "3.11.7", "platform": "Linux", "cpus": 8, "cores": 8, "threads": {"torch": 8}},
         inside=chain(),

@@ -29,6 +29,7 @@ from pipediag.report import RENDERERS, Subject, check_output, ending_of, markdow
 from pipediag.report.document import Advice, Block, Code, Listing, Location, Paragraph, Section, Table, Title
 from pipediag.session import BatchStep, Files, HotLine, Session, Slow, Startup, SyncCall, Syncs, Tail
 
+from ..golden import agrees
 from ..made import DOCUMENTS, FLAT, blocks, but, climbing, cut, inside, job, leaf, make, torchvisions, without
 from .pages import COSTS, chain, full_session
 from .test_terminal import Stream
@@ -190,10 +191,7 @@ def diagnosis() -> Diagnosis:
 def test_golden(name: str, ending: str) -> None:
     rendered = RENDERERS[ending](SUBJECTS[name]() if name in SUBJECTS else diagnosed(name))
     assert isinstance(rendered, str)
-    file = GOLDEN / f"{name}{ending}"
-    if os.environ.get("UPDATE_GOLDENS"):
-        file.write_text(rendered, encoding="utf-8")
-    assert rendered == file.read_text(encoding="utf-8")
+    agrees(GOLDEN / f"{name}{ending}", rendered)
 
 
 @pytest.mark.parametrize("name", list(SESSIONS))

@@ -183,8 +183,11 @@ class TestEvidence:
         session = make(FLAT, startups=[0.25, 0.5, 0.75])
         assert self.lines(session, "from iter()") == ["from iter() to the first batch: 0.5 s"]
 
-    def test_startup_of_later_epochs(self) -> None:
+    def test_startup_in_parts(self) -> None:
         session = make(FLAT, startups=[Startup(2.0, launch=0.5, ready=1.5), Startup(0.1, renewed=True)])
+        assert self.lines(session, "from iter()") == [
+            "from iter() to the first batch: 2 s (workers launched 0.5 s, ready 1.5 s)"
+        ]
         assert self.lines(session, "in later epochs") == ["in later epochs, with the same workers: 0.1 s"]
 
     def test_kept_workers_only(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from pipediag.analysis.summary import Action, Rate, StageCost, Summary, summaris
 from pipediag.report import screen
 from pipediag.report.screen import LINES
 
+from ..golden import agrees
 from .screens import SCREENS
 from .test_reports import GOLDEN, SESSIONS
 from .test_reports import SUBJECTS as OTHERS
@@ -27,11 +27,7 @@ SUBJECTS = {
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_golden(name: str) -> None:
-    shown = screen.write(summarise(SUBJECTS[name]()))
-    file = GOLDEN / f"{name}.screen"
-    if os.environ.get("UPDATE_GOLDENS"):
-        file.write_text(shown, encoding="utf-8")
-    assert shown == file.read_text(encoding="utf-8")
+    agrees(GOLDEN / f"{name}.screen", screen.write(summarise(SUBJECTS[name]())))
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

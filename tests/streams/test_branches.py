@@ -11,7 +11,6 @@ import itertools
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,6 +19,8 @@ from torch import Tensor, nn
 
 from pipediag.streams import branches as module
 from pipediag.streams.branches import fork_join
+
+from .imagined import Device, Stream
 
 Fork = Callable[[Sequence[Callable[[Any], Any]], Any], list[Any]]
 
@@ -171,130 +172,46 @@ class TestResults:
         assert [one.requires_grad for one in made] == [grad, grad]
 
 
-class FakeStream:
-    """Logs what happens to it."""
+class OnDevice(Tensor):
+    """A tensor in host memory that claims to be on a GPU."""
 
-    def __init__(self, log: list[str], name: str) -> None:
-        self.log, self.name, self.device = log, name, torch.device("cuda:0")
-
-    def record_event(self) -> str:
-        return f"end of {self.name}"
-
-    def wait_event(self, event: str) -> None:
-        self.log.append(f"{self.name} waits for the {event}")
-
-    def wait_stream(self, stream: FakeStream) -> None:
-        self.wait_event(stream.record_event())
-
-
-class FakeTensor(Tensor):
-    """A tensor in host memory that claims to be on a GPU, and logs who uses its memory."""
-
-    log: list[str]
-    title: str
     is_cuda = property(lambda self: True)
     device = property(lambda self: torch.device("cuda:0"))
 
     def record_stream(self, stream: Any) -> None:
-        self.log.append(f"{self.title} is used on {stream.name}")
-
-    @classmethod
-    def made(cls, log: list[str], title: str) -> FakeTensor:
-        tensor = torch.zeros(1).as_subclass(cls)
-        tensor.log, tensor.title = log, title
-        return tensor
+        """Do nothing: the order of all accesses is checked in ``scripts/ordered.py``."""
 
 
-class TestCallsToCuda:
-    """Every wait and every use of memory, in order, without a GPU."""
+@pytest.fixture
+def there(imagined: Device, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """A tensor on an imagined device."""
+    monkeypatch.setattr(module, "Stream", Stream)
+    monkeypatch.setattr(module, "_side_streams", {})
+    return torch.zeros(1).as_subclass(OnDevice)
 
-    @pytest.fixture
-    def log(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        log: list[str] = []
-        names = iter(["one", "two", "three", "four"])
-        current = [FakeStream(log, "caller")]
 
-        class Current:
-            def __init__(self, stream: FakeStream) -> None:
-                self.stream = stream
+def test_error_of_the_device_is_not_hidden_by_that_of_waiting(there: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("CUDA error, once more")
 
-            def __enter__(self) -> None:
-                current.append(self.stream)
+    def failing(x: Any) -> Any:
+        monkeypatch.setattr(Stream, "wait_stream", broken)
+        raise RuntimeError("CUDA error")
 
-            def __exit__(self, *_: object) -> None:
-                current.pop()
+    with pytest.raises(RuntimeError, match=r"CUDA error$"):
+        fork_join([failing, failing], there)
 
-        monkeypatch.setattr(module, "Stream", lambda device: FakeStream(log, next(names)))
-        monkeypatch.setattr(module, "_side_streams", {})
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: current[-1])
-        monkeypatch.setattr(torch.cuda, "stream", Current)
-        monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-        return log
 
-    def branch(self, log: list[str], name: str) -> Callable[[Any], Any]:
-        def run(x: Any) -> Any:
-            log.append(f"{name} runs on {torch.cuda.current_stream().name}")
-            return FakeTensor.made(log, f"what {name} gives")
+def test_calls_have_streams_of_their_own_also_inside_others(there: Tensor) -> None:
+    streams: list[Any] = []
 
-        return run
+    def leaf(x: Any) -> Any:
+        streams.append(torch.cuda.current_stream())
+        return x
 
-    def test_fork_and_join(self, log: list[str]) -> None:
-        x = FakeTensor.made(log, "x")
-        expected = [
-            "one waits for the end of caller",
-            "x is used on one",
-            "a runs on one",
-            "two waits for the end of caller",
-            "x is used on two",
-            "b runs on two",
-            "caller waits for the end of one",
-            "what a gives is used on caller",
-            "caller waits for the end of two",
-            "what b gives is used on caller",
-        ]
-        for _ in range(2):  # with the same streams
-            fork_join([self.branch(log, "a"), self.branch(log, "b")], x)
-            assert log == expected
-            log.clear()
-
-    def test_error(self, log: list[str]) -> None:
-        def failing(x: Any) -> Any:
-            raise ValueError
-
-        with pytest.raises(ValueError):
-            fork_join([self.branch(log, "a"), failing, self.branch(log, "c")], FakeTensor.made(log, "x"))
-        assert log == [
-            "one waits for the end of caller",
-            "x is used on one",
-            "a runs on one",
-            "two waits for the end of caller",
-            "x is used on two",
-            "caller waits for the end of one",
-            "caller waits for the end of two",
-        ]
-
-    def test_error_of_the_device_is_not_hidden_by_that_of_waiting(
-        self, log: list[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def broken(*_: Any) -> None:
-            raise RuntimeError("CUDA error, once more")
-
-        def failing(x: Any) -> Any:
-            monkeypatch.setattr(FakeStream, "wait_stream", broken)
-            raise RuntimeError("CUDA error")
-
-        with pytest.raises(RuntimeError, match=r"CUDA error$"):
-            fork_join([failing, failing], FakeTensor.made(log, "x"))
-
-    def test_nested_calls_have_their_own_streams(self, log: list[str]) -> None:
-        def nested(x: Any) -> Any:
-            return fork_join([self.branch(log, "a"), self.branch(log, "b")], x)
-
-        fork_join([nested, self.branch(log, "c")], FakeTensor.made(log, "x"))
-        runs = [line for line in log if "runs" in line]
-        assert runs == ["a runs on three", "b runs on four", "c runs on two"]
-        assert "three waits for the end of one" in log and "one waits for the end of four" in log
+    for _ in range(2):
+        fork_join([lambda x: fork_join([leaf, leaf], x), leaf], there)
+    assert streams[:3] == streams[3:] and len({*streams, torch.cuda.current_stream()}) == 4
 
 
 # On a GPU: scenarios in each of which one thing may go wrong. Each returns whether all values were right.

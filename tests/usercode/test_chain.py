@@ -7,6 +7,7 @@ import importlib.util
 import random
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import ConcatDataset
 from torchvision import datasets
+from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import pipediag
@@ -139,63 +141,158 @@ def opens_into(dataset: Any, *links: str) -> Chain:
     return chain
 
 
-def stays_whole(transform: Any, why: str) -> None:
-    """The transform is one link with this reason, also inside a chain that is cut."""
-    chain = taken(Transformed(transform))
-    assert wholes(chain) == [why]
-    assert list(chain.cuts()) == []
-    inside = taken(Transformed(Compose([Shift(), transform, Shift()])))
-    assert wholes(inside) == ["", why, ""]
-    assert list(inside.cuts()) == [1, 2]
-    cuts_replay_to_the_whole(inside)
+def composed(call: Callable[[Any, Any], Any], parts: Any = None, **attributes: Any) -> Any:
+    """Return a home-made transform whose ``__call__`` is this function of itself and the image."""
+    return type("Glue", (Compose,), {"__call__": call, **attributes})([Double(), Shift()] if parts is None else parts)
+
+
+class Augment:
+    def __init__(self) -> None:
+        self.scale, self.move = Double(), Shift()
+
+    def __call__(self, x: Any) -> Any:
+        return self.move(self.scale(x))
+
+    apply = __call__
+
+
+class Chained(list[Any]):
+    def __call__(self, x: Any) -> Any:
+        for part in self:
+            x = part(x)
+        return x
+
+
+class Modules(nn.Module):
+    def __init__(self, parts: Any) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def forward(self, x: Any) -> Any:
+        for part in self.parts.values() if isinstance(self.parts, nn.ModuleDict) else self.parts:
+            x = part(x)
+        return x
+
+
+def in_turn(x: Any, first: Any, then: Any) -> Any:
+    return then(first(x))
+
+
+def closing_over(first: Any, then: Any) -> Any:
+    return lambda x: then(first(x))
+
+
+def scaled(x: Any, by: float) -> Any:
+    return x * by
+
+
+def scripted() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(nn.Sequential(nn.ReLU(), nn.Tanh()))
+
+
+def v1_chain() -> Any:
+    parts = [v1.RandomCrop(8), v1.RandomHorizontalFlip(), v1.ColorJitter(0.4, hue=0.1), v1.ToTensor()]
+    return v1.Compose([*parts, v1.Normalize([0.5] * 3, [0.5] * 3, inplace=True)])
+
+
+def v2_chain() -> Any:
+    return v2.Compose([v2.ToImage(), v2.RandomCrop(8), v2.ColorJitter(0.4), v2.ToDtype(torch.float32, scale=True)])
+
+
+def twice(one: Any, *between: Any) -> Any:
+    return Compose([one, *between, one])
+
+
+class Arrays(Transformed):
+    def raw(self, index: int) -> Any:
+        return np.arange(12.0).reshape(3, 4) + index
+
+
+MARKED = pipediag.stage("first")(Double()), pipediag.stage("then")(Shift())
+OF_V1 = "RandomCrop RandomHorizontalFlip ColorJitter ToTensor Normalize"
+#: By the form of a transform, or by what its links do: what makes it, and its links.
+OPENED: dict[str, tuple[Callable[[], Any], str]] = {
+    "list": (lambda: Compose([Double(), Shift()]), "Double Shift"),
+    "tuple": (lambda: Compose((Double(), Shift())), "Double Shift"),
+    "dict": (lambda: Compose({"first": Double(), "then": Shift()}), "Double Shift"),
+    "list that can be called": (lambda: Chained([Double(), Shift()]), "Double Shift"),
+    "attributes": (Augment, "Double Shift"),
+    "method of an object": (lambda: Augment().apply, "Double Shift"),
+    "closure": (lambda: closing_over(Double(), Shift()), "Double Shift"),
+    "partial with keywords": (lambda: functools.partial(in_turn, first=Double(), then=Shift()), "Double Shift"),
+    "sequential": (lambda: nn.Sequential(nn.ReLU(), nn.Softmax(-1), nn.ReLU()), "ReLU Softmax ReLU"),
+    "nested sequential": (
+        lambda: nn.Sequential(nn.ReLU(), nn.Sequential(nn.Softmax(-1), nn.Tanh())),
+        "ReLU Softmax Tanh",
+    ),
+    "module list": (lambda: Modules(nn.ModuleList([nn.ReLU(), nn.Tanh()])), "ReLU Tanh"),
+    "module dict": (lambda: Modules(nn.ModuleDict({"a": nn.ReLU(), "b": nn.Tanh()})), "ReLU Tanh"),
+    "nested": (
+        lambda: Compose([Compose([Double(), Compose((Shift(),))]), FlipOrNot(), Compose([Compose([Double()])])]),
+        "Double Shift FlipOrNot Double",
+    ),
+    "nested before one in place": (
+        lambda: Compose([Compose([Double(), Shift()]), DoubleInPlace()]),
+        "Double Shift DoubleInPlace",
+    ),
+    "lambdas and partials": (
+        lambda: Compose([lambda x: x + 1, functools.partial(scaled, by=3.0), functools.partial(Double())]),
+        "<lambda> scaled Double",
+    ),
+    "script module": (lambda: Compose([scripted(), Double()]), "RecursiveScriptModule Double"),
+    "marked calls": (lambda: Compose([closing_over(*MARKED), Double()]), "Double Shift Double"),
+    "torchvision v1": (v1_chain, OF_V1),
+    "torchvision v2": (v2_chain, "ToImage RandomCrop ColorJitter ToDtype"),
+    "torchvision in a home-made one": (
+        lambda: Compose([v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip()]), v2.CenterCrop(6)]),
+        "ToImage RandomHorizontalFlip CenterCrop",
+    ),
+    "in place": (
+        lambda: Compose([Double(), DoubleInPlace(), DoubleInPlace(), Shift(), DoubleInPlace()]),
+        "Double DoubleInPlace DoubleInPlace Shift DoubleInPlace",
+    ),
+    "raw sample in place": (lambda: Compose([DoubleInPlace(), Shift()]), "DoubleInPlace Shift"),
+    "views written into": (
+        lambda: Compose([lambda x: x.T, lambda x: x[::2], DoubleInPlace(), lambda x: x.reshape(-1), DoubleInPlace()]),
+        "<lambda> <lambda> DoubleInPlace <lambda> DoubleInPlace",
+    ),
+    "views of arrays": (
+        lambda: Arrays(Compose([lambda x: x[:, ::-1], lambda x: x.T, DoubleInPlace(), lambda x: x[:2]])),
+        "<lambda> <lambda> DoubleInPlace <lambda>",
+    ),
+    "the input itself": (
+        lambda: Compose([lambda x: x, Double(), lambda x: x, lambda x: x]),
+        "<lambda> Double <lambda> <lambda>",
+    ),
+    # Each call is a link of its own: a cut can lie between them.
+    "the same transform twice": (lambda: twice(Double(), Shift()), "Double Shift Double"),
+    "the same transform twice in a row": (lambda: Compose([twice(Double()), Shift()]), "Double Shift"),
+    "at random": (lambda: Compose([Flip(), Noise(), Double(), Flip()]), "Flip Noise Double Flip"),
+    "always applies": (
+        lambda: composed(lambda self, x: in_turn(x, *self.parts) if random.random() < self.p else x, p=1.0),
+        "Double Shift",
+    ),
+    "views made around the chain": (
+        lambda: composed(lambda self, x: [self.parts(x), self.parts(x)], Compose([Double(), Shift()])),
+        "Double Shift",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_a_chain_is_opened(name: str) -> None:
+    make, links = OPENED[name]
+    transform = make()
+    dataset = Images if "torchvision" in name else Transformed
+    opens_into(transform if isinstance(transform, Items) else dataset(transform), *links.split())
 
 
 class TestForms:
-    """Each way to write a chain is opened."""
-
-    @pytest.mark.parametrize(
-        "parts",
-        [[Double(), Shift()], (Double(), Shift()), {"first": Double(), "then": Shift()}],
-        ids=["list", "tuple", "dict"],
-    )
-    def test_home_made(self, parts: Any) -> None:
-        opens_into(Transformed(Compose(parts)), "Double", "Shift")
-
-    def test_a_list_that_can_be_called(self) -> None:
-        class Chained(list[Any]):
-            def __call__(self, x: Any) -> Any:
-                for part in self:
-                    x = part(x)
-                return x
-
-        opens_into(Transformed(parts := Chained([Double(), Shift()])), "Double", "Shift")
+    def test_a_list_that_can_be_called_keeps_its_parts(self) -> None:
+        taken(Transformed(parts := Chained([Double(), Shift()])))
         assert [type(part) for part in parts] == [Double, Shift]
-
-    def test_attributes(self) -> None:
-        class Augment:
-            def __init__(self) -> None:
-                self.scale, self.move = Double(), Shift()
-
-            def __call__(self, x: Any) -> Any:
-                return self.move(self.scale(x))
-
-        opens_into(Transformed(Augment()), "Double", "Shift")
-
-    def test_a_method_of_an_object(self) -> None:
-        class Augment:
-            def __init__(self) -> None:
-                self.parts = [Double(), Shift()]
-
-            def apply(self, x: Any) -> Any:
-                for part in self.parts:
-                    x = part(x)
-                return x
-
-        opens_into(Transformed(Augment().apply), "Double", "Shift")
-
-    def test_a_closure_over_transforms(self) -> None:
-        double, shift = Double(), Shift()
-        opens_into(Transformed(lambda x: shift(double(x))), "Double", "Shift")
 
     def test_a_closure_over_a_list_is_one_link(self) -> None:
         parts = [Double(), Shift()]
@@ -208,55 +305,9 @@ class TestForms:
         chain = taken(Transformed(augment))
         assert (names(chain), wholes(chain), list(chain.cuts())) == (["augment"], [""], [])
 
-    def test_partial_with_transforms_as_keywords(self) -> None:
-        def augment(x: Any, first: Any, then: Any) -> Any:
-            return then(first(x))
-
-        opens_into(Transformed(functools.partial(augment, first=Double(), then=Shift())), "Double", "Shift")
-
-    def test_sequential(self) -> None:
-        opens_into(Transformed(nn.Sequential(nn.ReLU(), nn.Softmax(-1), nn.ReLU())), "ReLU", "Softmax", "ReLU")
-
-    def test_sequential_inside_sequential(self) -> None:
-        inner = nn.Sequential(nn.Softmax(-1), nn.Tanh())
-        opens_into(Transformed(nn.Sequential(nn.ReLU(), inner)), "ReLU", "Softmax", "Tanh")
-
-    @pytest.mark.parametrize(
-        "parts",
-        [nn.ModuleList([nn.ReLU(), nn.Tanh()]), nn.ModuleDict({"a": nn.ReLU(), "b": nn.Tanh()})],
-        ids=["ModuleList", "ModuleDict"],
-    )
-    def test_module_of_the_users(self, parts: Any) -> None:
-        class Augment(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.parts = parts
-
-            def forward(self, x: Any) -> Any:
-                for part in self.parts.values() if isinstance(self.parts, nn.ModuleDict) else self.parts:
-                    x = part(x)
-                return x
-
-        opens_into(Transformed(Augment()), "ReLU", "Tanh")
-
-    def test_nested(self) -> None:
-        chain = Compose([Compose([Double(), Compose((Shift(),))]), FlipOrNot(), Compose([Compose([Double()])])])
-        opens_into(Transformed(chain), "Double", "Shift", "FlipOrNot", "Double")
-
-    def test_nested_before_a_link_that_works_in_place(self) -> None:
-        chain = Compose([Compose([Double(), Shift()]), DoubleInPlace()])
-        opens_into(Transformed(chain), "Double", "Shift", "DoubleInPlace")
-
     def test_nested_before_one_that_works_in_place_on_some_samples(self) -> None:
         chain = Compose([Compose([Double(), Shift()]), FlipOrNot(), DoubleInPlace()])
         assert taken(Transformed(chain), range(12)).unsplit == ""
-
-    def test_the_dataset_normalizes_in_place_after_the_chain(self) -> None:
-        def item(self: Any, index: int) -> Any:
-            return self.normalize(self.augment(self.raw(index))), index
-
-        dataset = made_of(item, augment=Compose([Double(), Shift()]), normalize=DoubleInPlace())
-        opens_into(dataset, "Double", "Shift", "DoubleInPlace")
 
     def test_nested_too_deep_to_be_looked_for(self) -> None:
         inner: Any = Compose([Double(), Shift()])
@@ -268,95 +319,19 @@ class TestForms:
 
     def test_transforms_called_one_after_another_by_the_dataset(self) -> None:
         def item(self: Any, index: int) -> Any:
-            return self.augment(self.resize(self.raw(index))), index
+            return self.then(self.first(self.raw(index))), index
 
-        dataset = made_of(item, resize=Double(), augment=Compose([Shift(), Flip()]))
-        opens_into(dataset, "Double", "Shift", "Flip")
-
-    def test_lambdas_and_partials(self) -> None:
-        def scaled(x: Any, by: float) -> Any:
-            return x * by
-
-        parts = [lambda x: x + 1, functools.partial(scaled, by=3.0), functools.partial(Double())]
-        opens_into(Transformed(Compose(parts)), "<lambda>", "scaled", "Double")
+        opens_into(made_of(item, first=Double(), then=Compose([Shift(), Flip()])), "Double", "Shift", "Flip")
+        chain = Compose([Double(), Shift()])
+        opens_into(made_of(item, first=chain, then=DoubleInPlace()), "Double", "Shift", "DoubleInPlace")
 
     def test_one_transform_has_nothing_to_cut(self) -> None:
         chain = taken(Transformed(Double()))
         assert (names(chain), wholes(chain), list(chain.cuts()), chain.unsplit) == (["Double"], [""], [], "")
 
-    @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-    def test_script_module_is_one_link(self) -> None:
-        scripted = torch.jit.script(nn.Sequential(nn.ReLU(), nn.Tanh()))
-        opens_into(Transformed(Compose([scripted, Double()])), "RecursiveScriptModule", "Double")
-
-    def test_marked_calls_inside_a_chain(self) -> None:
-        first, then = pipediag.stage("first")(Double()), pipediag.stage("then")(Shift())
-        opens_into(Transformed(Compose([lambda x: then(first(x)), Double()])), "Double", "Shift", "Double")
-
-    def test_torchvision_v1(self) -> None:
-        chain = v1_chain()
-        opens_into(Images(chain), "RandomCrop", "RandomHorizontalFlip", "ColorJitter", "ToTensor", "Normalize")
-
-    def test_torchvision_v2(self) -> None:
-        parts = [v2.ToImage(), v2.RandomCrop(8), v2.ColorJitter(0.4), v2.ToDtype(torch.float32, scale=True)]
-        opens_into(Images(v2.Compose(parts)), "ToImage", "RandomCrop", "ColorJitter", "ToDtype")
-
-    def test_torchvision_inside_a_home_made_one(self) -> None:
-        inner = v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip()])
-        opens_into(Images(Compose([inner, v2.CenterCrop(6)])), "ToImage", "RandomHorizontalFlip", "CenterCrop")
-
-
-def v1_chain() -> Any:
-    from torchvision import transforms as v1
-
-    return v1.Compose(
-        [
-            v1.RandomCrop(8),
-            v1.RandomHorizontalFlip(),
-            v1.ColorJitter(0.4, hue=0.1),
-            v1.ToTensor(),
-            v1.Normalize([0.5] * 3, [0.5] * 3, inplace=True),
-        ]
-    )
-
 
 class TestWhatLinksDo:
     """Links that hand on something out of the ordinary."""
-
-    def test_in_place(self) -> None:
-        parts = [Double(), DoubleInPlace(), DoubleInPlace(), Shift(), DoubleInPlace()]
-        opens_into(Transformed(Compose(parts)), *(type(part).__name__ for part in parts))
-
-    def test_the_raw_sample_is_changed_in_place(self) -> None:
-        opens_into(Transformed(Compose([DoubleInPlace(), Shift()])), "DoubleInPlace", "Shift")
-
-    def test_views_are_written_into(self) -> None:
-        parts = [lambda x: x.T, lambda x: x[::2], DoubleInPlace(), lambda x: x.reshape(-1), DoubleInPlace()]
-        opens_into(Transformed(Compose(parts)), "<lambda>", "<lambda>", "DoubleInPlace", "<lambda>", "DoubleInPlace")
-
-    def test_views_of_arrays(self) -> None:
-        class Arrays(Transformed):
-            def raw(self, index: int) -> Any:
-                return np.arange(12.0).reshape(3, 4) + index
-
-        parts = [lambda x: x[:, ::-1], lambda x: x.T, DoubleInPlace(), lambda x: x[:2]]
-        opens_into(Arrays(Compose(parts)), "<lambda>", "<lambda>", "DoubleInPlace", "<lambda>")
-
-    def test_the_input_itself(self) -> None:
-        parts = [lambda x: x, Double(), lambda x: x, lambda x: x]
-        opens_into(Transformed(Compose(parts)), "<lambda>", "Double", "<lambda>", "<lambda>")
-
-    def test_the_same_transform_twice(self) -> None:
-        """Each call is a link of its own: a cut can lie between them."""
-        double = Double()
-        opens_into(Transformed(Compose([double, Shift(), double])), "Double", "Shift", "Double")
-
-    def test_the_same_transform_twice_in_a_row_is_one_link(self) -> None:
-        double = Double()
-        opens_into(Transformed(Compose([double, double, Shift()])), "Double", "Shift")
-
-    def test_at_random(self) -> None:
-        opens_into(Transformed(Compose([Flip(), Noise(), Double(), Flip()])), "Flip", "Noise", "Double", "Flip")
 
     def test_a_generator_of_its_own(self) -> None:
         """Two replays always differ, which does not prevent a cut."""
@@ -445,6 +420,10 @@ def scale_image(image: Any, target: Any) -> Any:
     return image * 3, target
 
 
+def of_a_dict(self: Any, index: int) -> Any:
+    return self.transform({"image": self.raw(index), "label": index})
+
+
 def add_area(image: Any, target: Any) -> Any:
     target["area"] = target["boxes"].sum(-1)
     return image, target
@@ -471,16 +450,14 @@ class TestSamplesOfManyParts:
         assert list(chain.cuts()) == []
 
     def test_keywords(self) -> None:
-        class ByKeyword(Compose):
-            def __call__(self, **sample: Any) -> Any:
-                for part in self.parts:
-                    sample = part(**sample)
-                return sample
+        def by_keyword(self: Any, **sample: Any) -> Any:
+            for part in self.parts:
+                sample = part(**sample)
+            return sample
 
-        class Dataset(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                found = self.transform(image=self.raw(index), mask=self.raw(index) + 1)
-                return found["image"], found["mask"], index
+        def item(self: Any, index: int) -> Any:
+            found = self.transform(image=self.raw(index), mask=self.raw(index) + 1)
+            return found["image"], found["mask"], index
 
         def scale(image: Any, mask: Any) -> Any:
             return {"image": image * 2, "mask": mask}
@@ -488,13 +465,9 @@ class TestSamplesOfManyParts:
         def both(image: Any, mask: Any) -> Any:
             return {"image": image + mask, "mask": mask * 3}
 
-        opens_into(Dataset(ByKeyword([scale, both, scale])), "scale", "both", "scale")
+        opens_into(made_of(item, transform=composed(by_keyword, [scale, both, scale])), "scale", "both", "scale")
 
     def test_one_dict(self) -> None:
-        class Dataset(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform({"image": self.raw(index), "label": index})
-
         def anew(sample: Any) -> Any:
             return {**sample, "image": sample["image"] * 2}
 
@@ -503,55 +476,32 @@ class TestSamplesOfManyParts:
             sample["seen"] = sample["image"] + 1
             return sample
 
-        opens_into(Dataset(Compose([anew, in_place, anew, in_place])), "anew", "in_place", "anew", "in_place")
+        chain = Compose([anew, in_place, anew, in_place])
+        opens_into(made_of(of_a_dict, transform=chain), "anew", "in_place", "anew", "in_place")
 
     def test_parts_that_see_the_image_only(self) -> None:
-        class OfImage(Compose):
-            def __call__(self, sample: Any) -> Any:
-                sample = dict(sample)
-                for part in self.parts:
-                    sample["image"] = part(sample["image"])
-                return sample
+        def of_image(self: Any, sample: Any) -> Any:
+            sample = dict(sample)
+            for part in self.parts:
+                sample["image"] = part(sample["image"])
+            return sample
 
-        class Dataset(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                return self.transform({"image": self.raw(index), "label": index})
+        chain = composed(of_image, [Double(), DoubleInPlace(), Shift()])
+        opens_into(made_of(of_a_dict, transform=chain), "Double", "DoubleInPlace", "Shift")
 
-        opens_into(Dataset(OfImage([Double(), DoubleInPlace(), Shift()])), "Double", "DoubleInPlace", "Shift")
-
-    def test_two_views_through_one_chain(self) -> None:
+    def test_two_views(self) -> None:
         """Both views lie before the cut, or behind it."""
 
-        class Dataset(Transformed):
-            def __getitem__(self, index: int) -> Any:
-                image = self.raw(index)
-                return self.transform(image), self.transform(image), index
+        def item(self: Any, index: int) -> Any:
+            image = self.raw(index)
+            return self.query(image), self.key(image), index
 
-        chain = opens_into(Dataset(Compose([Double(), Shift(), DoubleInPlace()])), "Double", "Shift", "DoubleInPlace")
-        assert chain.samples[0].positions == [0, 1, 2, 0, 1, 2]
-
-    def test_views_made_by_a_transform_around_the_chain(self) -> None:
-        class TwoCrops:
-            def __init__(self, base: Any) -> None:
-                self.base = base
-
-            def __call__(self, x: Any) -> Any:
-                return [self.base(x), self.base(x)]
-
-        opens_into(Transformed(TwoCrops(Compose([Double(), Shift()]))), "Double", "Shift")
-
-    def test_two_views_through_two_chains(self) -> None:
-        class Dataset(Items):
-            def __init__(self) -> None:
-                super().__init__()
-                shared = Shift()
-                self.query, self.key = Compose([Double(), shared]), Compose([DoubleInPlace(), shared])
-
-            def __getitem__(self, index: int) -> Any:
-                image = self.raw(index)
-                return self.query(image), self.key(image), index
-
-        opens_into(Dataset(), "Double", "Shift", "DoubleInPlace", "Shift")
+        chain = Compose([Double(), Shift(), DoubleInPlace()])
+        opened = opens_into(made_of(item, query=chain, key=chain), "Double", "Shift", "DoubleInPlace")
+        assert opened.samples[0].positions == [0, 1, 2, 0, 1, 2]
+        shared = Shift()
+        chains = {"query": Compose([Double(), shared]), "key": Compose([DoubleInPlace(), shared])}
+        opens_into(made_of(item, **chains), "Double", "Shift", "DoubleInPlace", "Shift")
 
     def test_target_transform_whose_result_is_changed_afterwards(self) -> None:
         """As in torchvision's FakeData: what is done to the label takes no time, and is left to the loading."""
@@ -573,7 +523,7 @@ class TestSamplesOfManyParts:
 
     def test_fake_data(self) -> None:
         data = datasets.FakeData(6, (3, 8, 8), transform=v1_chain(), target_transform=lambda label: label)
-        opens_into(data, "RandomCrop", "RandomHorizontalFlip", "ColorJitter", "ToTensor", "Normalize")
+        opens_into(data, *OF_V1.split())
 
 
 class TestSeveralChains:
@@ -589,108 +539,84 @@ class TestSeveralChains:
         assert list(chain.cuts()) == []
 
     def test_some_samples_take_another_way(self) -> None:
-        class OddsOnly(Compose):
-            def __call__(self, x: Any) -> Any:
-                return self.parts[0](x) if int(x[0, 0]) % 2 else self.parts[1](self.parts[0](x))
-
-        chain = taken(Transformed(OddsOnly([Double(), Shift()])))
+        odds = composed(lambda self, x: self.parts[0](x) if int(x[0, 0]) % 2 else self.parts[1](self.parts[0](x)))
+        chain = taken(Transformed(odds))
         assert chain.unsplit == "samples pass through different transforms"
 
 
-def stays_whole_in_images(transform: Any) -> None:
-    chain = taken(Images(v2.Compose([v2.ToImage(), transform])))
-    assert wholes(chain) == ["", AT_RANDOM]
-    cuts_replay_to_the_whole(chain)
+def sometimes(self: Any, x: Any) -> Any:
+    for part in self.parts:
+        if random.random() < 0.5:
+            x = part(x)
+    return x
+
+
+def adding_after_each(self: Any, x: Any) -> Any:
+    for part in self.parts:
+        x = part(x) + 1
+    return x
+
+
+def adding_in_place_between(self: Any, x: Any) -> Any:
+    x = self.parts[0](x)
+    x += 1
+    return self.parts[1](x)
+
+
+def adding_in_place_after(self: Any, x: Any) -> Any:
+    x = self.parts[1](self.parts[0](x))
+    x += 1
+    return x
+
+
+def of_torchvision(library: Any, kind: str) -> Callable[[], Any]:
+    return lambda: getattr(library, kind)([library.RandomHorizontalFlip(), library.RandomVerticalFlip()])
+
+
+#: What makes a transform that must not be opened, and the reason.
+WHOLE: dict[str, tuple[Callable[[], Any], str]] = {
+    **{
+        f"{library.__name__} {kind}": (of_torchvision(library, kind), AT_RANDOM)
+        for library in (v1, v2)
+        for kind in ("RandomApply", "RandomChoice", "RandomOrder")
+    },
+    "skipping": (lambda: composed(sometimes), AT_RANDOM),
+    "weights in an array": (
+        lambda: composed(lambda self, x: self.parts[np.random.choice(2, p=self.p)](x), p=np.array([0.5, 0.5])),
+        AT_RANDOM,
+    ),
+    "makes something new": (lambda: composed(adding_after_each), OWN_CODE),
+    "between its parts only": (lambda: composed(lambda self, x: self.parts[1](self.parts[0](x) + 1)), OWN_CODE),
+    "in place between its parts": (lambda: composed(adding_in_place_between), OWN_CODE),
+    "in place at its end": (lambda: composed(adding_in_place_after), OWN_CODE),
+}
 
 
 class TestOneLink:
     """A transform that must not be opened is one link, with the reason."""
 
-    @pytest.mark.parametrize("kind", ["RandomApply", "RandomChoice", "RandomOrder"])
-    @pytest.mark.parametrize("version", ["v1", "v2"])
-    def test_torchvisions_that_decide(self, kind: str, version: str) -> None:
-        from torchvision import transforms as v1
-
-        library = v1 if version == "v1" else v2
-        parts = [library.RandomHorizontalFlip(), library.RandomVerticalFlip()]
-        stays_whole(getattr(library, kind)(parts), AT_RANDOM)
+    @pytest.mark.parametrize("name", WHOLE)
+    def test_with_its_reason(self, name: str) -> None:
+        """Also inside a chain that is cut."""
+        make, why = WHOLE[name]
+        transform = make()
+        chain = taken(Transformed(transform))
+        assert wholes(chain) == [why]
+        assert list(chain.cuts()) == []
+        inside = taken(Transformed(Compose([Shift(), transform, Shift()])))
+        assert wholes(inside) == ["", why, ""]
+        assert list(inside.cuts()) == [1, 2]
+        cuts_replay_to_the_whole(inside)
 
     def test_random_apply_that_always_applies_draws_all_the_same(self) -> None:
-        stays_whole_in_images(v2.RandomApply([v2.CenterCrop(8), v2.Grayscale()], p=1.0))
-
-    def test_a_users_own_that_always_applies_is_opened(self) -> None:
-        class Maybe(Compose):
-            p = 1.0
-
-            def __call__(self, x: Any) -> Any:
-                if self.p == 1.0 or random.random() < self.p:
-                    x = super().__call__(x)
-                return x
-
-        opens_into(Transformed(Maybe([Double(), Shift()])), "Double", "Shift")
-
-    def test_home_made_skipping(self) -> None:
-        class Sometimes(Compose):
-            def __call__(self, x: Any) -> Any:
-                for part in self.parts:
-                    if random.random() < 0.5:
-                        x = part(x)
-                return x
-
-        stays_whole(Sometimes([Double(), Shift()]), AT_RANDOM)
+        always = v2.RandomApply([v2.CenterCrop(8), v2.Grayscale()], p=1.0)
+        chain = taken(Images(v2.Compose([v2.ToImage(), always])))
+        assert wholes(chain) == ["", AT_RANDOM]
+        cuts_replay_to_the_whole(chain)
 
     @pytest.mark.skipif(sys.version_info >= (3, 12), reason="comprehensions are part of the function's code")
     def test_home_made_choosing_in_a_comprehension(self) -> None:
-        class Sometimes(Compose):
-            def __call__(self, x: Any) -> Any:
-                for part in [part for part in self.parts if random.random() < 0.5]:
-                    x = part(x)
-                return x
-
-        assert decides_at_random(Sometimes([]))
-
-    def test_weights_in_an_array(self) -> None:
-        class Choice(Compose):
-            p = np.array([0.5, 0.5])
-
-            def __call__(self, x: Any) -> Any:
-                return self.parts[np.random.choice(2, p=self.p)](x)
-
-        stays_whole(Choice([Double(), Shift()]), AT_RANDOM)
-
-    def test_own_code_that_makes_something_new(self) -> None:
-        class Glue(Compose):
-            def __call__(self, x: Any) -> Any:
-                for part in self.parts:
-                    x = part(x) + 1
-                return x
-
-        stays_whole(Glue([Double(), Shift()]), OWN_CODE)
-
-    def test_own_code_between_the_parts_only(self) -> None:
-        class Glue(Compose):
-            def __call__(self, x: Any) -> Any:
-                return self.parts[1](self.parts[0](x) + 1)
-
-        stays_whole(Glue([Double(), Shift()]), OWN_CODE)
-
-    def test_own_code_in_place_between_the_parts(self) -> None:
-        class Glue(Compose):
-            def __call__(self, x: Any) -> Any:
-                x = self.parts[0](x)
-                x += 1
-                return self.parts[1](x)
-
-        stays_whole(Glue([Double(), Shift()]), OWN_CODE)
-
-    def test_own_code_in_place_at_the_end(self) -> None:
-        class Glue(Compose):
-            def __call__(self, x: Any) -> Any:
-                x = self.parts[1](self.parts[0](x))
-                x += 1
-                return x
-
-        stays_whole(Glue([Double(), Shift()]), OWN_CODE)
+        assert decides_at_random(composed(lambda self, x: [part for part in self.parts if random.random() < 0.5]))
 
     def test_the_dataset_changes_what_the_chain_is_given(self) -> None:
         """The dataset's own code between two chains: then its calls are the links, unopened."""
@@ -705,16 +631,15 @@ class TestOneLink:
         assert wholes(chain) == [OWN_CODE, OWN_CODE]
 
     def test_a_class_that_minds_its_parts_being_replaced(self) -> None:
-        class Strict(Compose):
-            def __call__(self, x: Any) -> Any:
-                for part in self.parts:
-                    if type(part) not in (Double, Shift):
-                        raise TypeError(f"{type(part).__name__} is no transform")
-                    x = part(x)
-                return x
+        def strict(self: Any, x: Any) -> Any:
+            for part in self.parts:
+                if type(part) not in (Double, Shift):
+                    raise TypeError(f"{type(part).__name__} is no transform")
+                x = part(x)
+            return x
 
-        chain = taken(Transformed(Strict([Double(), Shift()])))
-        assert (names(chain), list(chain.cuts()), chain.unsplit) == (["Strict"], [], "")
+        chain = taken(Transformed(composed(strict)))
+        assert (names(chain), list(chain.cuts()), chain.unsplit) == (["Glue"], [], "")
 
     def test_a_dataset_that_fails_fails_as_ever(self) -> None:
         def fails(x: Any) -> Any:
@@ -775,11 +700,10 @@ class TestProof:
     def test_own_code_that_draws_beside_its_parts(self) -> None:
         """Found by replaying only: what the parts return is handed on untouched."""
 
-        class Beside(Compose):
-            def __call__(self, x: Any) -> Any:
-                return {"image": self.parts[1](self.parts[0](x)), "angle": torch.empty(()).normal_()}
+        def beside(self: Any, x: Any) -> Any:
+            return {"image": self.parts[1](self.parts[0](x)), "angle": torch.empty(()).normal_()}
 
-        chain = taken(Transformed(Beside([Double(), Shift()])))
+        chain = taken(Transformed(composed(beside)))
         assert chain.unsplit == "replayed link by link, the transforms give another result"
         assert names(chain) == ["Double", "Shift"]
 

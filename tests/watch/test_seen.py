@@ -96,7 +96,17 @@ def test_a_loop_that_waits_for_its_workers() -> None:
     assert (session.loader.dataset, session.loader.num_workers, session.loader.where) == ("Pictures", 2, f"{SCRIPT}:40")
     assert session.script.argv == ["train.py", "--token", "***"]
     assert session.inside is not None and session.inside.lines[0].where == f"{SCRIPT}:7"
-    assert [one.code for one in session.warnings] == ["blocked"]
+    assert [(one.code, one.message) for one in session.warnings] == [
+        ("blocked", "the workers are blocked 67 % of the time that batches take")
+    ]
+
+
+@pytest.mark.parametrize(("read", "told"), [(2.5, "2.5 MB a batch"), (0.0, "next to nothing")])
+def test_what_blocked_workers_read(read: float, told: str) -> None:
+    """It is told only if their counters could be read."""
+    workers, spent = [[ITEM] * 9 + [WAITS_FOR_WORK]] * 2, [(10.0, Times(2.0, 1.0))] * 2
+    session = session_of(seen([IN_NEXT] * 80, workers, (10, 211), spent=spent, evidence={"disk_read_mb": read}))
+    assert session.warnings[0].message.endswith(f"; they read {told} from storage")
 
 
 def test_its_report_says_how_it_is_known_and_what_would_prove_it() -> None:

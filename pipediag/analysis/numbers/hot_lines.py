@@ -1,4 +1,7 @@
-"""Read the lines at which batches are made: what a person can change in loading and collating."""
+"""Read the lines at which batches are made: what a person can change in loading and collating.
+
+A rung can leave out the calls at one line, or a function with all its lines.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from ...session import HotLine, Inside
+from ...session import HotLine, Inside, Session, left_out, line_left_out, without_rung
 
 #: Minimum number of looks at the running line: of fewer, chance decides which line takes the most.
 _FEWEST = 8
@@ -32,6 +35,8 @@ _WAITING = ("threading.", "selectors.", "queue.", "concurrent.futures.")
 _BUILT_IN = frozenset(dir(builtins))
 #: Methods of lists, dictionaries and strings that no library's arrays have.
 _OF_LISTS = frozenset({"append", "extend", "get", "setdefault", "items", "join", "startswith", "endswith", "lower"})
+#: Methods that make whole samples or batches.
+_WHOLE = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
 #: A name that a reader knows: no part of a library's own, and no special method.
 _PRIVATE = re.compile(r"^[_<]")
 
@@ -70,14 +75,18 @@ def within(inside: Inside | None, transform: str, others: Collection[str], share
     """Return the line at which a transform spends most of its time if that is in other code than its own, or None.
 
     ``share`` is the transform's of a sample's time, ``others`` are the names of the other transforms: their lines are
-    not this one's.
+    not this one's. Nor is one that takes far longer than the transform, if it was not seen which transforms run it.
     """
+
+    def part(line: HotLine) -> float:
+        return line.transforms.get(transform, 0.0) if line.transforms else line.share
+
     lines = [line for line in inside.lines if line.stage == "transform" and line.where] if inside is not None else []
     lines = [line for line in lines if not line.library and line.function.partition(".")[0] not in others]
-    most = max(lines, key=lambda line: line.share, default=None)
-    if most is None or most.function.partition(".")[0] == transform or not most.share >= _MOSTLY * share > 0:
+    most = max(lines, key=part, default=None)
+    if most is None or most.function.partition(".")[0] == transform or not part(most) >= _MOSTLY * share > 0:
         return None
-    return replace(most, name=named(most))
+    return replace(most, name=named(most)) if most.transforms or _MOSTLY * most.share <= share else None
 
 
 def does(line: HotLine, known: Callable[[str], bool]) -> float:
@@ -187,3 +196,50 @@ def _together(lines: list[HotLine], name: str) -> HotLine:
 
 def _share(lines: list[HotLine]) -> float:
     return sum(line.share for line in lines)
+
+
+def rung_of(session: Session, stage: str, name: str, where: str) -> str:
+    """Return the rung that leaves out a part of a stage, known by name and line; empty if none does."""
+    inside = session.inside
+    line = _at(inside.lines, stage, where) if inside is not None and stage in ("load", "collate") else None
+    if inside is None or line is None:
+        return ""
+    if known := functions_left_out(session).get(name):
+        return known
+    alone = any((one.name, one.where, one.share) == (name, where, line.share) for one in of_stage(inside, stage))
+    return _if_any(without_rung(where)) if alone else ""
+
+
+def rungs_for(session: Session, stage: str, where: str, large: float) -> list[str]:
+    """Return the rungs that can leave out a line of a stage, and the function that the line is in.
+
+    Of these, one that leaves out less than the share ``large`` of the stage is not returned.
+    """
+    lines = [one for one in session.inside.lines if one.stage == stage] if session.inside is not None else []
+    line, whole = _at(lines, stage, where), sum(one.share for one in lines)
+    if line is None:
+        return []
+    rungs = [_if_any(without_rung(where))] if line.share >= large * whole else []
+    together = sum(one.share for one in lines if one.function == line.function)
+    collate = session.loader.collate if session.loader is not None else None
+    everything = line.function.rpartition(".")[2] in _WHOLE or (collate is not None and line.function == collate.name)
+    if together >= large * whole and not everything:
+        rungs.append(functions_left_out(session).get(line.function) or _if_any(without_rung(f"{where}()")))
+    return [rung for rung in rungs if rung]
+
+
+def functions_left_out(session: Session) -> dict[str, str]:
+    """Return the rungs that leave out a function, by its name, whether they can be measured or not."""
+    functions = {line.where: line.function for line in session.inside.lines} if session.inside is not None else {}
+    wholes = {rung: line_left_out(where) for rung in session.rungs if (where := left_out(rung) or "").endswith("()")}
+    return {functions[where]: rung for rung, where in wholes.items() if where in functions}
+
+
+def _at(lines: list[HotLine], stage: str, where: str) -> HotLine | None:
+    """Return the user's line of a stage at a place."""
+    return next((one for one in lines if one.where == where and one.stage == stage and not one.library), None)
+
+
+def _if_any(rung: str) -> str:
+    """Return a rung, or "" if its line has no name that a rung can have."""
+    return rung if left_out(rung) is not None else ""

@@ -251,7 +251,8 @@ def _made_cheaper(view: View, work: Work, link: Link, ms: float) -> Recommendati
             how=f"{at_line(link)}{'; '.join(told)}",
             risk="; ".join(dict.fromkeys(one.pixels for one in ways if one.pixels)) or "other augmentation",
         )
-    hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT][:2]
+    hot = [line for line in hottest(view.inside, "transform") if line.share >= _HOT]
+    hot = [line for line in hot if not line.transforms or link.name in line.transforms][:2]
     own = [line for line in hot if line.function == link.name or line.function.startswith(f"{link.name}.")]
     known = (
         line for line in own if way_for(line, view.on_cpu) or (line.share >= CO_BOTTLENECK and not is_python(line))

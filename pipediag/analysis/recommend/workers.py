@@ -83,7 +83,7 @@ def more_workers(view: View) -> Recommendation | None:
 def prefetch(view: View) -> Recommendation | None:
     """Recommend a deeper queue, if the loop waits although the workers are fast enough on average."""
     model, loader = view.whatif, view.loader
-    if not irregular(view.ladder, model) or refuted(view.session, "prefetch-factor"):
+    if not irregular(view.ladder, model) or refuted(view.session, "prefetch-factor") or found_best(view, "no-workers"):
         return None
     alone, base = view.ladder.ms("supply").value, model.base
     steady = max(model.loop + model.lost.value, alone)

@@ -22,7 +22,7 @@ from ...usercode.objects import leaves, replaced
 from ...usercode.places import label
 from ...usercode.transform_slots import Slot
 from ..decode.undecoded import decoded
-from ..ops.arrangement import arranged
+from ..ops.calls import arranged
 from ..ops.op import NotRecordable, Op
 from ..pack.packed_batch import Packed
 from ..pack.packing import pack

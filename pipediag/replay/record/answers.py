@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from torchvision.transforms.v2 import functional as F
 
 from ..layout import contiguous
-from ..ops.elementwise import ELEMENTWISE
+from ..ops.calls import ELEMENTWISE
 from ..ops.op import NotRecordable
 from .functional_calls import IN_PLACE
 from .images import (

@@ -1,7 +1,7 @@
 """Record what plain code computes for each pixel: arithmetic, comparisons, choices by a mask, and writing by an index.
 
 The result is a :class:`.views.RecordingView`, for which the device makes the same call
-(:mod:`pipediag.replay.ops.elementwise`). Python code never sees a value: ``if``, ``float()`` and the like need the
+(:mod:`pipediag.replay.ops.calls`). Python code never sees a value: ``if``, ``float()`` and the like need the
 pixels. Arithmetic of images with numbers stays an op of each image.
 """
 
@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from ..decode.undecoded import is_undecoded
-from ..ops.arrangement import arranged
-from ..ops.elementwise import ELEMENTWISE, refusal
+from ..ops.calls import ELEMENTWISE, arranged, refusal
 from ..ops.exactness import may_be_off
 from ..ops.op import NotRecordable
 from .answers import ANSWERS as ANSWERS

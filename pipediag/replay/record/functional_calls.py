@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops.elementwise import ELEMENTWISE
+from ..ops.calls import ELEMENTWISE
 from ..ops.op import NotRecordable, encoded, gives_itself
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS

@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision.transforms.v2 import functional as F
 
 from ..layout import Strides, laid_out
-from ..ops.arrangement import arranged
-from ..ops.elementwise import ELEMENTWISE
+from ..ops.calls import ELEMENTWISE, arranged
 from ..ops.op import NotRecordable, State
 from .images import (
     RecordingStack,

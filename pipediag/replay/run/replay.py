@@ -16,7 +16,7 @@ from ...usercode import tree
 from ...usercode.objects import moved
 from ..layout import laid_out
 from ..ops import mixing
-from ..ops.arrangement import arranged
+from ..ops.calls import arranged
 from ..ops.table import OPERATIONS
 from ..pack.packed_batch import Arranged, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
 

@@ -14,7 +14,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,21 @@ def branches() -> None:
     for graphs in (False, True):
         loop(StagePipeline(loader(0), [work], GPU, graphs=graphs))
     loop(loader(0), use=lambda batch: work([part.to(GPU) for part in batch]).sum())
+    loop(loader(0), use=lambda batch: torch.cat(fork_join([work, work], [part.to(GPU) for part in batch])).sum())
+    loop(loader(0), use=lambda batch: failing_branch(batch[1].to(GPU)))
+
+
+def failing_branch(features: Tensor) -> None:
+    """The branches before the error, and that which raises it, have launched work."""
+    made = torch.zeros_like(features), torch.zeros_like(features)
+
+    def fails(features: Tensor) -> None:
+        made[1].copy_(features)
+        raise ValueError
+
+    with suppress(ValueError):
+        fork_join([made[0].copy_, fails], features)
+    (made[0] + made[1]).sum()
 
 
 # ---- offload

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipediag.replay.ops.arrangement import arranged
-from pipediag.replay.ops.elementwise import ELEMENTWISE, refusal
+from pipediag.replay.ops.calls import ELEMENTWISE, arranged, refusal
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack
 from pipediag.replay.record.hooks import recording

@@ -1,8 +1,8 @@
-"""Compute pixels one by one from tensors and numbers, as plain code does: arithmetic, comparisons, choices by a mask.
+"""Make the calls of plain code on tensors again, by name: what rearranges pixels, and what computes them one by one.
 
 The device makes the same call on the images of a whole batch. Every function here gives the CPU's bits on every device:
-it works on whole numbers, chooses, or rounds once. :func:`refusal` says which arguments are left out because that would
-not hold, or because the call may fail.
+it copies, works on whole numbers, chooses, or rounds once. :func:`refusal` says which arguments of arithmetic,
+comparisons and choices are left out because that would not hold, or because the call may fail.
 """
 
 from __future__ import annotations
@@ -103,3 +103,34 @@ def put(into: Tensor, index: Any, value: Any) -> Tensor:
     made = into.clone()
     made[index] = value
     return made
+
+
+def arranged(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a method of tensors, a function of torch, or one of :data:`_OTHERS`, by its name."""
+    function = _OTHERS.get(name) or getattr(Tensor, name, None) or getattr(torch, name)
+    return function(*args, **kwargs)
+
+
+def written(into: Any, shape: Sequence[int], regions: Sequence[Any], images: Sequence[Tensor]) -> Tensor:
+    """Return a tensor with images in its regions, each a size, strides and an offset.
+
+    ``into`` is the tensor, which is not written into, or the value that it is filled with.
+    """
+    like = images[0]
+    if isinstance(into, Tensor):
+        made = into.to(like.device, copy=True)
+    else:
+        made = torch.full(tuple(shape), into, dtype=like.dtype, device=like.device)
+    for region, image in zip(regions, images, strict=True):
+        made.as_strided(*region).copy_(image)
+    return made
+
+
+_OTHERS = {
+    "written": written,
+    "put": put,
+    "div": divided,
+    "where": torch.where,
+    "pad": torch.nn.functional.pad,
+    "pad_sequence": torch._C._nn.pad_sequence,
+}
