@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,7 +205,7 @@ def wait_for_none(look: Callable[[], list[_T]]) -> list[_T]:
     return left
 
 
-class Results:
+class Results(Mapping[str, Analysis]):
     """The analyses of a module's cases: asking for one waits for it."""
 
     def __init__(self, begun: dict[str, Future[Analysis]]) -> None:
@@ -213,6 +213,12 @@ class Results:
 
     def __getitem__(self, case: str) -> Analysis:
         return self._begun[case].result()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._begun)
+
+    def __len__(self) -> int:
+        return len(self._begun)
 
 
 def analyses(
