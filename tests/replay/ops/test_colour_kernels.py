@@ -67,20 +67,26 @@ def assert_blended(result: Tensor, expected: Tensor) -> None:
 # ---- factors
 
 
-@given(data=st.data(), x=images())
-@property_test
-def test_brightness(device: torch.device, data: st.DataObject, x: Tensor) -> None:
-    factor = parameters(data, x, st.floats(0, 3))
-    expected = with_numbers(x, tv.adjust_brightness_image, factor)
-    assert_same(on_device(device, colour.adjust_brightness, x, factor), expected)
+HUES = st.floats(-0.5, 0.5) | st.sampled_from([-0.5, -1e-12, 0.0, 0.5, 1 / 3])
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "numbers", "check"),
+    [
+        (colour.adjust_brightness, tv.adjust_brightness_image, st.floats(0, 3), assert_same),
+        (colour.adjust_saturation, tv.adjust_saturation_image, st.floats(0, 3), assert_blended),
+        (colour.adjust_hue, tv.adjust_hue_image, HUES, assert_same),
+        (colour.posterize, lambda x, bits: tv.posterize_image(x, int(bits)), st.integers(0, 8), assert_same),
+    ],
+    ids=["brightness", "saturation", "hue", "posterize"],
+)
 @given(data=st.data(), x=images())
 @property_test
-def test_saturation(device: torch.device, data: st.DataObject, x: Tensor) -> None:
-    factor = parameters(data, x, st.floats(0, 3))
-    expected = with_numbers(x, tv.adjust_saturation_image, factor)
-    assert_blended(on_device(device, colour.adjust_saturation, x, factor), expected)
+def test_by_one_number(
+    device: torch.device, ours: Any, theirs: Any, numbers: Any, check: Any, data: st.DataObject, x: Tensor
+) -> None:
+    number = parameters(data, x, numbers)
+    check(on_device(device, ours, x, number), with_numbers(x, theirs, number))
 
 
 @given(data=st.data(), x=images())
@@ -96,13 +102,6 @@ def test_contrast(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     difference = (result.int() - expected.int()).abs().flatten(1)
     assert difference.max() <= 1
     assert not fuses_multiply_add() or (difference > 0).sum(1).max() < 16
-
-
-@given(data=st.data(), x=images())
-@property_test
-def test_hue(device: torch.device, data: st.DataObject, x: Tensor) -> None:
-    factor = parameters(data, x, st.floats(-0.5, 0.5) | st.sampled_from([-0.5, -1e-12, 0.0, 0.5, 1 / 3]))
-    assert_same(on_device(device, colour.adjust_hue, x, factor), with_numbers(x, tv.adjust_hue_image, factor))
 
 
 @given(data=st.data(), x=images(), gain=st.sampled_from([1.0, 0.7, 1.3]))
@@ -127,14 +126,6 @@ def test_solarize(device: torch.device, data: st.DataObject, x: Tensor) -> None:
     largest = 1.0 if x.is_floating_point() else 255.0
     threshold = parameters(data, x, st.floats(0, largest) | st.sampled_from([0.0, largest / 2, largest]))
     assert_same(on_device(device, colour.solarize, x, threshold), with_numbers(x, tv.solarize_image, threshold))
-
-
-@given(data=st.data(), x=images())
-@property_test
-def test_posterize(device: torch.device, data: st.DataObject, x: Tensor) -> None:
-    bits = parameters(data, x, st.integers(0, 8))
-    expected = with_numbers(x, lambda image, b: tv.posterize_image(image, int(b)), bits)
-    assert_same(on_device(device, colour.posterize, x, bits), expected)
 
 
 # ---- without numbers
