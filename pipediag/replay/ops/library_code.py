@@ -26,10 +26,8 @@ from torchvision.transforms.v2.functional import _utils as dispatch
 from ...patches import beneath
 
 _PACKAGES = ("torch", "torchvision", "PIL", "numpy")
-_FOLDERS = tuple(
-    os.path.join(os.path.dirname(str(module.__file__)), "")
-    for module in (torch, torchvision, PIL, numpy, sys.modules[__name__.partition(".")[0]])
-)
+_FOLDERS = tuple(os.path.join(os.path.dirname(str(one.__file__)), "") for one in (torch, torchvision, PIL, numpy))
+_OURS = os.path.join(os.path.dirname(str(sys.modules[__name__.partition(".")[0]].__file__)), "")
 #: By id, the values that were found to be the libraries' own; they are kept, so that no other gets the id.
 _OWN: dict[int, Any] = {}
 #: The types of images whose kernels a function of torchvision's dispatcher calls.
@@ -46,25 +44,31 @@ def _is_original(value: Any) -> bool:
     function = beneath(getattr(value, "__func__", value))
     code = getattr(function, "__code__", None)
     if isinstance(code, types.CodeType):  # functools.wraps copies the name of the module, but not the code
-        own = code.co_filename.startswith(_FOLDERS)
+        librarys = code.co_filename.startswith(_FOLDERS)
+        own = librarys or code.co_filename.startswith(_OURS)
     else:
         of = function if isinstance(function, (type, types.BuiltinFunctionType, types.ModuleType)) else type(function)
         module = str(getattr(of, "__module__", None) or getattr(of, "__name__", ""))
-        own = module.partition(".")[0] in (*_PACKAGES, "builtins")
-    if own and not isinstance(value, types.MethodType):  # a bound method is another object each time
+        librarys = own = module.partition(".")[0] in (*_PACKAGES, "builtins")
+    if librarys and function is value:  # what pipediag puts in a function's place may hold the user's objects
         _OWN[id(value)] = value
     return own
 
 
 def calls_own_only(*functions: Callable[..., Any]) -> bool:
-    """Return whether functions of a library's call functions of the libraries' own only, as these are bound now."""
-    return is_original(*(table.get(name) for table, name in _called(*filter(_is_torchvisions, functions))))
+    """Return whether what functions of a library's call is the libraries' own, and no other function in its place."""
+    for table, name, native in _called(*filter(_is_torchvisions, functions)):
+        value = table.get(name)
+        if value is not native and not (_is_original(value) and inspect.unwrap(beneath(value)) is native):
+            return False
+    return True
 
 
 @functools.cache
-def _called(*functions: Callable[..., Any]) -> tuple[tuple[Mapping[str, Any], str], ...]:
-    """Return where the functions that these call, or that those call, are looked up: table and name."""
-    found: dict[tuple[int, str], tuple[Mapping[str, Any], str]] = {}
+def _called(*functions: Callable[..., Any]) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
+    """Return where the functions that these call, or that those call, are looked up, and what is there by nature: None
+    if it is not known, because user code was in its place first."""
+    found: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
     registry = dispatch._KERNEL_REGISTRY
     kernels = (registry[fn][kind] for fn in functions if fn in registry for kind in _IMAGES if kind in registry[fn])
     waiting, seen = [*functions, *kernels], set()
@@ -74,8 +78,10 @@ def _called(*functions: Callable[..., Any]) -> tuple[tuple[Mapping[str, Any], st
             continue
         seen.add(id(function))
         for table, name in _names(function):
-            found[id(table), name] = table, name
-            waiting.append(table[name])
+            native = inspect.unwrap(beneath(table[name])) if is_original(table[name]) else None
+            native = native if getattr(native, "__name__", "?") in name else None  # imported as torch_pad, for example
+            found[id(table), name] = table, name, native
+            waiting.append(native)
     return tuple(found.values())
 
 

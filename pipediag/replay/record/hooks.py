@@ -353,7 +353,9 @@ class _Patch:
             self._put(self._replacement)
 
     def _may_replace(self, function: Any) -> bool:
-        return is_native(beneath(function), self._owner)
+        native = beneath(function)
+        another = isinstance(self._name, str) and getattr(native, "__name__", "") != self._name
+        return is_native(native, self._owner) and not another
 
     def remove(self) -> None:
         if self._original is not None and self._table.get(self._name) is self._replacement:
