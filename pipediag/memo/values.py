@@ -71,11 +71,13 @@ class _Packing:
             for item in value.values() if isinstance(value, dict) else value:
                 self.be_apart_from(item)
         if hasattr(value, "__array_interface__"):
-            begin = value.__array_interface__["data"][0]
-            self._memory.append((begin, begin + value.nbytes))
-        elif hasattr(value, "data_ptr"):
-            begin = value.data_ptr()
-            self._memory.append((begin, begin + value.numel() * value.element_size()))
+            first = value.__array_interface__["data"][0]
+            spans = [stride * (side - 1) for stride, side in zip(value.strides, value.shape, strict=True) if side]
+            begin, end = first + sum(min(0, span) for span in spans), first + sum(max(0, span) for span in spans)
+            self._memory.append((begin, end + value.itemsize))
+        elif hasattr(value, "untyped_storage"):
+            storage = value.untyped_storage()
+            self._memory.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
         if not isinstance(value, tuple):
             self._seen.add(id(value))
 

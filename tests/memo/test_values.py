@@ -144,6 +144,17 @@ def test_arguments_and_their_memory_are_refused() -> None:
     assert same(again(array + 1, given), array + 1)
 
 
+def test_the_last_row_of_every_other_row_is_refused() -> None:
+    """It lies behind as many bytes as the argument has."""
+    array, tensor = np.zeros((8, 4)), torch.zeros(8, 4)
+    for result, given in (
+        *((array[6], array[::2]), (array[0], array[::-1])),
+        *((tensor[6], tensor[::2]), (tensor.numpy()[6], tensor[::2]), (torch.from_numpy(array)[6], array[::2])),
+    ):
+        with pytest.raises(Unfit):
+            pack(result, (given,))
+
+
 def test_a_tensor_comes_back_in_host_memory() -> None:
     with torch.device("meta"):
         assert again(torch.ones(3, device="cpu")).tolist() == [1, 1, 1]
