@@ -36,7 +36,7 @@ from ..remedy.remedied_run import Course, RemediedRun
 from ..remedy.saved_plan import SavedPlan, why_not_moved
 from ..remedy.summary import class_name, plan_from, why_nothing
 from ..session.remedies import DECODING
-from ..usercode.attributes import ByObject
+from ..usercode.attributes import HeldByObject
 from ..usercode.places import caller
 
 
@@ -120,7 +120,7 @@ class Rerouting:
         self.hook = IteratorHook(self._iterator_for)
         self._places = Places()
         self._sites: dict[Place, _Site] = {}
-        self._runs = ByObject[RemediedRun | None]()  # None: tried, and left alone
+        self._runs = HeldByObject[RemediedRun | None]()  # None: tried, and left alone
         self._not_moved = ""  # why nothing may move to the training device
         self._refused: RunOver | None = None
 
@@ -137,6 +137,7 @@ class Rerouting:
                 self._warn_unmeasured()  # the loop failed, not the making of its batches
             raise
         finally:
+            self._runs.clear()
             for site in self._sites.values():
                 self._say_news(site)
             told = failed or self._refused or any(site.was_told for site in self._sites.values())

@@ -99,3 +99,42 @@ class ByObject(Generic[_T]):
     def objects(self) -> list[Any]:
         """Return the objects that live."""
         return [one for held, _ in list(self._held.values()) if (one := held()) is not None]
+
+
+class HeldByObject(Generic[_T]):
+    """A value for each object, held by the object itself, which needs a ``__dict__``: both are freed together, even if
+    the value leads back to the object. A copy of the object has no value."""
+
+    def __init__(self) -> None:
+        self._objects: list[weakref.ref[Any]] = []
+
+    def __contains__(self, one: Any) -> bool:
+        held = one.__dict__.get(_HELD)
+        return held is not None and held.by is self and held.of is not None and held.of() is one
+
+    def get(self, one: Any) -> _T | None:
+        return one.__dict__[_HELD].value if one in self else None
+
+    def set(self, one: Any, value: _T) -> None:
+        held = one.__dict__[_HELD] = _Held()
+        held.by, held.of, held.value = self, weakref.ref(one), value
+        self._objects = [*(other for other in self._objects if other() is not None), held.of]
+
+    def clear(self) -> None:
+        """Take back all values."""
+        for one in (held() for held in self._objects):
+            if one is not None:
+                one.__dict__.pop(_HELD, None)
+        self._objects.clear()
+
+
+_HELD = "_pipediag"
+
+
+class _Held:
+    by: Any = None
+    of: weakref.ref[Any] | None = None
+    value: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:  # what is pickled or copied with the object holds nothing
+        return _Held, ()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pipediag.ladder.loader_facts import describe
 from pipediag.usercode import tree
-from pipediag.usercode.attributes import attribute, has_attribute, is_a, is_exactly, unwrapped
+from pipediag.usercode.attributes import HeldByObject, attribute, has_attribute, is_a, is_exactly, unwrapped
 from pipediag.usercode.contents import is_record
 from pipediag.usercode.links import links_of
 from pipediag.usercode.loops import loop_line
@@ -118,3 +123,36 @@ def test_types_are_told_apart_by_identity() -> None:
     assert place_of(one) == place_of(Entry()) and place_of(one).where
     assert links_of(one) == [one]
     assert standing_in(one, lambda: 5)() == standing_in(Entry(), lambda: 5)() == 5
+
+
+class Holder:
+    """What a value may be held by."""
+
+
+def test_a_value_that_leads_back_to_its_object_goes_with_it() -> None:
+    held, one = HeldByObject[list[Any]](), Holder()
+    held.set(one, [one])
+    gone = weakref.ref(one)
+    del one
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_of_an_object_holds_no_value(again: Callable[[Any], Any]) -> None:
+    held, one = HeldByObject[Any](), Holder()
+    held.set(one, threading.Lock())  # which cannot be copied
+    other = again(one)
+    assert one in held and other not in held and held.get(other) is None
+    held.set(other, 2)
+    assert held.get(other) == 2 and held.get(one) != 2
+
+
+def test_values_are_replaced_and_taken_back() -> None:
+    held, other, one = HeldByObject[int | None](), HeldByObject[int](), Holder()
+    assert one not in held and held.get(one) is None
+    held.set(one, 1)
+    held.set(one, None)
+    assert one in held and held.get(one) is None and one not in other
+    held.clear()
+    assert one not in held and vars(one) == {}
