@@ -63,13 +63,13 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return Layout(tuple(self.like.shape), self.like.dtype, tuple(self.like.stride()))
 
     @staticmethod
-    def of_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], anywhere: bool = False) -> RecordingView:
-        """Record a call of plain code; with ``anywhere`` also one of a transform's own link.
+    def of_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordingView:
+        """Record a call.
 
         Raises:
             NotRecordable: one of its images has been mixed, or the shape of the result depends on pixels.
         """
-        if not anywhere and not of_plain_code():
+        if not of_plain_code():
             raise NotRecordable(needs_pixels(name))
         if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args, *kwargs.values())):
             raise NotRecordable(needs_pixels(name))

@@ -138,6 +138,7 @@ OTHERS: dict[str, Callable[[Tensor], Any]] = {
     "float64": lambda x: (YCBCR.double() @ x.double().view(3, -1)).view(x.shape),
     "a gradient": lambda x: (nn.Parameter(YCBCR) @ x.view(3, -1)).view(x.shape),
     "other letters": lambda x: torch.einsum("ij,jhw->iwh", YCBCR, x),
+    "a diagonal": lambda x: torch.einsum("ii,ihw->ihw", YCBCR, x),
     "columns": lambda x: torch.einsum("ij,ihw->jhw", YCBCR, x),
     "other dimensions": lambda x: torch.tensordot(x, YCBCR, dims=([0], [1])),
     "the image's left": lambda x: x.view(3, -1).T @ YCBCR,

@@ -17,7 +17,7 @@ FLAT, LAST, DOT = "flat", "channels last", "tensordot"
 _MOST = 4  # channels of a result
 
 
-def multiplied(image: Tensor, matrix: Tensor, how: str) -> Tensor:
+def colour_matrix(image: Tensor, matrix: Tensor, how: str) -> Tensor:
     """Return the product of a matrix ``(K, C)`` and an image ``(C, H, W)``, by the call that the user's code makes.
 
     If ``how`` is :data:`LAST`, the matrix is ``(C, K)``.
