@@ -39,7 +39,7 @@ def _encoded(state: State, matrix: Tensor, how: str) -> list[Op]:
 
 
 def _kernel(x: Tensor, numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
-    columns = numbers.to(torch.float32).view(len(x), -1, x.size(1), 1, 1).unbind(2)
+    columns = numbers.to(torch.float32).reshape(len(x), -1, x.size(1), 1, 1).unbind(2)
     first, *others = zip(x.split(1, 1), columns, strict=True)
     made = torch.mul(*first)
     for channel, column in others:  # a matrix product may be rounded to TF32 on a GPU
