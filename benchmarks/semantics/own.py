@@ -376,6 +376,13 @@ def brightened(x):
     return x.clamp(0, 1) ** 0.9
 
 
+YCBCR = torch.tensor([[0.299, 0.587, 0.114], [-0.169, -0.331, 0.5], [0.5, -0.419, -0.081]])
+
+
+def ycbcr(x):
+    return torch.matmul(YCBCR.to(x.dtype), x.reshape(3, -1)).reshape(x.shape)
+
+
 class Level:
     def __call__(self, x):
         return x * FACTOR

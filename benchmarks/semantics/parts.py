@@ -167,6 +167,7 @@ TENSORS = {
     "branching": "Branching()",
     "mixes": "MixedWithLast()",
     "power": "brightened",
+    "matrix": "ycbcr",
     "crops": "T.Compose([T.FiveCrop(6), Stack()])",
     "crops10": "T.Compose([T.TenCrop(6), Stack()])",
 }

@@ -70,7 +70,7 @@ QUICK = {
     "simclr", "rand_augment_and_erasing", "segmentation", "detection", "key_points", "imagenet_from_pictures",
     "pictures_that_stay_in_the_sample", "older_ones_on_tensors", "five_crops", "mix_up", "images_of_any_size",
     "grey_images", "functions_of_v2", "subsets_and_concatenations", "vision_dataset_with_two_transforms", "arithmetic",
-    "arithmetic_in_place",
+    "arithmetic_in_place", "colour_matrices", "a_chain_that_ends_flat",
     "target_transform", "no batching", "two epochs of the same workers", "shuffled by its own generator",
 }  # fmt: skip
 
@@ -651,6 +651,36 @@ def arithmetic_in_place() -> Dataset[Any]:
         return sample.mul_(0.5) if random.random() < 0.5 else kept
 
     return Images(v2.Compose([v2.RandomInvert(1.0), in_place, v2.RandomVerticalFlip()]), floats)
+
+
+def graded(sample: Tensor) -> Tensor:
+    """Mix the channels of some samples, by a matrix of their own."""
+    matrix = torch.eye(3) + 0.2 * torch.rand(3, 3)
+    if random.random() < 0.3:
+        return sample
+    return (matrix @ sample.reshape(3, -1)).reshape(sample.shape) - torch.tensor(MEAN)[:, None, None]
+
+
+@case("RandomCrop graded Lambda RandomHorizontalFlip Lambda")
+def colour_matrices() -> Dataset[Any]:
+    warm = v2.Lambda(lambda sample: torch.einsum("oc,chw->ohw", torch.ones(3, 3).tril(), sample))
+    grey = v2.Lambda(lambda sample: torch.tensordot(torch.tensor([[0.3, 0.6, 0.1]]), sample, dims=1))
+    return Images(v2.Compose([v2.RandomCrop(24), graded, warm, v2.RandomHorizontalFlip(), grey]), floats)
+
+
+@case("RandomHorizontalFlip")
+def a_chain_that_ends_flat() -> Dataset[Any]:
+    """It stays, and the other one moves nevertheless."""
+
+    class Both(Images):
+        def __init__(self) -> None:
+            super().__init__(v2.Compose([v2.RandomHorizontalFlip()]), floats)
+            self.flat = v2.Compose([v2.RandomVerticalFlip(), v2.Lambda(lambda sample: sample.flatten(1))])
+
+        def __getitem__(self, index: int) -> Any:
+            return self.transform(self.make_image(index)), self.flat(self.make_image(index)), draws()
+
+    return Both()
 
 
 @case("RandomCrop RandomHorizontalFlip ConvertImageDtype")

@@ -222,6 +222,7 @@ def written_into(image: Tensor) -> Tensor:
 
 #: Values for each pixel, and an order of three images.
 RAMP, ORDER = torch.linspace(-1, 1, 24 * 32).view(24, 32), torch.tensor([2, 0, 1])
+MIX = torch.eye(3)[ORDER]
 
 
 def put(image: Tensor, index: Any, value: Any) -> Tensor:
@@ -322,6 +323,9 @@ def mixed(image: Tensor) -> Any:
         lambda image: ((image * 255).to(torch.uint8) // 64, image.permute(1, 2, 0) / 255, (image > 0.5) / 7),
         lambda image: (torch.rot90(image, 1, (1, 2)), image.rot90(3, (-2, -1)), image.fliplr(), torch.flipud(image)),
         lambda image: (-image, abs(-image), image.clamp(min=0.2), torch.clamp(image * 1.5, max=1.0), image.bool()),
+        lambda image: (torch.matmul(MIX, image.flatten(1)).view(image.shape), torch.einsum("ij,jhw->ihw", MIX, image)),
+        lambda image: (MIX @ image.view(3, -1), (image.permute(1, 2, 0) @ MIX).permute(2, 0, 1) * 2, image),
+        lambda image: (F2.hflip(torch.tensordot(MIX[:1], image, dims=1)), (MIX @ image.reshape(3, -1)).view_as(image)),
         lambda image: (image.type(torch.LongTensor), image.type(torch.float64), image > np.float64(0.5)),
         lambda image: (put(put(image, 0, 0.0), (..., 3), 1.0), image * 2),
         lambda image: put(image, (1, slice(2, 5), slice(None, None, 2)), RAMP[2:5, ::2]),

@@ -34,7 +34,7 @@ from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
-from .elementwise import ANSWERS
+from .colour_matrices import ANSWERS
 from .images import (
     TENSORS,
     RecordingImage,

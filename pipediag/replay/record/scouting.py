@@ -39,13 +39,14 @@ from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Plan, in_slots, names
 from .batches import assembled, batch_of, fetched
-from .images import RecordingStack
+from .images import RecordingStack, needs_pixels
 from .pictures import RecordingPicture
 from .plain_code import Site, Tried
 from .recorder import Recorder, holds_recording, unhidden
 from .substitutes import is_recording
 from .tape import Tape, session, why_not_now
 from .twins import is_librarys
+from .views import RecordingView
 
 _DEPTH = 3  # of transforms that are opened
 _NO_IMAGE = "it gets no image that can be recorded"
@@ -316,6 +317,9 @@ class _Scout(Recorder):
                     result = super().__call__(*args, **kwargs)
                 if not holds_recording(result):
                     raise _NoImage(_NO_IMAGE)
+                for view in tree_leaves(result):
+                    if isinstance(view, RecordingView) and session.calls is None:
+                        raise NotRecordable(needs_pixels(view.call[0]))
                 self._look_for_changes(before)
                 self._recorded = True
                 return result

@@ -42,7 +42,9 @@ class Call(NamedTuple):
         return spoken(self.fn)
 
     def __call__(self, image: Any) -> Any:
-        with torch.random.fork_rng(devices=(), enabled=self.drawn_from is not None):
+        # It was recorded outside of autocast, but code may need the pixels inside.
+        draws = self.drawn_from is not None
+        with torch.random.fork_rng(devices=(), enabled=draws), torch.autocast("cpu", enabled=False):
             if self.drawn_from is not None:
                 torch.set_rng_state(self.drawn_from)
             # The original is still needed, even if the call writes into its input.

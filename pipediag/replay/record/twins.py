@@ -30,8 +30,8 @@ from ..decode.undecoded import decoded
 from ..ops.library_code import calls_own_only, is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
+from .colour_matrices import ANSWERS
 from .drawing import functionals
-from .elementwise import ANSWERS
 from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in

@@ -472,7 +472,7 @@ NEED_PIXELS: list[Any] = [
         "iteration": list,
         "clamp": lambda x: x.clamp(0, 1),
         "add_": lambda x: x.add_(1),
-        "permute": lambda x: x.permute(1, 2, 0),
+        "permute": lambda x: x.permute(2, 1, 0),
         "unsqueeze": lambda x: x.unsqueeze(1),
         "T": lambda x: x.mT,
         "clone": torch.clone,
