@@ -21,7 +21,7 @@ from .numbers.ladder import LadderView
 from .numbers.paired_windows import student_t
 from .thresholds import GATE, RUN_TO_RUN
 from .waterfall import culprit, ranked
-from .words import counted, number, percent
+from .words import counted, number, percent, percent_of
 
 #: Standard deviation of the logarithm of a start's time, and its weight in degrees of freedom: later starts of one
 #: process differed by 0.02 to 0.12, forked or spawned, on a quiet machine and on one that was three times too busy.
@@ -137,6 +137,20 @@ def seen_once(ladder: LadderView, besides: float = 0.0) -> str:
         f"an epoch's start was seen once only: {number(start.seconds.high)} s, at most {percent(share)} of an epoch of "
         f"{counted(loader.epoch or 0, 'batch', 'batches')}"
     )
+
+
+def open_start(ladder: LadderView, besides: float = 0.0) -> str:
+    """Return, as a clause, that it is open whether an epoch's start costs more than the gate; empty if it is not.
+
+    It does not matter if it costs no more than ``besides`` milliseconds a step.
+    """
+    start = epoch_start(ladder)
+    if start is None or start.per_step is None or not start.starts or not ladder.has("baseline"):
+        return seen_once(ladder, besides)
+    share = start.per_step.beside(ladder.ms("baseline").value)
+    if start.per_step.high <= besides or not share.low < GATE < share.high:
+        return ""
+    return f"an epoch's start takes {percent_of('an epoch', share)}"
 
 
 def described(ladder: LadderView, cost: Stage) -> str:

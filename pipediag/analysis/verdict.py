@@ -14,7 +14,7 @@ from statistics import median
 from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
 from ..session.events import KEPT_BATCHES
 from ..session.remedies import listed
-from .amortised import amortised, described, seen_once
+from .amortised import amortised, described, open_start
 from .diagnosis import Stage, Verdict
 from .numbers.chain import heaviest, parts_of_sample
 from .numbers.cores import threads
@@ -82,7 +82,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         return verdict("inconclusive", _undecided(ladder, starved, top))
     if not starving or top is None:
         found = verdict("none", _not_starved(ladder, starved), next_ceiling=("compute", now))
-        uncertain = found.uncertain or _at_the_gate(starved) or seen_once(ladder)
+        uncertain = found.uncertain or _at_the_gate(starved) or open_start(ladder)
         return replace(found, uncertain=uncertain, level=level if uncertain else PROVEN)
     # As large as the largest or nearly, or not certainly smaller.
     large = [p for p in ranked if p.ms.value >= CO_BOTTLENECK * top.ms.value * (1 - _DUST) or p.ms.high >= top.ms.low]
@@ -97,7 +97,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence = _starving(ladder, starved, top, others, following, after, best)
         sentence += _largest_part(session, top, pieces)
         sentence += "" if best else _only_observed(ladder)
-    uncertain = why_uncertain(ladder, top.stage) or _at_the_gate(starved) or seen_once(ladder, top.ms.value)
+    uncertain = why_uncertain(ladder, top.stage) or _at_the_gate(starved) or open_start(ladder, top.ms.value)
     uncertain = uncertain or (_beyond_the_wait(ladder) if top.stage in OF_THE_WORKERS else "")
     return verdict(
         top.stage,

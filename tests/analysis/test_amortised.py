@@ -203,8 +203,11 @@ VERDICTS: dict[str, dict[str, Session]] = {
     },
     "none": {
         "one launch is said but not called certain": run(Startup(20.0, launch=19.0, ready=19.5)),
-        "open between two bounds, 2 to 10 % of an epoch: no gain is promised": run(
+        "one of two launches was disturbed": run(
             FIRST, replace(LATER, seconds=2.0), replace(LATER, seconds=5.5), length=1000
+        ),
+        "it is open whether it costs more than the gate: no gain is promised": run(
+            FIRST, replace(LATER, seconds=3.5), replace(LATER, seconds=3.8), length=1000
         ),
         "kept workers begin quickly": run(FIRST, *[Startup(0.01, renewed=True)] * 2, persistent=True),
     },
