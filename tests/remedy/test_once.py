@@ -8,6 +8,7 @@ import random
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ import pytest
 import torch
 from PIL import ImageDraw
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 from torch.utils.data._utils import fetch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+from pipediag.remedy.loader import offload
 from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Plan
 from pipediag.replay.record.scouting import find
@@ -365,3 +367,63 @@ def test_warnings_name_the_file_that_calls_the_dataset_as_without_the_remedy() -
             warnings.simplefilter("always")
             side.samples(request)
         assert len(seen) == 5 and {one.filename for one in seen} == {fetch.__file__}
+
+
+class Copied(Dataset[torch.Tensor]):
+    def __init__(self, pixels: torch.Tensor, transform: Any) -> None:
+        self.pixels, self.transform = pixels, transform
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        made: torch.Tensor = self.transform(self.pixels[index].clone())
+        return made
+
+
+MEMORY: dict[str, Callable[[Any], Any]] = {
+    "numpy": lambda x: x.numpy(),
+    "asarray": np.asarray,
+    "detach": lambda x: x.detach().numpy(),
+    "data": lambda x: x.data,
+    "dlpack": np.from_dlpack,
+    "view": lambda x: x.view(3, -1).numpy(),
+}
+
+
+@pytest.mark.parametrize(
+    ("memory", "before"),
+    [
+        *((how, before) for how in MEMORY.values() for before in (False, True)),
+        *((how, False) for how in (lambda x: x.unsqueeze(0).numpy(), lambda x: x[:].numpy())),
+    ],
+    ids=[*(f"{how}{' after' * before}" for how in MEMORY for before in (False, True)), "unsqueeze", "slice"],
+)
+def test_memory_of_an_image_is_overwritten_by_late_samples(
+    memory: Callable[[Any], Any], before: bool, tmp_path: Path
+) -> None:
+    """No tensor counts what is written into an array. Late in the training, code does so around arithmetic."""
+
+    def doubled(x: Any) -> Any:
+        if not (tmp_path / "late").exists():
+            return x * 2
+        array = None if before else memory(x)
+        made = x * 2
+        (memory(x) if before else array)[:] = 0
+        return made
+
+    def batches(remedy: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        (tmp_path / "late").unlink(missing_ok=True)
+        pixels = torch.rand(16, 3, 8, 8)
+        transform = v2.Compose([v2.RandomHorizontalFlip(), doubled, v2.RandomVerticalFlip()])
+        loader: Any = DataLoader(Copied(pixels, transform), 4, num_workers=1, multiprocessing_context="fork")
+        loader = offload(loader, "cpu") if remedy else loader
+        found = []
+        for epoch in range(3):
+            if epoch == 2:
+                (tmp_path / "late").touch()
+            found += list(loader)
+        return found
+
+    assert all(map(torch.equal, batches(False), batches(True)))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
@@ -146,9 +146,7 @@ class Unreadable:
         self.tape.is_needed()
         image = real(self)
         self.tape.lend(image)
-        state = self.tape.state._replace(strided=not image.is_contiguous())
-        self.tape = Tape(image, state)
-        self.tape.settled = True
+        self.tape = self.tape.settled_on(image, self.tape.state._replace(strided=not image.is_contiguous()))
         return image
 
     def standing_for(self, image: Tensor) -> Any:
@@ -241,8 +239,24 @@ class Unreadable:
             session.settles(error)
         except (TypeError, IndexError, AttributeError) as error:  # torch raises its own
             session.settles(NotRecordable(f"{name_of(func)}: {error}"))
-        args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
-        return func(*args, **kwargs)
+        images = [one for one in tree_leaves((args, kwargs or {})) if isinstance(one, Unreadable)]
+        before = [single.tape for image in images for single in image.singles()]
+        given, named = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
+        made = func(*given, **named)
+        exposes = name_of(func) in _EXPOSING
+        if exposes or _lies_in(made, given):
+            for tape in before if exposes else ():
+                tape.note_writing()
+            for tape in (*before, *(single.tape for image in images for single in image.singles())):
+                tape.expose(exposes)
+        return made
+
+
+def _lies_in(made: Any, given: Any) -> bool:
+    """Return whether a result holds the memory of a real tensor that made it: code may write there as an array."""
+    with torch._C.DisableTorchFunctionSubclass():
+        ours = {one.untyped_storage().data_ptr() for one in tree_leaves(given) if isinstance(one, Tensor)}
+        return any(isinstance(one, Tensor) and one.untyped_storage().data_ptr() in ours for one in tree_leaves(made))
 
 
 class RecordingTensor(Unreadable, torch.Tensor):  # type: ignore[misc]
@@ -387,6 +401,10 @@ def needs_pixels(name: str) -> str:
     return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), ELSEWHERE)}"
 
 
+#: What gives the memory of a tensor away, past its count of writing.
+_EXPOSING = frozenset(
+    {"numpy", "__array__", "data", "data_ptr", "untyped_storage", "storage", "_typed_storage", "__dlpack__", "set_"}
+)
 #: What to write in place of what is not recorded.
 _INSTEAD = {
     ("__getitem__", "narrow", "select"): "crop with torchvision.transforms.v2.functional.crop",

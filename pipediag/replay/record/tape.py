@@ -53,6 +53,20 @@ class Call(NamedTuple):
         return result if self.part is None else result[self.part]
 
 
+class _Source:
+    """What all images that were made from one share.
+
+    Attributes:
+        exposed: True if code got its memory past the count of writing.
+        viewed: True if code got a real view of it, of which it can get the memory so.
+    """
+
+    __slots__ = ("exposed", "viewed")
+
+    def __init__(self) -> None:
+        self.exposed = self.viewed = False
+
+
 class _Memory:
     """Memory that several images would share: an image and views of it.
 
@@ -82,14 +96,15 @@ class Tape:
             call writes on a copy.
     """
 
-    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_version", "_writings", "begun", "given",
-                 "open", "settled", "source", "state")  # fmt: skip
+    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_source", "_version", "_writings", "begun",
+                 "given", "open", "settled", "source", "state")  # fmt: skip
 
     def __init__(self, given: Any, state: State, source: Any = None) -> None:
         self.given = given
         self.source = given if source is None else source
         self.begun = self.state = state
         self.open = self.settled = False
+        self._source = _Source()
         self._version = _version(given)  # before the first call
         self._memory: _Memory | None = None  # None if no other image shares it
         self._writings = 0  # into the memory, when the image was made
@@ -100,11 +115,14 @@ class Tape:
 
     def copy(self) -> Tape:
         self._require_current()
+        if self._source.viewed:
+            raise NotRecordable("code holds the memory of an image, and may write into it")
         if self._memory is None:
             self._memory, self._writings = _Memory(), 0
         again = Tape.__new__(Tape)
         again._memory, again._writings = self._memory, self._writings
         again.source, again.begun, again.state, again.open = self.source, self.begun, self.state, False
+        again._source = self._source
         again.given, again.settled, again._version = self.given, self.settled, self._version
         again._first = self._first or self
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
@@ -183,6 +201,8 @@ class Tape:
         memory = self._memory
         if (self._calls or not self.settled) and self.source is self.given and _version(self.given) != self._version:
             return False
+        if self._calls and self._source.exposed and self.source is self.given:
+            return False
         if memory is None:
             return True
         return memory.writings == self._writings and all(_version(image) == version for image, version in memory.lent)
@@ -190,6 +210,26 @@ class Tape:
     def _require_current(self) -> None:
         if not self.is_current:
             raise NotRecordable("an image is written into, and it or one that shares its memory is used as it was")
+
+    def settled_on(self, image: Tensor, state: State) -> Tape:
+        """Return the tape of a real image that code needed. It may lie in the memory of this one's source."""
+        made = Tape(image, state)
+        made.settled = True
+        if self._is_view:
+            made._source = self._source
+        return made
+
+    def expose(self, wholly: bool) -> None:
+        """Note that code gets the source's memory past its count of writing, as an array for example, or a view of it.
+
+        Nothing is recorded of it any more. If the former, what was recorded is not current either.
+        """
+        if self._is_view:
+            self._source.viewed, self._source.exposed = True, self._source.exposed or wholly
+
+    @property
+    def _is_view(self) -> bool:
+        return all(op.kind.operation.is_view for op in self._ops)
 
     def note_writing(self) -> None:
         """Note that a call, on a tape that follows this one, writes into the image's memory."""

@@ -167,7 +167,8 @@ def test_an_image_is_not_used_after_a_view_of_it_is_written_into(alias: Any, wri
             F.invert(mine)
         with pytest.raises(NotRecordable, match="shares its memory"):
             mine.tape.check()
-        assert torch.equal(real(F.invert(view)), F.invert(real(view)))
+        inverted = F.invert(view)  # on pixels if code has a real view
+        assert torch.equal(real(inverted) if is_recording(inverted) else inverted, F.invert(real(view)))
 
 
 @pytest.mark.parametrize(
