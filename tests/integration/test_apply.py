@@ -60,7 +60,7 @@ def test_what_pays_is_kept(results: Results, case: str) -> None:
     told = remedy(done)
     assert [place["name"] for place in told["moved"]] == MOVED
     assert told["applied"] and told["reverted"] is None and told["why_not"] is None, told
-    assert told["measured_speedup"]["low"] > 1.5
+    assert told["measured_speedup"]["low"] > 1.2
     assert told["certificate"]["passed"] and told["certificate"]["draws_equal"]
     assert {one["largest"] for one in told["certificate"]["apart"]} == {0.0}
     assert told["device"] == "cpu" and told["memory_bytes"] is None

@@ -395,9 +395,9 @@ MEMORY: dict[str, Callable[[Any], Any]] = {
     ("memory", "before"),
     [
         *((how, before) for how in MEMORY.values() for before in (False, True)),
-        *((how, False) for how in (lambda x: x.unsqueeze(0).numpy(), lambda x: x[:].numpy())),
+        *((how, False) for how in (lambda x: x.contiguous().numpy(), lambda x: x[:].numpy())),
     ],
-    ids=[*(f"{how}{' after' * before}" for how in MEMORY for before in (False, True)), "unsqueeze", "slice"],
+    ids=[*(f"{how}{' after' * before}" for how in MEMORY for before in (False, True)), "contiguous", "slice"],
 )
 def test_memory_of_an_image_is_overwritten_by_late_samples(
     memory: Callable[[Any], Any], before: bool, tmp_path: Path

@@ -247,10 +247,10 @@ class Tape:
         Raises:
             NotRecordable: its memory was written into by another image.
         """
-        if not self._calls:
-            return self.given
-        self._require_current()
-        image = self.source
+        memory = self._memory
+        if self._calls or (memory is not None and memory.writings != self._writings):
+            self._require_current()
+        image = self.source if self._calls else self.given
         for call in self.calls:
             image = call(image)
         return image
