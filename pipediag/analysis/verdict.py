@@ -36,7 +36,7 @@ ENOUGH = 2
 _APART, DISTURBED = 0.25, 0.1
 #: Share of a step for which other processes may make the loop wait for a core though it is fed: what data costs beside
 #: them differs from what it costs without them, or beside more, by up to as much.
-_HELD_UP = 0.1
+_CROWDED = 0.1
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
 _SHORT = 2
 #: Verdicts on what remains of a step, which rest on the kernel's counters.
@@ -230,18 +230,9 @@ def starved_share(ladder: LadderView) -> Interval | None:
     if share is None:
         return None
     part = min(1.0, max(0.0, share.value))
-    by_others = held_up(ladder) / 2 * min(1.0, part / (2 * GATE))
+    by_others = ladder.crowded("baseline", ladder.ceiling) / 2 if ladder.intervened else 0.0
+    by_others *= min(1.0, part / (2 * GATE))
     return least(share.blurred(hypot(RUN_TO_RUN * part * (1 - part), by_others)).not_negative(), exactly(1.0))
-
-
-def held_up(ladder: LadderView) -> float:
-    """Return the share of the baseline step for which other processes make the loop wait for a core though it is fed;
-    0 if they use too little to tell."""
-    session = ladder.session
-    if not ladder.intervened or others(session, ladder.windows_used("baseline")) < worth_telling(session):
-        return 0.0
-    pairs = ladder.paired("baseline", ladder.ceiling)
-    return median([fast.account.queue_ms / slow.ms_per_step for slow, fast in pairs if fast.account] or [0.0])
 
 
 def measured_share(ladder: LadderView) -> Interval | None:
@@ -291,8 +282,8 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"
-    if shares and (held := held_up(ladder)) > _HELD_UP:
-        yield f"{who}; without them data may cost up to {percent(median(shares) + held)}"
+    if shares and (crowded := ladder.crowded("baseline", ceiling)) > _CROWDED:
+        yield f"{who}; without them data may cost up to {percent(median(shares) + crowded)}"
     if bottleneck in _COUNTED and session.workers:
         yield from busy  # these are what remains of a step, and so is the time that others take
         if any(window.account is None for window in windows):

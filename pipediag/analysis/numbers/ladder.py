@@ -24,7 +24,7 @@ from ...session import (
     ordered,
     settings_of,
 )
-from .foreign_load import alike, foreign_ms, mean_account, wait_ms, without_queueing, worth_telling
+from .foreign_load import alike, foreign_ms, mean_account, others, wait_ms, without_queueing, worth_telling
 from .intervals import Interval, exactly, largest
 from .paired_windows import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .paired_windows import share as share_of_sums
@@ -306,6 +306,15 @@ class LadderView:
         """Return the largest share of a step that other processes may have added to one of two neighbours alone."""
         added = [(one, self._foreign_ms(one, other, fast)) for one, other in self.paired(slow, fast)]
         return max((max(map(abs, found)) / one.ms_per_step for one, found in added), default=0.0)
+
+    @_once
+    def crowded(self, slow: str, fast: str) -> float:
+        """Return the share of a step of ``slow`` for which other processes make the loop wait for a core under
+        ``fast``; 0 if they use too little to tell."""
+        if others(self.session, self.windows_used(slow)) < worth_telling(self.session):
+            return 0.0
+        pairs = self.paired(slow, fast)
+        return statistics.median([one.account.queue_ms / now.ms_per_step for now, one in pairs if one.account] or [0.0])
 
     def grown(self, rung: str) -> Grown | None:
         """Return how much longer the training thread works in a baseline step than under ``rung``; None if unknown.

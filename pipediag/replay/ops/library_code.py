@@ -10,24 +10,22 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import os
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy
+import PIL
 import PIL.Image
 import torch
 import torchvision
 from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import _utils as dispatch
 
-from ...patches import beneath
+from ...frames import is_ours
+from ...patches import beneath, is_native
 
-_PACKAGES = ("torch", "torchvision", "PIL", "numpy")
-_FOLDERS = tuple(os.path.join(os.path.dirname(str(one.__file__)), "") for one in (torch, torchvision, PIL, numpy))
-_OURS = os.path.join(os.path.dirname(str(sys.modules[__name__.partition(".")[0]].__file__)), "")
+_PACKAGES = (torch, torchvision, PIL, numpy)
 #: By id, the values that were found to be the libraries' own; they are kept, so that no other gets the id.
 _OWN: dict[int, Any] = {}
 #: The types of images whose kernels a function of torchvision's dispatcher calls.
@@ -44,15 +42,15 @@ def _is_original(value: Any) -> bool:
     function = beneath(getattr(value, "__func__", value))
     code = getattr(function, "__code__", None)
     if isinstance(code, types.CodeType):  # functools.wraps copies the name of the module, but not the code
-        librarys = code.co_filename.startswith(_FOLDERS)
-        own = librarys or code.co_filename.startswith(_OURS)
+        ours = is_ours(code.co_filename)
+        librarys = not ours and any(is_native(function, package) for package in _PACKAGES)
     else:
         of = function if isinstance(function, (type, types.BuiltinFunctionType, types.ModuleType)) else type(function)
         module = str(getattr(of, "__module__", None) or getattr(of, "__name__", ""))
-        librarys = own = module.partition(".")[0] in (*_PACKAGES, "builtins")
+        ours, librarys = False, module.partition(".")[0] in ("builtins", *(package.__name__ for package in _PACKAGES))
     if librarys and function is value:  # what pipediag puts in a function's place may hold the user's objects
         _OWN[id(value)] = value
-    return own
+    return ours or librarys
 
 
 def calls_own_only(*functions: Callable[..., Any]) -> bool:

@@ -239,17 +239,23 @@ class Unreadable:
             session.settles(error)
         except (TypeError, IndexError, AttributeError) as error:  # torch raises its own
             session.settles(NotRecordable(f"{name_of(func)}: {error}"))
-        images = [one for one in tree_leaves((args, kwargs or {})) if isinstance(one, Unreadable)]
-        before = [single.tape for image in images for single in image.singles()]
-        given, named = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
-        made = func(*given, **named)
-        exposes = name_of(func) in _EXPOSING
-        if exposes or _lies_in(made, given):
-            for tape in before if exposes else ():
-                tape.note_writing()
-            for tape in (*before, *(single.tape for image in images for single in image.singles())):
-                tape.expose(exposes)
-        return made
+        return _on_real(func, args, kwargs or {})
+
+
+def _on_real(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return what a function makes of the real images. Nothing more is recorded of one whose memory it gives away."""
+    images = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Unreadable)]
+    before = [single.tape for image in images for single in image.singles()]
+    given, named = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs))
+    made = func(*given, **named)
+    exposes = name_of(func) in _EXPOSING
+    if exposes:
+        for tape in before:
+            tape.note_writing()
+    if exposes or _lies_in(made, (given, named)):
+        for tape in (*before, *(single.tape for image in images for single in image.singles())):
+            tape.expose(exposes)
+    return made
 
 
 def _lies_in(made: Any, given: Any) -> bool:
