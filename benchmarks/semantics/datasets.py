@@ -176,7 +176,9 @@ def _item(p: Parts) -> list[str]:
     made = _calls(p) if call in CODE else [_CALLS.get(call, "x = self.transform(x)")]
     if habit == "calls":
         made = [*_changes(PICTURE_CALLS, p["picture_calls"]), *made, *_changes(TENSOR_CALLS, p["tensor_calls"])]
-    made = [f"with {WITHIN[habit]}:\n{block(*made)}"] if habit in WITHIN and any(made) else made
+    if habit in WITHIN:
+        habit = habit if any(made) else ""
+        made = [f"with {WITHIN[habit]}:\n{block(*made)}"] if habit else made
     change = [BEFORE.get(habit, ""), *made, AFTER.get(habit, "")]
     return [
         "called()",

@@ -23,7 +23,7 @@ from ...usercode.places import short
 from ..ops.op import NotRecordable
 from .images import Unreadable
 from .substitutes import is_recording, stand_in, stand_in_for_stack
-from .tape import Tape, session, spoken
+from .tape import Tape, session, spoken, why_not_now
 
 _RECORD = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _REPLAY = os.path.dirname(_RECORD[:-1]) + os.sep
@@ -192,6 +192,9 @@ def begun(image: Any, function: str, kinds: Any = None) -> Any:
         return image
     site = site_of(function, image.mode if isinstance(image, PIL.Image.Image) else "")
     if site is None or not calls.begins_at(site):
+        return image
+    if why := why_not_now():
+        session.settles(NotRecordable(why))
         return image
     made = stand_in(image)
     if made is None:

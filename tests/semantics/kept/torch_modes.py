@@ -5,7 +5,7 @@ from PIL import Image
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import v2
+from torchvision.transforms import functional as F, v2
 
 from record import alive, called, files, finish, given, trainer
 
@@ -24,6 +24,25 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.calls += 1
         return func(*args, **(kwargs or {}))
+
+
+class PlainCode(Dataset):
+    """A resize that has nothing to do, and arithmetic with what it returns."""
+
+    def __init__(self, mode):
+        self.paths, self.mode = files("png"), mode
+        alive.add(self)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        called()
+        picture = Image.open(self.paths[i]).convert("RGB")
+        with self.mode() as mode:
+            x = F.to_tensor(F.resize(picture, [11, 10]))
+            x = 2 * F.resize(x, [11, 10], antialias=True)
+        return x, i, mode.calls
 
 
 class Counted:
@@ -59,6 +78,10 @@ class Data(Dataset):
 def main():
     step = trainer()
     for mode in (Functions, Operators):
+        loader = given(DataLoader(PlainCode(mode), None))
+        for epoch in range(2):
+            for batch in loader:
+                step(batch)
         for inside in (False, True):
             for workers in (0, 1):
                 loader = given(DataLoader(Data(mode, inside), 4, num_workers=workers))
