@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.data import get_worker_info
 
 from ...usercode.places import label
+from ..decode.undecoded import is_undecoded
 from ..layout import copied
 from ..ops.op import NotRecordable, Op, State, Track, state_of
 
@@ -79,7 +80,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.writings = 0
-        self.lent: list[tuple[Tensor, int]] = []
+        self.lent: list[tuple[Tensor, tuple[int, bool]]] = []
 
 
 class Tape:
@@ -199,9 +200,12 @@ class Tape:
     def is_current(self) -> bool:
         """False if another image was written into that shares memory with this one: only real ones show that."""
         memory = self._memory
-        if (self._calls or not self.settled) and self.source is self.given and _version(self.given) != self._version:
-            return False
-        if self._calls and self._source.exposed and self.source is self.given:
+        if self.source is not self.given:
+            written = self._is_live and not _is_still(self.source, self.given)
+        else:
+            written = (self._calls or not self.settled) and _version(self.given) != self._version
+            written = written or bool(self._calls and self._source.exposed)
+        if written:
             return False
         if memory is None:
             return True
@@ -230,6 +234,12 @@ class Tape:
     @property
     def _is_view(self) -> bool:
         return all(op.kind.operation.is_view for op in self._ops)
+
+    @property
+    def _is_live(self) -> bool:
+        """True if the image lies in the memory of the given one, and shows what is written there."""
+        is_apart = self._memory is None and self._first is not None
+        return isinstance(self.given, Tensor) and not is_apart and self._is_view
 
     def note_writing(self) -> None:
         """Note that a call, on a tape that follows this one, writes into the image's memory."""
@@ -270,12 +280,22 @@ class Tape:
             session.calls.needs([self], session.needed_for)
 
 
-def _version(image: Any) -> int:
-    """Return a number that grows when a tensor is written into; 0 where there is none."""
+def _version(image: Any) -> tuple[int, bool]:
+    """Return what differs once a tensor was written into, or code has its memory as an array, where nothing counts
+    writing; the same always for what is no tensor."""
     if not isinstance(image, Tensor):
-        return 0
+        return 0, False
     with torch._C.DisableTorchFunctionSubclass():
-        return 0 if image.is_inference() else image._version
+        # torch lets nobody resize memory that an array shares.
+        return 0 if image.is_inference() else image._version, image.untyped_storage().resizable()
+
+
+def _is_still(copy: Tensor, image: Tensor) -> bool:
+    """Return whether an image has the pixels that it had when it was copied."""
+    if is_undecoded(image):
+        return True
+    with torch._C.DisableTorchFunction():
+        return torch.equal(copy, image) or bool(((copy == image) | (copy.isnan() & image.isnan())).all())
 
 
 class _Session(threading.local):
