@@ -27,7 +27,7 @@ def python(*command: object) -> subprocess.CompletedProcess[str]:
 
 def analyze(folder: Path, *arguments: str) -> dict[str, Any]:
     report, plan = folder / "report.json", folder / "plan.json"
-    options = ["--budget", "3", "--rungs", "baseline", "--apply", "--apply-budget", "30", "--plan", plan, "-o", report]
+    options = ["--budget", "6", "--rungs", "baseline", "--apply", "--apply-budget", "30", "--plan", plan, "-o", report]
     done = python("-m", "pipediag", "analyze", "-v", *options, SCRIPT, *arguments)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(report.read_text())["remedy"])

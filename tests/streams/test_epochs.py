@@ -304,8 +304,9 @@ def test_forty_epochs_hold_what_five_held(settings: dict[str, Any], way: Any, de
             pinned.append(pinned_bytes())
     finally:
         gc.enable()
-    assert after[4] == after[39], after
-    # The number of batches in transit in the host's memory depends on its speed, within bounds.
+    # The number of batches in transit depends on the host's speed, within bounds.
+    (running, reserved), (still_running, still_reserved) = after[4], after[39]
+    assert running == still_running and still_reserved <= reserved + 2 * (4 * 8 * 3 * 160 * 160), after
     assert files[39] <= files[4] + 10, files
     assert pinned[39] <= pinned[4] + 4 * (8 * 3 * 200 * 200), pinned
 
