@@ -30,7 +30,7 @@ from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import UNMEASURABLE, Story
 from .channel import Sender, connected
-from .exceptions import cause_of, raised_in_threads, script_hook
+from .exceptions import cause_of, dropped_by_python, raised_in_threads, script_hook
 from .hooks import Writes, before_ray_trains, on_backward, on_first_iteration, on_optimizer_step
 from .hosting import hosting_members
 from .own_loops import OwnLoops, marked
@@ -92,7 +92,7 @@ class Child:
         self._trained = {"steps": 0, "backward": 0}  # before the first loader is iterated
         self._first_step: float | None = None
         self._was_interrupted = False
-        self._over: AnalysisOver | None = None  # as raised in another thread
+        self._over: AnalysisOver | None = None  # as raised where it does not reach the main thread
         self._writes = Writes(lambda path, old: sender.send("wrote", {"path": path, "overwrote": old}), order["began"])
 
     def run(self, target: Target) -> int:
@@ -122,7 +122,8 @@ class Child:
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupted)
-            self._stack.enter_context(raised_in_threads(AnalysisOver, self._over_in_thread))
+            self._stack.enter_context(raised_in_threads(AnalysisOver, self._over_elsewhere))
+            self._stack.enter_context(dropped_by_python(AnalysisOver, self._was_dropped))
             os.register_at_fork(after_in_child=self._leave_interrupts_to_python)
         ending: dict[str, Any] = {}
         sender = self._sender
@@ -233,10 +234,15 @@ class Child:
         stack.enter_context(self._writes.torch_saves())
         stack.enter_context(self._measurement.installed())
 
-    def _over_in_thread(self, over: AnalysisOver) -> None:
+    def _over_elsewhere(self, over: AnalysisOver) -> None:
         """End the main thread too, which may be waiting for the batches of the thread that has ended."""
         self._over = over
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def _was_dropped(self, over: AnalysisOver) -> None:
+        """Raise it in the main thread once more."""
+        self._was_interrupted = False
+        self._over_elsewhere(over)
 
     def _interrupted(self, signum: int, frame: FrameType | None) -> None:
         if self._was_interrupted:  # the terminal and the parent both send the same interrupt

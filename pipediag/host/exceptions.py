@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -76,6 +76,28 @@ def raised_in_threads(kind: type[E], end: Callable[[E], None]) -> Iterator[None]
         yield
 
 
+@contextmanager
+def dropped_by_python(kind: type[E], end: Callable[[E], None]) -> Iterator[None]:
+    """Call ``end`` soon, in another thread, when Python drops an exception of this kind within the context.
+
+    A signal's handler may raise it in a callback of a weak reference or in a ``__del__``, from which none gets out.
+    """
+    native, soon = sys.unraisablehook, ExitStack()
+
+    def hook(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, kind):
+            timer = threading.Timer(_SOON, end, [dropped.exc_value])
+            soon.callback(timer.cancel)
+            timer.start()
+        else:
+            native(dropped)
+
+    with replaced(sys, "unraisablehook", hook), soon:
+        yield
+
+
+#: Seconds in which Python leaves a callback.
+_SOON = 0.01
 #: The method of torch's iterator in which it waits for its workers' batches, and reads them.
 _READS = "_try_get_data"
 #: Seconds that workers have to end once their connections are closed.

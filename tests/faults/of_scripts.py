@@ -118,6 +118,7 @@ def _signals() -> Iterator[Fault]:
         for moment in ("import", "window"):
             yield planted("audit", kind, moment, code, "", MEASURED if moment == "window" else NOTHING)
         yield planted("sweep", kind, "window", code, "", MEASURED, "--only=0.2")
+    yield planted("analyze", "SIGINT-freed", "window", 130, "", MEASURED)
     for number in ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"):
         code = 130 if number == "SIGINT" else -_SIGNALS[number]
         for command, arguments in READING.items():

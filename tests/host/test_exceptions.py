@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipediag.errors import AnalysisOver
-from pipediag.host.exceptions import cause_of, raised_in_threads
+from pipediag.host.exceptions import cause_of, dropped_by_python, raised_in_threads
 
 RAISES = """
 def fail():
@@ -72,6 +72,38 @@ def test_another_is_shown_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     error = ValueError("the script's own")
     with raised_in_threads(AnalysisOver, lambda over: pytest.fail("it is not ours")):
         raised_in_a_thread(error)
+    assert shown == [error]
+
+
+class Freed:
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __del__(self) -> None:
+        raise self._error
+
+
+def test_ours_comes_again_where_python_drops_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[AnalysisOver] = []
+    again, over, before = threading.Event(), AnalysisOver("interrupted"), sys.unraisablehook
+
+    def end(error: AnalysisOver) -> None:
+        ended.append(error)
+        again.set()
+
+    with dropped_by_python(AnalysisOver, end):
+        Freed(over)
+        assert again.wait(10)
+    assert ended == [over] and sys.unraisablehook is before
+    assert capsys.readouterr().err == ""
+
+
+def test_another_that_python_drops_is_shown_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: shown.append(dropped.exc_value))
+    error = ValueError("the script's own")
+    with dropped_by_python(AnalysisOver, lambda over: pytest.fail("it is not ours")):
+        Freed(error)
     assert shown == [error]
 
 

@@ -205,6 +205,17 @@ def interrupts(planted):
     os.killpg(os.getpgid(planted.command), signal.SIGINT)
 
 
+class Freed:
+    """Interrupts the command, and is interrupted where no exception gets out."""
+
+    def __init__(self, planted):
+        self.planted = planted
+
+    def __del__(self):
+        interrupts(self.planted)
+        time.sleep(2)
+
+
 def interrupts_twice(planted):
     # This process may not live to send the second one.
     group = os.getpgid(planted.command)
@@ -563,6 +574,7 @@ KINDS = {
     "bus-error": has_a_bus_error,
     "asks": asks_a_question,
     "SIGINT": interrupts,
+    "SIGINT-freed": Freed,  # at once, since nobody keeps it
     "SIGINT-twice": interrupts_twice,
     "SIGTERM": sends(signal.SIGTERM),
     "SIGHUP": sends(signal.SIGHUP),
