@@ -161,14 +161,14 @@ def is_iterated_by_script(loader: Any) -> bool:
 
 def _methods(loader: Any, around: bool = False) -> Iterator[tuple[Any, str, str]]:
     """Yield the methods of torch's on a batch's way out of the loader: owner, name and the file of the present code."""
-    from torch.utils.data import DataLoader, _utils, dataloader
+    from torch.utils.data import _utils, dataloader
 
     iterate = [cls for cls in type(loader).__mro__ if around and "__iter__" in vars(cls)]
     classes = (
         *(getattr(dataloader, f"_{kind}DataLoaderIter") for kind in ("Base", "SingleProcess", "MultiProcessing")),
         *(getattr(_utils.fetch, f"_{kind}DatasetFetcher") for kind in ("Map", "Iterable")),
     )
-    parts = [(maker_of(loader), _METHOD), *((cls, "__iter__") for cls in (DataLoader, *iterate))]
+    parts = [(maker_of(loader), _METHOD), *((cls, "__iter__") for cls in (torchs_loader(), *iterate))]
     parts += [(cls, name) for cls in classes for name, value in vars(cls).items() if type(value) is FunctionType]
     for owner, name in (*parts, (_utils.worker, "_worker_loop"), (_utils.pin_memory, "pin_memory")):
         yield owner, name, getattr(getattr(beneath(vars(owner)[name]), "__code__", None), "co_filename", "")
