@@ -206,6 +206,7 @@ def here():
 
 def left_since(before):
     """What is more than before, once it had a moment to vanish."""
+    gc.collect()  # here torch waits for each worker, 5 s at most, and then ends it
     until = time.monotonic() + 6.0
     while True:
         gc.collect()
