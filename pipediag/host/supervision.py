@@ -1,6 +1,6 @@
 """Watch one process of a pass: note its events, and find out when it should have ended, and where it hangs.
 
-Python writes a process's stacks to a file when the parent ends it.
+Python writes the main thread's stack to a file when the parent ends it.
 """
 
 from __future__ import annotations
@@ -195,7 +195,6 @@ class Watch:
 
 #: A frame of a stack as :mod:`faulthandler` writes it, innermost first.
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
-_CURRENT = "Current thread "
 #: Functions in which torch's loop waits for its workers.
 _WAITING = ("_get_data", "_try_get_data", "_next_data")
 _files: list[int] = []
@@ -208,9 +207,12 @@ def stacks_of(path: str, pid: int) -> str:
 
 
 def write_stacks_on_end(path: str) -> None:
-    """Let SIGTERM write this process's stacks to ``path`` before its usual effect."""
+    """Let SIGTERM write the main thread's stack to ``path`` before its usual effect.
+
+    The system gives the signal to that thread. Python 3.12 may crash if it writes the stacks of threads that run.
+    """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    faulthandler.register(signal.SIGTERM, file=file, all_threads=True, chain=True)
+    faulthandler.register(signal.SIGTERM, file=file, all_threads=False, chain=True)
     _files.append(file)
     # torch ends workers with SIGTERM too.
     os.register_at_fork(after_in_child=_leave_alone)
@@ -234,7 +236,7 @@ def stuck_at(path: str) -> str:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    stack = list(_FRAME.finditer(text.partition(_CURRENT)[2].partition("\n\n")[0]))
+    stack = list(_FRAME.finditer(text))
     users = next((frame for frame in stack if is_users(frame["file"])), None)
     if users is None:
         return ""
