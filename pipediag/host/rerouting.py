@@ -34,7 +34,7 @@ from ..remedy.finding import Known
 from ..remedy.handoff import why_not
 from ..remedy.remedied_run import Course, RemediedRun
 from ..remedy.saved_plan import SavedPlan, why_not_moved
-from ..remedy.summary import class_name, plan_from, why_nothing
+from ..remedy.summary import check, class_name, plan_from, why_nothing
 from ..session.remedies import DECODING
 from ..usercode.attributes import HeldByObject
 from ..usercode.places import caller
@@ -244,7 +244,7 @@ class Rerouting:
             site.memo = made.memo
             return made
 
-        transforms = not self._not_moved if self._plan is None else bool(self._plan.moved)
+        transforms = not self._not_moved if self._plan is None else bool(self._plan.moved or self._plan.calls)
         course = site.course or Course()
         try:
             if self._plan is not None:
@@ -268,7 +268,7 @@ class Rerouting:
                 course,
             )
             if self._plan is not None:
-                self._plan.check_moved(made.links, made.offloaded.plan.undecoded)
+                check(self._plan, made.offloaded)
         except PlanRefused:
             raise
         except Exception as error:  # the script can train without the remedy

@@ -22,7 +22,7 @@ from ..frames import in_one_line, users_text
 from ..loop.copies import plain_twin, require_torchs_batches
 from ..loop.iterators import foreign_method
 from ..replay.certify.samples import Real, Recorded
-from ..replay.plan import Plan, moved_links
+from ..replay.plan import Plan, moved_calls, moved_links
 from ..streams.feed import fetches_ahead
 from .finding import Found, Known, shown_by_batches, why_stream_stays
 from .loader import OffloadedLoader, allowed, offload
@@ -295,7 +295,9 @@ class RemediedRun:
         return not self.course.given_up
 
     def _moved(self, code_only: bool = False) -> list[tuple[str, str]]:
-        return moved_links(self.offloaded.plan, self.offloaded.loader.dataset, code_only)
+        plan = self.offloaded.plan
+        calls = [(f"{function} ({file}:{line})", text) for function, file, line, text in moved_calls(plan)]
+        return moved_links(plan, self.offloaded.loader.dataset, code_only) + calls
 
 
 def _has_lost_workers(error: Exception) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -20,12 +20,16 @@ from ..report.files import write_whole
 from ..session import Remedy, Session
 from ..session.codec import build, read_json
 
-VERSION = 2
+VERSION = 3
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
 #: Packages whose version must be the same as when the plan was made.
 _PACKAGES = ("torch", "torchvision")
 #: Characters of a reason that are told.
 _LONGEST = 1000
+
+
+#: Function, file, line and its text.
+SavedCall = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,9 @@ class SavedPlan:
         where: ``file:line`` of the loop that iterates the loader.
         order: the loader's number among those that are iterated there.
         device: the type of the device.
-        moved: name and digest (:mod:`pipediag.replay.fingerprint`) of every link that moves; empty for the
-            hand-off alone, or a cache alone.
+        moved: name and digest (:mod:`pipediag.replay.fingerprint`) of every link that moves; with ``calls`` empty for
+            the hand-off alone, or a cache alone.
+        calls: every call of plain code that was recorded when the plan was made. Chance may decide which are.
         decodes: True if JPEGs are decoded on the device.
         caches: True if what library calls read and decode is kept.
         versions: of pipediag and of the packages whose functions are replayed.
@@ -54,6 +59,7 @@ class SavedPlan:
     batch_size: int | None
     device: str
     moved: tuple[tuple[str, str], ...]
+    calls: tuple[SavedCall, ...] = ()
     decodes: bool = False
     caches: bool = False
     script: str = ""
@@ -138,6 +144,23 @@ class SavedPlan:
             if digest != own:
                 edits = "if the script itself changes it between epochs, run it without a plan"
                 raise _refusal(f"{name} is not what it was when the plan was made ({edits})")
+
+    def check_calls(self, calls: Sequence[SavedCall], line_of: Callable[[str, int], str | None]) -> None:
+        """Raise PlanRefused if none of the plan's calls of plain code is recorded now, or one's line has changed.
+
+        ``line_of`` returns the present text of a line, or None if the file is not known.
+        """
+        if self.calls and not {call[:3] for call in self.calls} & {call[:3] for call in calls}:
+            then, now = (", ".join(map(_spelled, some)) for some in (self.calls, calls))
+            raise _refusal(f"the plan moves {then}, of this loader moves {now or 'nothing'}")
+        for call in self.calls:
+            if line_of(*call[1:3]) not in (None, call[3]):
+                raise _refusal(f"{_spelled(call)} is not what it was when the plan was made")
+
+
+def _spelled(call: SavedCall) -> str:
+    function, file, line, _ = call
+    return f"{function} ({file}:{line})"
 
 
 def _refusal(why: str) -> PlanRefused:

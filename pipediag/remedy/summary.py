@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import math
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +16,7 @@ from ..replay.certify.certifying import Certificate, Verdict
 from ..replay.decode.decoding import why_not
 from ..replay.ops.op import NotRecordable
 from ..replay.ops.triton import available
-from ..replay.plan import Piece, Plan, moved_links, slot_at
+from ..replay.plan import Piece, Plan, moved_calls, moved_links, slot_at
 from ..session import Apart, Kept, Place, Proof, Remedy
 from ..usercode.constructions import places_of
 from ..usercode.links import links_of
@@ -58,6 +60,7 @@ def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None
         batch_size=loader.batch_size,
         device=offloaded.device.type,
         moved=tuple(moved_links(plan, loader.dataset)),
+        calls=tuple(moved_calls(plan)),
         decodes=plan.decodes,
         caches=cached is not None,
         versions=versions(),
@@ -83,6 +86,18 @@ def plan_from(saved: SavedPlan, dataset: Any, device: torch.device) -> Plan | No
     except NotRecordable:
         return None
     return plan
+
+
+def check(saved: SavedPlan, offloaded: OffloadedLoader) -> None:
+    """Raise PlanRefused if something else moves than what the plan was made for."""
+    plan = offloaded.plan
+    files = {os.path.basename(site.file): site.file for site in plan.called}
+
+    def text(file: str, line: int) -> str | None:
+        return linecache.getline(files[file], line).strip() if file in files else None
+
+    saved.check_moved(moved_links(plan, offloaded.loader.dataset), plan.undecoded)
+    saved.check_calls(moved_calls(plan), text)
 
 
 def class_name(obj: Any) -> str:

@@ -204,8 +204,13 @@ def moved_links(plan: Plan, dataset: Any, code_only: bool = False) -> list[tuple
         links = links_of(slot_at(dataset, piece.path).get())
         for name, link in zip(piece.moves, links[piece.start :], strict=False):
             found.append((name, digest(link, named_only=True, code_only=code_only)))
+    return found
+
+
+def moved_calls(plan: Plan) -> list[tuple[str, str, int, str]]:
+    """Return function, file, line and its text for every call of plain code that a plan moves."""
     # The folder of a file's name depends on where the script was started.
-    return found + [(f"{site.function} ({os.path.basename(site.file)}:{site.line})", site.text) for site in plan.called]
+    return [(site.function, os.path.basename(site.file), site.line, site.text) for site in plan.called]
 
 
 def names(links: Sequence[Link]) -> tuple[str, ...]:

@@ -176,6 +176,29 @@ class TestCheck:
         with pytest.raises(PlanRefused, match="Normalize is not what it was"):
             PLAN.check_moved([PLAN.moved[0], ("Normalize", "0")])
 
+    def test_calls_of_plain_code(self) -> None:
+        lines = {10: "x = F.rotate(x, 3)", 12: "x = F.hflip(x)", 14: "x = F.adjust_hue(x, h)"}
+        turned, flipped, coloured = (
+            (name, "data.py", line, lines[line]) for name, line in (("rotate", 10), ("hflip", 12), ("adjust_hue", 14))
+        )
+        calls = dataclasses.replace(PLAN, moved=(), calls=(turned, flipped))
+        assert SavedPlan.from_dict(json.loads(json.dumps(calls.to_dict()))) == calls
+
+        def text(file: str, line: int) -> str | None:
+            return lines.get(line)
+
+        for now in ([turned, flipped], [flipped, turned], [turned], [flipped, coloured]):  # chance decides
+            calls.check_calls(now, text)
+        PLAN.check_calls([coloured], text)
+        calls.check_calls([turned], lambda file, line: None)
+        with pytest.raises(PlanRefused, match=r"moves rotate \(data.py:10\), .*, of this loader moves adjust_hue"):
+            calls.check_calls([coloured], text)
+        with pytest.raises(PlanRefused, match="of this loader moves nothing"):
+            calls.check_calls([], text)
+        lines[12] = "x = F.vflip(x)"
+        with pytest.raises(PlanRefused, match=r"hflip \(data.py:12\) is not what it was"):
+            calls.check_calls([turned], text)
+
     def test_what_decodes(self) -> None:
         decoding = dataclasses.replace(PLAN, decodes=True)
         decoding.check_moved(PLAN.moved)
