@@ -8,7 +8,7 @@ import functools
 import itertools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..frames import is_installed, is_ours, is_users
@@ -165,14 +165,16 @@ def _add_settings(value: Any, name: str, found: dict[str, Any], seen: dict[int, 
             _add_settings(part, at, found, seen, depth - 1)
 
 
-def reached(*roots: Any) -> Iterator[Any]:
+def reached(*roots: Any, without: Iterable[Any] = ()) -> Iterator[Any]:
     """Yield these values, all that they hold, and all that the user's functions among them can call.
+
+    ``without`` are values that are passed over, with what only they hold.
 
     The special methods that ``dataclass`` or attrs has written for a class are left out: they ask for the type of such
     objects only, and hand each field on to its own method.
     """
     pending = [*roots]
-    seen: dict[int, Any] = {}
+    seen: dict[int, Any] = {id(value): value for value in without}
     while pending:
         value = pending.pop()
         if id(value) not in seen:

@@ -85,7 +85,10 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
         else:
             if plan.decodes and packed.files is None:
                 plan = replace(plan, decodes=False, undecoded=_NONE_UNDECODED)
-            plan = replace(plan, pieces=trial.pieces(), reasons=trial.reasons())
+            told = _asks_types(dataset, collate, without=trial.links)
+            plan = replace(
+                plan, pieces=() if told else trial.pieces(), reasons=(*trial.reasons(), *filter(None, [told]))
+            )
         return _with_calls(plan, dataset, collate, indices)
 
 
@@ -98,7 +101,7 @@ _OF_NO_CALLS = ("no transform was found", _AFTER)
 def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Plan:
     """Return the plan with the calls of plain code at which a recording can begin."""
     if told := _asks_types(dataset, collate):
-        return replace(plan, reasons=(*plan.reasons, told))
+        return replace(plan, reasons=tuple(dict.fromkeys((*plan.reasons, told))))
     stays: dict[Site, str] = {}
     for _ in range(_PASSES):
         tried = Tried(stays)
@@ -127,12 +130,12 @@ def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices
 _MOST_READ = 20_000
 
 
-def _asks_types(dataset: Any, collate: Callable[[Any], Any]) -> str:
+def _asks_types(*roots: Any, without: Sequence[Any] = ()) -> str:
     """Return where the user's code asks for the exact type of an object, which differs for a recorded image, or "".
 
     It may do so for a later sample only.
     """
-    for value in itertools.islice(reached(dataset, collate), _MOST_READ):
+    for value in itertools.islice(reached(*roots, without=without), _MOST_READ):
         if isinstance(value, types.FunctionType) and not is_library(value):
             line = line_that_asks_types(value.__code__)
             if line is not None:
@@ -232,6 +235,10 @@ class _Trial:
         self._links = [tuple(map(digest, some)) if several and all(map(is_librarys, some)) else k
                        for k, some in enumerate(links)]  # fmt: skip
 
+    @property
+    def links(self) -> list[Link]:
+        return [link for _, scout in self.scouts for link in scout.links]
+
     def all(self, indices: Sequence[Any]) -> list[Any]:
         session.seen = []
         try:
@@ -305,6 +312,9 @@ class _Scout(Recorder):
         self._given: list[Any] = []  # arrays, tensors and Pillow images among the arguments of its last call
         self._reasons: dict[int, str] = {}
         self._inner: list[tuple[Slot, _Scout]] | None = None
+        for site, link in enumerate(self.links):
+            if _is_users(link) and (told := _asks_types(link)):
+                self._reasons[site], self.start, self._inner = told, site + 1, []  # also of what is inside of it
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kept, begun = randomness.state(), self.start

@@ -22,6 +22,7 @@ from pipediag.replay.certify.differences import FLOAT_TOLERANCE, Difference
 from pipediag.replay.certify.samples import History, Real, Recorded, Stacked, images, real, recorded, tensor_of
 from pipediag.replay.ops.table import OPERATIONS
 from pipediag.replay.plan import Plan
+from pipediag.replay.record.images import Unreadable
 from pipediag.replay.record.scouting import find
 from pipediag.session import Elsewhere
 from pipediag.usercode import randomness
@@ -130,14 +131,14 @@ class DoesMore:
     """Inverts real images only."""
 
     def __call__(self, sample: Tensor) -> Tensor:
-        return F.invert(sample) if type(sample) is Tensor else F.vertical_flip(sample)
+        return F.vertical_flip(sample) if isinstance(sample, Unreadable) else F.invert(sample)
 
 
 class DrawsMore:
     """Draws once more for real images."""
 
     def __call__(self, sample: Tensor) -> Tensor:
-        if type(sample) is Tensor:
+        if not isinstance(sample, Unreadable):
             random.random()
         return F.vertical_flip(sample)
 
