@@ -94,6 +94,11 @@ def after_a_look(x: Tensor) -> Tensor:
     return turned
 
 
+def one_by_one(x: Tensor) -> Tensor:
+    made: Tensor = torch.func.vmap(lambda channel: channel * 2)(x)
+    return made
+
+
 def unusual(x: Any) -> Any:
     return F.resize(x, [40, 56], interpolation=v2.InterpolationMode.HAMMING if isinstance(x, PIL.Image.Image) else 3)
 
@@ -167,8 +172,11 @@ def test_a_late_branch(make: Callable[[int], Any], change: Callable[[Any], Any],
     assert all(torch.equal(one, two) for one, two in zip(ours[1:], theirs[1:], strict=True))
 
 
-def test_what_cannot_be_given_its_pixels_is_made_again_from_the_same_state() -> None:
-    data = Late(pixels, after_a_call, False)
+@pytest.mark.parametrize(("change", "inside"), [(after_a_call, False), (one_by_one, True), (one_by_one, False)])
+def test_what_cannot_be_given_its_pixels_is_made_again_from_the_same_state(
+    change: Callable[[Any], Any], inside: bool
+) -> None:
+    data = Late(pixels, change, inside)
     theirs, state = plainly(data, range(4, 8))
     ours, after = recorded(sides(data), range(4, 8))
     assert torch.equal(ours[0], theirs[0]) and randomness.moved(state, after) is None

@@ -1,4 +1,4 @@
-"""A sample after the trial asks whether its image is exactly a tensor: after a call, after transforms, inside of one."""
+"""A sample after the trial asks whether its image is exactly a tensor: after a call, after transforms, inside one."""
 
 import torch
 from torch.utils.data import DataLoader, Dataset
