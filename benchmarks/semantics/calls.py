@@ -41,6 +41,7 @@ _BOTH = {
     "branches": Call("drawn = random.random()", "F.vflip(x) if drawn < 0.3 else F.invert(x) if drawn < 0.6 else x"),
     "solarized": Call("threshold = float(torch.rand(()))", "solarized(x, threshold)"),
     "late": Call("", "F.vflip(x) if i >= 12 else x"),
+    "late-anything": Call("", "anything(x, i) if i >= 11 else F.hflip(x)"),
     "late-colour": Call("", "F.adjust_saturation(x, 0.5) if i >= 13 else F.hflip(x)"),
     "rare": Call("", "F.invert(x) if random.random() < 0.06 else x"),
     "resize": Call("", "F.resize(x, [10, 12], antialias=True)"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import queue
 import random
 import threading
@@ -54,6 +56,66 @@ def multiplied_by(x, level):
 
 
 MEANS = torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
+
+
+def written_at_once(x):
+    x = x.clone()
+    x[..., 0] = 0
+    x.view(-1)[::3].zero_()
+    x.numpy()[..., 1] = 1
+    return x
+
+
+#: What code may do with a tensor that nobody expects, and leaves its shape and dtype as they are.
+WITH_TENSORS = (
+    lambda x: x.flip(-1).contiguous(),
+    lambda x: torch.stack([*x.unbind(-3)][::-1], -3),
+    lambda x: x.sort(dim=-1).values,
+    lambda x: torch.roll(x, (2, 1), (-1, -2)),
+    lambda x: torch.where(x > x.float().mean(), x, x.flip(-2)),
+    lambda x: torch.maximum(x, x.flip(-1)),
+    lambda x: x.masked_fill(x > x.float().mean(), 0),
+    lambda x: torch.from_numpy(np.flip(x.numpy(), -1).copy()),
+    lambda x: torch.as_tensor(np.asarray(x)).clone(),
+    lambda x: torch.tensor(x.tolist(), dtype=x.dtype),
+    lambda x: pickle.loads(pickle.dumps(x)),
+    lambda x: copy.deepcopy(x).flip(-1),
+    lambda x: torch.func.vmap(lambda row: row.flip(-1))(x),
+    lambda x: torch.nn.functional.pad(x, (1, 1))[..., 1:-1],
+    lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
+    lambda x: torch.nn.functional.avg_pool2d(x.float(), 3, 1, 1).to(x.dtype),
+    lambda x: x[..., torch.randperm(x.shape[-1])],
+    lambda x: x.gather(-1, torch.zeros(x.shape, dtype=torch.long)),
+    lambda x: torch.cat(x.split(3, -1)[::-1], -1),
+    lambda x: sum(x.unbind(-3)).unsqueeze(-3).expand_as(x),
+    lambda x: x.unfold(-1, 1, 1).squeeze(-1),
+    lambda x: x if torch.equal(x, x.clone()) and x.any() else x * 0,
+    written_at_once,
+)
+#: The same with pictures.
+WITH_PICTURES = (
+    lambda x: x.transpose(Image.Transpose.ROTATE_180),
+    lambda x: x.point(lambda value: value // 2),
+    lambda x: Image.merge("RGB", x.split()[::-1]),
+    lambda x: x.filter(ImageFilter.MedianFilter(3)),
+    lambda x: x.convert("L").convert("RGB"),
+    lambda x: x.quantize(8).convert("RGB"),
+    lambda x: ImageChops.multiply(x, ImageOps.mirror(x)),
+    lambda x: Image.composite(x, ImageOps.flip(x), Image.new("L", x.size, 99)),
+    lambda x: Image.frombytes(x.mode, x.size, x.tobytes()),
+    lambda x: Image.fromarray(255 - np.asarray(x)),
+    lambda x: x.reduce(2).resize(x.size),
+    lambda x: x if x == x.copy() and x.getextrema() and x.histogram() else x.rotate(90),
+    lambda x: ImageOps.expand(x, 1, 7).resize(x.size, box=(1, 1, 9, 9)),
+    lambda x: pickle.loads(pickle.dumps(x)),
+    lambda x: (turned := x.copy(), turned.paste(turned.crop((0, 0, 4, 4)), (3, 3)))[0],
+    lambda x: (dotted := x.copy(), dotted.putpixel((1, 1), (1, 2, 3)))[0],
+)
+
+
+def anything(x, i):
+    known = WITH_PICTURES if isinstance(x, Image.Image) else WITH_TENSORS
+    return known[(7 * i + random.randrange(1000)) % len(known)](x)
 
 
 def jittered(x, order, factors):

@@ -21,6 +21,8 @@ import PIL.Image
 import torch
 from PIL import ImageOps
 from torch import Tensor
+from torch._functorch import eager_transforms, vmap
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 from torchvision import tv_tensors
@@ -43,6 +45,7 @@ from .images import (
     RecordingTensor,
     RecordingVideo,
     Unreadable,
+    needs_pixels,
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, own, recorded
 from .plain_code import Calls, begun
@@ -219,6 +222,9 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     yield from enhancers(begun)
     for name in ("_ensure_mutable", "frombytes", "load"):
         yield PIL.Image.Image, name, functools.partial(preceded, action=own)
+    for module, name in _WRAPPING:
+        if hasattr(module, name):
+            yield module, name, _of_real_images
     yield _misc.ToDtype, "transform", _dtype_of
     yield _augment.MixUp, "transform", _mixing("mixup", "lam")
     yield _augment.CutMix, "transform", _mixing("cutmix", "box")
@@ -257,6 +263,27 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
         return call
 
     return make
+
+
+#: Functions that wrap the tensors given to ``vmap``, ``grad`` and their like, and look into their memory.
+_WRAPPING = ((vmap, "_create_batched_inputs"), (eager_transforms, "_create_differentiable"),
+             (eager_transforms, "_wrap_all_tensors_to_functional"))  # fmt: skip
+
+
+def _of_real_images(original: _Function) -> _Function:
+    """Call a function with real images in place of recorded ones, however deep they lie in its arguments."""
+
+    def settled(image: Any) -> Any:
+        session.settles(NotRecordable(needs_pixels(original.__name__)))
+        return image.settled()
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if session.active:
+            args, kwargs = tree_map_only(Unreadable, settled, (args, kwargs))
+        return original(*args, **kwargs)
+
+    return call
 
 
 def _stood_for(image: Any) -> Any:

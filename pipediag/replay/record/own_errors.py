@@ -15,9 +15,6 @@ _OF_TYPES = (TypeError, AttributeError, NotImplementedError)
 #: What no operation on a recording image raises.
 _OF_OTHERS = (LookupError, ArithmeticError, OSError, StopIteration)
 _RAISES = dis.opmap["RAISE_VARARGS"]
-#: Its functions, such as ``vmap``, hand a wrapped image to the user's function, and torch's operations on that raise
-#: anything.
-_WRAPPING = "torch._functorch"
 
 
 def is_users_own(error: BaseException) -> bool:
@@ -39,7 +36,7 @@ def is_users_own(error: BaseException) -> bool:
 def _is_own(error: BaseException) -> bool:
     frames = list(_frames(error))
     users = [k for k, (frame, _) in enumerate(frames) if is_users(frame.f_code.co_filename)]
-    if not users or any(frame.f_globals.get("__name__", "").startswith(_WRAPPING) for frame, _ in frames):
+    if not users:
         return False
     beneath = frames[users[-1] + 1 :]
     if beneath:  # functions of libraries

@@ -386,6 +386,8 @@ def why_not_now() -> str:
         return "autocast is on for the CPU, and may round inside of it"
     if torch.is_inference_mode_enabled() and get_worker_info() is None:  # no mark of it gets out of a worker
         return "inference mode is on, and marks the tensors that are made in it"
+    if torch._C._functorch.maybe_current_level() is not None:
+        return "vmap or its like is on, and looks into the memory of tensors"
     modes = _get_current_function_mode_stack() if torch._C._len_torch_function_stack() else []
     modes = [*modes, *_get_current_dispatch_mode_stack()] if torch._C._len_torch_dispatch_stack() else modes
     for mode in modes:
