@@ -445,3 +445,81 @@ def test_memory_of_an_image_is_overwritten_by_late_samples(
         return found
 
     assert all(map(torch.equal, batches(False), batches(True)))
+
+
+def row(x: Any) -> Any:
+    part = x[0]
+    part.float().mean()
+    x.mul_(2)
+    return torch.stack([part, x[0], x[1]])
+
+
+def flat(x: Any) -> Any:
+    part = x.view(3, -1)
+    part.sum()
+    x[0] = 0.5
+    return torch.cat([part, x.view(3, -1)])
+
+
+def flattened(x: Any) -> Any:
+    part = x.flatten(1)
+    scale = float(part.sum())
+    x.clamp_(0.2, 0.4)
+    return part * 2 + scale
+
+
+def cropped(x: Any) -> Any:
+    part = F.crop(x, 1, 1, 4, 4)
+    float(part.sum())
+    x.mul_(3)
+    return part
+
+
+def of_a_copy(x: Any) -> Any:
+    copy = x.clone()
+    part = copy[1]
+    float(part.sum())
+    copy.mul_(3)
+    return torch.stack([part, copy[0], x[1]])
+
+
+def permuted(x: Any) -> Any:
+    part = x.permute(1, 2, 0)
+    part.numpy()
+    F.normalize(x, [0.5] * 3, [0.5] * 3, inplace=True)
+    return part.permute(2, 0, 1)
+
+
+def beneath(x: Any) -> Any:
+    x.float().mean()
+    part = x[0]
+    part.zero_()
+    return F.horizontal_flip(x)
+
+
+@pytest.mark.parametrize("change", [row, flat, flattened, cropped, of_a_copy, permuted, beneath])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_part_that_code_got_shows_what_is_written_later(change: Callable[[Any], Any], inside: bool) -> None:
+    def batches(remedy: bool) -> list[Any]:
+        torch.manual_seed(0)
+        data = Changed(change, inside)
+        loader: Any = DataLoader(data, 4, collate_fn=list)
+        loader = offload(loader, "cpu") if remedy else loader
+        found = []
+        for epoch in range(3):
+            data.late = epoch == 2
+            found += [image for batch in loader for image in batch]
+        return found
+
+    assert all(map(torch.equal, batches(False), batches(True)))
+
+
+class Changed(Written):
+    """Late in the training it changes its images in another way."""
+
+    def __init__(self, change: Callable[[Any], Any], inside: bool) -> None:
+        super().__init__(change, torch.clone, False, inside)
+
+    def _own(self, x: Any) -> Any:
+        bright = F.adjust_brightness(x, 0.8)
+        return self.call(bright) if self.late else bright

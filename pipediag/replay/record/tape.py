@@ -82,6 +82,23 @@ class _Memory:
         self.writings = 0
         self.lent: list[tuple[Tensor, tuple[int, bool]]] = []
 
+    def is_written(self, writings: int, but: Tensor | None = None) -> bool:
+        """Return whether it was written into since ``writings`` calls had, other than by the real image ``but``."""
+        return self.writings != writings or any(
+            _version(image) != version for image, version in self.lent if image is not but
+        )
+
+
+class Beside(NamedTuple):
+    """Memory that a real image lies in without the remedy, and the number of recorded calls that had written there."""
+
+    memory: _Memory
+    writings: int
+
+    def is_written(self, image: Tensor | None) -> bool:
+        """Return whether others were written into since, which a real ``image`` of its own memory does not show."""
+        return self.memory.is_written(self.writings, image)
+
 
 class Tape:
     """Record of a recording image: its source, the calls on it so far, and its state after them.
@@ -97,8 +114,8 @@ class Tape:
             call writes on a copy.
     """
 
-    __slots__ = ("_calls", "_first", "_memory", "_ops", "_sites", "_source", "_version", "_writings", "begun",
-                 "given", "open", "settled", "source", "state")  # fmt: skip
+    __slots__ = ("_beside", "_calls", "_first", "_memory", "_ops", "_sites", "_source", "_version", "_writings",
+                 "begun", "given", "open", "settled", "source", "state")  # fmt: skip
 
     def __init__(self, given: Any, state: State, source: Any = None) -> None:
         self.given = given
@@ -109,6 +126,7 @@ class Tape:
         self._version = _version(given)  # before the first call
         self._memory: _Memory | None = None  # None if no other image shares it
         self._writings = 0  # into the memory, when the image was made
+        self._beside: Beside | None = None  # of a real one: what it shared until it was made
         self._first: Tape | None = None
         self._ops: list[Op] = []
         self._sites: list[int] = []  # one for each op
@@ -125,14 +143,14 @@ class Tape:
         again.source, again.begun, again.state, again.open = self.source, self.begun, self.state, False
         again._source = self._source
         again.given, again.settled, again._version = self.given, self.settled, self._version
-        again._first = self._first or self
+        again._first, again._beside = self._first or self, self._beside
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
         return again
 
     def apart(self) -> Tape:
         """Return a copy for an image that shares no memory with this one."""
         again = self.copy()
-        again._memory, again._writings = None, 0
+        again._memory, again._writings, again._beside = None, 0, None
         return again
 
     def then(
@@ -170,7 +188,8 @@ class Tape:
         for op in ops:
             self._ops.append(op)
             self._sites.append(session.site)
-            self._memory = self._memory if op.kind.operation.is_view else None
+            if not op.kind.operation.is_view:
+                self._memory = self._beside = None
             state, shape, dtype = self.state, op.shape, op.kind.dtype
             if shape != state.shape or dtype is not state.dtype:
                 self.state = state_of((shape, dtype, state.mask, state.strided, True))
@@ -205,11 +224,9 @@ class Tape:
         else:
             written = (self._calls or not self.settled) and _version(self.given) != self._version
             written = written or bool(self._calls and self._source.exposed)
-        if written:
+        if written or (self._beside is not None and self._beside.is_written(self.given)):
             return False
-        if memory is None:
-            return True
-        return memory.writings == self._writings and all(_version(image) == version for image, version in memory.lent)
+        return memory is None or not memory.is_written(self._writings)
 
     def _require_current(self) -> None:
         if not self.is_current:
@@ -218,7 +235,7 @@ class Tape:
     def settled_on(self, image: Tensor, state: State) -> Tape:
         """Return the tape of a real image that code needed. It may lie in the memory of this one's source."""
         made = Tape(image, state)
-        made.settled = True
+        made.settled, made._beside = True, self.beside()
         if self._is_view:
             made._source = self._source
         return made
@@ -241,6 +258,10 @@ class Tape:
         is_apart = self._memory is None and self._first is not None
         return isinstance(self.given, Tensor) and not is_apart and self._is_view
 
+    def beside(self) -> Beside | None:
+        """Return the memory that the image shares with others, of which a real one has a copy; None if with none."""
+        return self._beside if self._memory is None else Beside(self._memory, self._memory.writings)
+
     def note_writing(self) -> None:
         """Note that a call, on a tape that follows this one, writes into the image's memory."""
         if self._memory is not None:
@@ -258,7 +279,7 @@ class Tape:
             NotRecordable: its memory was written into by another image.
         """
         memory = self._memory
-        if self._calls or (memory is not None and memory.writings != self._writings):
+        if self._calls or self._beside is not None or (memory is not None and memory.writings != self._writings):
             self._require_current()
         image = self.source if self._calls else self.given
         for call in self.calls:

@@ -29,7 +29,7 @@ from .images import (
     real,
 )
 from .strides import Layout
-from .tape import Tape, session
+from .tape import Beside, Tape, session
 
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(
@@ -47,7 +47,8 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         call: its name, arguments and keyword arguments. They hold the images as they were then.
         like: a tensor without memory of its shape, dtype and strides.
         images: the same pixels as images, once a function of images was called on it.
-        made: the real tensor, once code needed its pixels.
+        made: the real tensor, once code needed its pixels; it lies in memory of its own.
+        beside: the memory that it shared until then.
         is_alone: whether it shares its memory with nothing.
     """
 
@@ -56,6 +57,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     like: Tensor
     images: Any
     made: Tensor | None
+    beside: tuple[Beside, ...]
     is_alone: bool
 
     @property
@@ -85,7 +87,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     def of_result(like: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordingView:
         view = blank(RecordingView)
         view.tape = Tape(None, State(tuple(like.shape), like.dtype))
-        view.call, view.like, view.images, view.made = (name, args, kwargs), like, None, None
+        view.call, view.like, view.images, view.made, view.beside = (name, args, kwargs), like, None, None, ()
         view.is_alone = name in _COPYING
         return view  # type: ignore[no-any-return]
 
@@ -101,7 +103,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
 
     def pixels(self) -> Tensor:
         if self.made is not None:
-            return self.made
+            return self.settled()
         if self.images is not None:
             return self.images.pixels()
         name, args, kwargs = self.call
@@ -114,8 +116,12 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
             for image in self.singles():
                 image.tape.is_needed()
             self.made = real(self)
+            shared = () if self.call[0] in _COPYING else (image.tape.beside() for image in self.singles())
+            self.beside = tuple(filter(None, shared))
             for image in self.singles():
                 image.tape.lend(self.made)
+        if any(one.is_written(self.made) for one in self.beside):
+            raise NotRecordable("an image is written into, and a view of it is used as it was")
         return self.made
 
     def strides(self) -> Strides:
@@ -200,7 +206,7 @@ def simplified(image: Any) -> Any:
     makes the same of such."""
     if isinstance(image, RecordingView):
         if image.made is not None:
-            return image.made
+            return image.settled()
         if image.images is not None:
             return simplified(image.images)
         name, args, kwargs = image.call
