@@ -126,8 +126,12 @@ def by_array(x: PIL.Image.Image) -> PIL.Image.Image:
     return PIL.Image.fromarray(255 - np.asarray(x))
 
 
+def pickled(x: PIL.Image.Image) -> Any:
+    return pickle.loads(pickle.dumps(x))
+
+
 TENSORS = [scaled, through_numpy, in_place, by_an_index, through_a_view, after_a_look, unusual]
-PICTURES = [drawn_on, put, by_array, unusual]
+PICTURES = [drawn_on, put, by_array, pickled, unusual]
 
 
 def sides(data: Late) -> PackingSide:

@@ -73,6 +73,11 @@ class RecordingPicture(PIL.Image.Image):
             session.settles(NotRecordable("a picture is printed"))
         return repr(self.settled())
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if session.active:
+            session.settles(NotRecordable("a picture is pickled or copied in full"))
+        return _itself, (self.settled(),)
+
     def settled(self) -> Any:
         """Return the real picture, which this one stands for from now on even if it is written into."""
         self.tape.is_needed()
@@ -170,7 +175,7 @@ def _is_pillows(name: str) -> bool:
 #: Attributes that need no pixels.
 _KNOWN = frozenset(
     {"tape", "settled", "stands_for", "_mode", "mode", "_size", "size", "width", "height", "palette"}
-    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "getbands"}
+    | {"__class__", "__dict__", "__doc__", "__module__", "close", "__del__", "__reduce_ex__", "getbands"}
 )
 #: Attributes that a picture has from its file, or its maker. What a function leaves of them is known to Pillow only.
 _NOTES = frozenset({"info", "format", "filename"})
@@ -247,3 +252,8 @@ def _enhanced(original: Callable[..., Any]) -> Callable[..., Any]:
         return record(kind, self.image, factor)
 
     return enhance
+
+
+def _itself(picture: Any) -> Any:
+    """Return the picture: what a copy or a pickled one becomes."""
+    return picture
