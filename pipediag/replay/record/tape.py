@@ -316,6 +316,8 @@ def _is_still(copy: Tensor, image: Tensor) -> bool:
     if is_undecoded(image):
         return True
     with torch._C.DisableTorchFunction():
+        if (copy.shape, copy.dtype) != (image.shape, image.dtype):
+            return False
         return torch.equal(copy, image) or bool(((copy == image) | (copy.isnan() & image.isnan())).all())
 
 
