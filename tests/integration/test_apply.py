@@ -187,7 +187,7 @@ class TestPlan:
         assert held["script"] == SCRIPT and held["dataset"] == "__main__.Images" and held["batch_size"] == 16
         assert held["where"].endswith(f"{SCRIPT}:{line_of(SCRIPT, 'for images, labels in loader')}")
         assert [name for name, _ in held["moved"]] == ["RandomHorizontalFlip", "ToDtype", "dim"]
-        assert held["speedup"]["low"] > 1.5 and {"pipediag", "torch", "torchvision"} <= held["versions"].keys()
+        assert held["speedup"]["low"] > 1.2 and {"pipediag", "torch", "torchvision"} <= held["versions"].keys()
 
     @pytest.mark.slow
     def test_is_carried_out(self, sandbox: Sandbox, plan: Path) -> None:
