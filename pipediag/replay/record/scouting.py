@@ -67,6 +67,7 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
     ``start`` says what is allowed. An error of the dataset itself is raised unchanged.
     """
     trial = _Trial(dataset)
+    asks = _asks_types(dataset, collate, without=trial.links)
     plan = start
     with randomness.undisturbed():
         try:
@@ -85,11 +86,8 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
         else:
             if plan.decodes and packed.files is None:
                 plan = replace(plan, decodes=False, undecoded=_NONE_UNDECODED)
-            told = _asks_types(dataset, collate, without=trial.links)
-            plan = replace(
-                plan, pieces=() if told else trial.pieces(), reasons=(*trial.reasons(), *filter(None, [told]))
-            )
-        return _with_calls(plan, dataset, collate, indices)
+            plan = replace(plan, pieces=() if asks else trial.pieces(), reasons=trial.reasons())
+        return _with_calls(plan, dataset, collate, indices, asks or trial.asks)
 
 
 #: Maximum number of passes to find the calls from which on nothing needs the pixels.
@@ -98,10 +96,10 @@ _PASSES = 32
 _OF_NO_CALLS = ("no transform was found", _AFTER)
 
 
-def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]) -> Plan:
-    """Return the plan with the calls of plain code at which a recording can begin."""
-    if told := _asks_types(dataset, collate):
-        return replace(plan, reasons=tuple(dict.fromkeys((*plan.reasons, told))))
+def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], asks: str) -> Plan:
+    """Return the plan with the calls of plain code at which a recording can begin: none if code ``asks`` for types."""
+    if asks:
+        return replace(plan, reasons=(*plan.reasons, asks))
     stays: dict[Site, str] = {}
     for _ in range(_PASSES):
         tried = Tried(stays)
@@ -239,6 +237,11 @@ class _Trial:
     def links(self) -> list[Link]:
         return [link for _, scout in self.scouts for link in scout.links]
 
+    @property
+    def asks(self) -> str:
+        """Where a link asks for the exact type of an object, or ""."""
+        return next((scout.asks for _, scout in self.scouts if scout.asks), "")
+
     def all(self, indices: Sequence[Any]) -> list[Any]:
         session.seen = []
         try:
@@ -312,9 +315,10 @@ class _Scout(Recorder):
         self._given: list[Any] = []  # arrays, tensors and Pillow images among the arguments of its last call
         self._reasons: dict[int, str] = {}
         self._inner: list[tuple[Slot, _Scout]] | None = None
+        self.asks = ""  # where a link asks for the exact type of an object: it stays, and so does what is inside of it
         for site, link in enumerate(self.links):
-            if _is_users(link) and (told := _asks_types(link)):
-                self._reasons[site], self.start, self._inner = told, site + 1, []  # also of what is inside of it
+            if not is_librarys(link) and (asks := _asks_types(link)):
+                self._reasons[site], self.start, self._inner, self.asks = asks, site + 1, [], asks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kept, begun = randomness.state(), self.start

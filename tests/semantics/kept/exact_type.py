@@ -41,8 +41,8 @@ class Link:
 def main():
     step = trainer()
     flips = [v2.RandomHorizontalFlip(), v2.RandomVerticalFlip()]
-    chain = v2.Compose([flips[0], Link(), flips[1]])
-    for data in (Asks(F.hflip), Asks(v2.Compose(flips)), Data(chain)):
+    chains = [v2.Compose([flips[0], link, flips[1]]) for link in (Link(), v2.Lambda(Link()))]
+    for data in (Asks(F.hflip), Asks(v2.Compose(flips)), *map(Data, chains)):
         loader = DataLoader(data, batch_size=4)
         for epoch in range(2):
             for batch in loader:
