@@ -82,22 +82,21 @@ class _Memory:
         self.writings = 0
         self.lent: list[tuple[Tensor, tuple[int, bool]]] = []
 
-    def is_written(self, writings: int, but: Tensor | None = None) -> bool:
-        """Return whether it was written into since ``writings`` calls had, other than by the real image ``but``."""
-        return self.writings != writings or any(
-            _version(image) != version for image, version in self.lent if image is not but
-        )
 
-
-class Beside(NamedTuple):
-    """Memory that a real image lies in without the remedy, and the number of recorded calls that had written there."""
+class Shared(NamedTuple):
+    """Memory that an image shares with others, and the number of recorded calls that had written there by then."""
 
     memory: _Memory
     writings: int
 
-    def is_written(self, image: Tensor | None) -> bool:
-        """Return whether others were written into since, which a real ``image`` of its own memory does not show."""
-        return self.memory.is_written(self.writings, image)
+    def now(self) -> Shared:
+        return self._replace(writings=self.memory.writings)
+
+    def is_written(self, but: Tensor | None = None) -> bool:
+        """Return whether it was written into since, other than by the real image ``but``."""
+        return self.memory.writings != self.writings or any(
+            _version(image) != version for image, version in self.memory.lent if image is not but
+        )
 
 
 class Tape:
@@ -114,8 +113,8 @@ class Tape:
             call writes on a copy.
     """
 
-    __slots__ = ("_beside", "_calls", "_first", "_memory", "_ops", "_sites", "_source", "_version", "_writings",
-                 "begun", "given", "open", "settled", "source", "state")  # fmt: skip
+    __slots__ = ("_beside", "_calls", "_first", "_ops", "_shared", "_sites", "_source", "_version", "begun", "given",
+                 "open", "settled", "source", "state")  # fmt: skip
 
     def __init__(self, given: Any, state: State, source: Any = None) -> None:
         self.given = given
@@ -124,9 +123,8 @@ class Tape:
         self.open = self.settled = False
         self._source = _Source()
         self._version = _version(given)  # before the first call
-        self._memory: _Memory | None = None  # None if no other image shares it
-        self._writings = 0  # into the memory, when the image was made
-        self._beside: Beside | None = None  # of a real one: what it shared until it was made
+        self._shared: Shared | None = None  # None if no other image shares its memory
+        self._beside: Shared | None = None  # of a real one, in memory of its own: what it would lie in
         self._first: Tape | None = None
         self._ops: list[Op] = []
         self._sites: list[int] = []  # one for each op
@@ -136,21 +134,20 @@ class Tape:
         self._require_current()
         if self._source.viewed:
             raise NotRecordable("code holds the memory of an image, and may write into it")
-        if self._memory is None:
-            self._memory, self._writings = _Memory(), 0
+        if self._shared is None:
+            self._shared = Shared(_Memory(), 0)
         again = Tape.__new__(Tape)
-        again._memory, again._writings = self._memory, self._writings
         again.source, again.begun, again.state, again.open = self.source, self.begun, self.state, False
         again._source = self._source
         again.given, again.settled, again._version = self.given, self.settled, self._version
-        again._first, again._beside = self._first or self, self._beside
+        again._first, again._shared, again._beside = self._first or self, self._shared, self._beside
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
         return again
 
     def apart(self) -> Tape:
         """Return a copy for an image that shares no memory with this one."""
         again = self.copy()
-        again._memory, again._writings, again._beside = None, 0, None
+        again._shared = again._beside = None
         return again
 
     def then(
@@ -189,7 +186,7 @@ class Tape:
             self._ops.append(op)
             self._sites.append(session.site)
             if not op.kind.operation.is_view:
-                self._memory = self._beside = None
+                self._shared = self._beside = None
             state, shape, dtype = self.state, op.shape, op.kind.dtype
             if shape != state.shape or dtype is not state.dtype:
                 self.state = state_of((shape, dtype, state.mask, state.strided, True))
@@ -218,7 +215,6 @@ class Tape:
     @property
     def is_current(self) -> bool:
         """False if another image was written into that shares memory with this one: only real ones show that."""
-        memory = self._memory
         if self.source is not self.given:
             written = self._is_live and not _is_still(self.source, self.given)
         else:
@@ -226,7 +222,7 @@ class Tape:
             written = written or bool(self._calls and self._source.exposed)
         if written or (self._beside is not None and self._beside.is_written(self.given)):
             return False
-        return memory is None or not memory.is_written(self._writings)
+        return self._shared is None or not self._shared.is_written()
 
     def _require_current(self) -> None:
         if not self.is_current:
@@ -255,22 +251,22 @@ class Tape:
     @property
     def _is_live(self) -> bool:
         """True if the image lies in the memory of the given one, and shows what is written there."""
-        is_apart = self._memory is None and self._first is not None
+        is_apart = self._shared is None and self._first is not None
         return isinstance(self.given, Tensor) and not is_apart and self._is_view
 
-    def beside(self) -> Beside | None:
+    def beside(self) -> Shared | None:
         """Return the memory that the image shares with others, of which a real one has a copy; None if with none."""
-        return self._beside if self._memory is None else Beside(self._memory, self._memory.writings)
+        return self._beside if self._shared is None else self._shared.now()
 
     def note_writing(self) -> None:
         """Note that a call, on a tape that follows this one, writes into the image's memory."""
-        if self._memory is not None:
-            self._memory.writings += 1
+        if self._shared is not None:
+            self._shared.memory.writings += 1
 
     def lend(self, image: Tensor) -> None:
         """Note that code gets the real image, and may write into it."""
-        if self._memory is not None:
-            self._memory.lent.append((image, _version(image)))
+        if self._shared is not None:
+            self._shared.memory.lent.append((image, _version(image)))
 
     def pixels(self) -> Any:
         """Return the real image: run all calls on the source.
@@ -278,8 +274,8 @@ class Tape:
         Raises:
             NotRecordable: its memory was written into by another image.
         """
-        memory = self._memory
-        if self._calls or self._beside is not None or (memory is not None and memory.writings != self._writings):
+        shared = self._shared
+        if self._calls or self._beside is not None or (shared is not None and shared != shared.now()):
             self._require_current()
         image = self.source if self._calls else self.given
         for call in self.calls:

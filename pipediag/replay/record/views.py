@@ -29,7 +29,7 @@ from .images import (
     real,
 )
 from .strides import Layout
-from .tape import Beside, Tape, session
+from .tape import Shared, Tape, session
 
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(
@@ -48,7 +48,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         like: a tensor without memory of its shape, dtype and strides.
         images: the same pixels as images, once a function of images was called on it.
         made: the real tensor, once code needed its pixels; it lies in memory of its own.
-        beside: the memory that it shared until then.
+        beside: the memory that it would lie in.
         is_alone: whether it shares its memory with nothing.
     """
 
@@ -57,7 +57,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     like: Tensor
     images: Any
     made: Tensor | None
-    beside: tuple[Beside, ...]
+    beside: tuple[Shared, ...]
     is_alone: bool
 
     @property
