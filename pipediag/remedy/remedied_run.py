@@ -26,6 +26,7 @@ from ..replay.plan import Plan, moved_calls, moved_links
 from ..streams.feed import fetches_ahead
 from .finding import Found, Known, shown_by_batches, why_stream_stays
 from .loader import OffloadedLoader, allowed, offload
+from .saved_plan import spelled
 from .spotcheck import AFTER, EVERY, SpotCheck
 
 #: Maximum seconds until the signal of a worker that has ended arrives.
@@ -296,7 +297,7 @@ class RemediedRun:
 
     def _moved(self, code_only: bool = False) -> list[tuple[str, str]]:
         plan = self.offloaded.plan
-        calls = [(f"{function} ({file}:{line})", text) for function, file, line, text in moved_calls(plan)]
+        calls = [(spelled(call), call[-1]) for call in moved_calls(plan)]
         return moved_links(plan, self.offloaded.loader.dataset, code_only) + calls
 
 

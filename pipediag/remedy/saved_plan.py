@@ -151,14 +151,15 @@ class SavedPlan:
         ``line_of`` returns the present text of a line, or None if the file is not known.
         """
         if self.calls and not {call[:3] for call in self.calls} & {call[:3] for call in calls}:
-            then, now = (", ".join(map(_spelled, some)) for some in (self.calls, calls))
+            then, now = (", ".join(map(spelled, some)) for some in (self.calls, calls))
             raise _refusal(f"the plan moves {then}, of this loader moves {now or 'nothing'}")
         for call in self.calls:
             if line_of(*call[1:3]) not in (None, call[3]):
-                raise _refusal(f"{_spelled(call)} is not what it was when the plan was made")
+                raise _refusal(f"{spelled(call)} is not what it was when the plan was made")
 
 
-def _spelled(call: SavedCall) -> str:
+def spelled(call: SavedCall) -> str:
+    """Return a call as a report names it."""
     function, file, line, _ = call
     return f"{function} ({file}:{line})"
 

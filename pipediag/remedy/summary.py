@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from ..replay.decode.decoding import why_not
 from ..replay.ops.op import NotRecordable
 from ..replay.ops.triton import available
 from ..replay.plan import Piece, Plan, moved_calls, moved_links, slot_at
+from ..replay.record.plain_code import line_at
 from ..session import Apart, Kept, Place, Proof, Remedy
 from ..usercode.constructions import places_of
 from ..usercode.links import links_of
@@ -94,7 +94,7 @@ def check(saved: SavedPlan, offloaded: OffloadedLoader) -> None:
     files = {os.path.basename(site.file): site.file for site in plan.called}
 
     def text(file: str, line: int) -> str | None:
-        return linecache.getline(files[file], line).strip() if file in files else None
+        return line_at(files[file], line) if file in files else None
 
     saved.check_moved(moved_links(plan, offloaded.loader.dataset), plan.undecoded)
     saved.check_calls(moved_calls(plan), text)

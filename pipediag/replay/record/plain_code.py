@@ -52,10 +52,15 @@ class Site(NamedTuple):
     @property
     def text(self) -> str:
         """The line as it is written."""
-        return linecache.getline(self.file, self.line).strip()
+        return line_at(self.file, self.line)
 
     def __str__(self) -> str:
         return f"{self.function} ({self.where})"
+
+
+def line_at(file: str, line: int) -> str:
+    """Return a line as it is written, without its indentation."""
+    return linecache.getline(file, line).strip()
 
 
 def line_of_users() -> tuple[str, int, tuple[int, int]] | None:
