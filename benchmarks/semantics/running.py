@@ -11,6 +11,7 @@ import faulthandler
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -60,10 +61,15 @@ _FIRST = 8
 #: How a helper module is edited between two runs.
 _EDITS = (("FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM"), ('["x"]', '["x"] * 0.5'), ("LEVEL = 1", "LEVEL = 2"))
 
+#: Before each line that a thread's error writes.
+_THREAD = "thread: "
+#: The line of a traceback that names the error; not that of a warning, which another process may write after it.
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+
 
 @dataclass
 class Ran:
-    """How a run ended: its exit code, None if it hung, its lines, what pipediag said, and the last line of an error."""
+    """How a run ended: its exit code, None if it hung, its lines, what pipediag said, and the line that names its error."""
 
     code: int | None
     lines: list[str]
@@ -242,6 +248,7 @@ def _become(job: Job) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1)
+        threading.excepthook = _say_of_thread
         torch.set_num_threads(1)
         sys.path.insert(0, "")  # the script's folder replaces it
         code = _code_of(job.main)
@@ -266,6 +273,12 @@ def _code_of(main: Main | None) -> int:
         return 1
 
 
+def _say_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Write what ended a thread with each line marked: it is not what the script ends by."""
+    lines = "".join(traceback.format_exception(ended.exc_type, ended.exc_value, ended.exc_traceback)).splitlines()
+    sys.stderr.write("".join(f"{_THREAD}{line}\n" for line in lines))
+
+
 def _is_running(job: Job) -> bool:
     """Return whether a run goes on. One that hangs is ended; what it left is read."""
     pid, status, _ = os.wait4(job.pid, os.WNOHANG)
@@ -281,10 +294,15 @@ def _is_running(job: Job) -> bool:
         _end(job)
     out, err = (_read(job.folder / name) for name in ("stdout", "stderr"))
     said = [line for line in err if line.startswith("pipediag")]
-    others = [line for line in _without_ignored(err) if line and not line.startswith("pipediag")]
-    raised = bool(code) and any(line.startswith("Traceback") for line in others)
-    job.ran = Ran(code, out, said, others[-1] if raised else "", seconds)
+    job.ran = Ran(code, out, said, error_in(err) if code else "", seconds)
     return False
+
+
+def error_in(lines: list[str]) -> str:
+    """Return the line of what a run wrote to stderr that names the error it ended by, or nothing."""
+    others = [line for line in _without_ignored(lines) if not line.startswith(("pipediag", _THREAD))]
+    raised = any(line.startswith("Traceback") for line in others)
+    return next((line for line in reversed(others) if _ERROR.match(line)), "") if raised else ""
 
 
 def _without_ignored(lines: list[str]) -> Iterator[str]:

@@ -47,7 +47,7 @@ class Result:
             could not be; ``nearly`` if some pixels are not equal; ``failed`` if the plain script ends by an error.
         seconds: of all runs.
         said: what pipediag said, by way.
-        error: the last line of the error of the plain script.
+        error: the line that names the error of the plain script.
     """
 
     name: str

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torchvision")
 
-from benchmarks.semantics.running import Ran
+from benchmarks.semantics.running import Ran, error_in
 from benchmarks.semantics.ways import difference
 
 LINES = ["step Tensor(torch.float32 (4, 3) (3, 1) 0123) 0x1p0", "calls 16", "alive 0"]
@@ -55,3 +55,24 @@ def test_pixels_that_may_be_off_are_compared_by_their_mean_and_some_values() -> 
     assert difference(ran([plain]), exact) != "" == difference(ran([plain]), inexact)
     for before, after in (("~0.5010", "~0.5510"), ("0.1,0.9", "0.9,0.9"), ("(1,)", "(2,)")):
         assert difference(ran([plain]), Ran(0, [near.replace(before, after)], said, "", 1.0))
+
+
+TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "ValueError: corrupt 5", ""]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        ["/site/v2.py:12: UserWarning: The function is deprecated.", "  warnings.warn("],
+        ["thread: Traceback (most recent call last):", "thread: RuntimeError: worker exited"],
+        ["Exception ignored in: <function _Iterator.__del__>", *TRACEBACK[:2], "AssertionError: gone"],
+        ["pipediag: nothing was moved"],
+    ],
+)
+def test_the_error_is_what_the_script_ends_by_and_not_what_is_written_after_it(after: list[str]) -> None:
+    assert error_in([*TRACEBACK, *after]) == "ValueError: corrupt 5"
+
+
+def test_a_warning_alone_is_no_error() -> None:
+    assert error_in(["/site/v2.py:12: UserWarning: The function is deprecated.", "  warnings.warn("]) == ""
