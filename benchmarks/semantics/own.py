@@ -65,6 +65,30 @@ def written_at_once(x):
     return x
 
 
+#: Parts of an image that lie in its memory.
+PARTS = (
+    lambda x: x[0],
+    lambda x: x.unbind(-3)[-1],
+    lambda x: x.reshape(-1)[3:9],
+    lambda x: x.transpose(-1, -2)[..., ::2],
+    lambda x: x[..., 1:4, 2:7],
+    lambda x: x.detach(),
+    lambda x: x.narrow(-1, 1, 3),
+    lambda x: x[None][0],
+    lambda x: x.chunk(2, -1)[0],
+)
+
+
+def written_by_parts(x):
+    part, other = random.choice(PARTS)(x), random.choice(PARTS)(x)
+    turned = TF.hflip(x)
+    if random.random() < 0.5:
+        part.float().mean()
+    part.copy_(part.flip(-1))
+    other.zero_()
+    return random.choice((x, turned))
+
+
 #: What code may do with a tensor that nobody expects, and leaves its shape and dtype as they are.
 WITH_TENSORS = (
     lambda x: x.flip(-1).contiguous(),
@@ -90,6 +114,7 @@ WITH_TENSORS = (
     lambda x: x.unfold(-1, 1, 1).squeeze(-1),
     lambda x: x if torch.equal(x, x.clone()) and x.any() else x * 0,
     written_at_once,
+    *[written_by_parts] * 4,
 )
 #: The same with pictures.
 WITH_PICTURES = (

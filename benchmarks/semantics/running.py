@@ -69,7 +69,7 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 
 @dataclass
 class Ran:
-    """How a run ended: its exit code, None if it hung, its lines, what pipediag said, and the line that names its error."""
+    """How a run ended: exit code (None if it hung), lines, what pipediag said, and the line that names its error."""
 
     code: int | None
     lines: list[str]

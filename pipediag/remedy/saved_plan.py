@@ -20,7 +20,7 @@ from ..report.files import write_whole
 from ..session import Remedy, Session
 from ..session.codec import build, read_json
 
-VERSION = 3
+VERSION = 4
 _AGAIN = "make it again with: pipediag analyze --apply --plan FILE SCRIPT"
 #: Packages whose version must be the same as when the plan was made.
 _PACKAGES = ("torch", "torchvision")
@@ -52,7 +52,7 @@ class SavedPlan:
         speedup: as measured, with its interval.
         pieces: path, start and links of each :class:`pipediag.replay.plan.Piece`; empty if what moves must be tried
             again, because calls of plain code do.
-        copies, refused: as in :class:`pipediag.replay.plan.Plan`.
+        refused: as in :class:`pipediag.replay.plan.Plan`.
     """
 
     dataset: str
@@ -68,7 +68,6 @@ class SavedPlan:
     versions: dict[str, str] = field(default_factory=dict)
     speedup: dict[str, float | None] = field(default_factory=dict)
     pieces: tuple[tuple[tuple[int, ...], int, tuple[str, ...]], ...] = ()
-    copies: bool = False
     refused: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

@@ -65,7 +65,6 @@ def saved_plan(offloaded: OffloadedLoader, cached: DataLoader[Any] | None = None
         caches=cached is not None,
         versions=versions(),
         pieces=() if plan.begins else tuple((piece.path, piece.start, piece.links) for piece in plan.pieces),
-        copies=plan.copies,
         refused=tuple(sorted(plan.refused)),
     )
 
@@ -78,7 +77,6 @@ def plan_from(saved: SavedPlan, dataset: Any, device: torch.device) -> Plan | No
         pieces=tuple(Piece(*piece) for piece in saved.pieces),
         fuse=available(device),
         decodes=saved.decodes,
-        copies=saved.copies,
         refused=frozenset(saved.refused),
     )
     try:

@@ -67,7 +67,6 @@ class Plan:
         fuse: True if the device has the fused kernels.
         decodes: True if JPEGs are decoded on the device.
         undecoded: why JPEGs are not decoded on the device, if that was allowed.
-        copies: True if images are copied before they are replaced, for a dataset that overwrites them.
         refused: functions whose replay differs too much.
         certified: what its certificate says may be off; None if there is no certificate yet.
     """
@@ -80,7 +79,6 @@ class Plan:
     fuse: bool = False
     decodes: bool = False
     undecoded: str = ""
-    copies: bool = False
     refused: frozenset[str] = frozenset()
     certified: Certified | None = None
 
@@ -142,7 +140,7 @@ class Plan:
         if calls is None and self.begins:
             calls = Calls(self.begins, self.compared)
         with ExitStack() as undo:
-            undo.enter_context(recording(self.refused, self.copies or twins is not None, twins, calls))
+            undo.enter_context(recording(self.refused, twins, calls))
             if self.decodes:
                 undo.enter_context(undecoded_pictures())
                 undo.enter_context(undecoded_tensors())

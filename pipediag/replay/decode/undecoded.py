@@ -26,6 +26,7 @@ from torchvision import tv_tensors
 from torchvision.io import ImageReadMode
 
 from ...patches import replaced
+from ..layout import copied
 from ..ops.op import NotRecordable
 from .jpeg_header import Jpeg, decodable
 
@@ -183,9 +184,15 @@ def _turning(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
-    """Image ``(3, height, width)`` of dtype uint8. The first operation that needs pixels turns it into a tensor."""
+    """Image ``(3, height, width)`` of dtype uint8. The first operation that needs pixels turns it into a tensor.
+
+    Attributes:
+        twin: the same image, which user code cannot write into. It is decoded when this one is, so that no pixels are
+            decoded twice.
+    """
 
     decodes_to: type = Tensor
+    twin: UndecodedTensor | None = None
     _decode: Callable[[], Tensor]
 
     @classmethod
@@ -208,6 +215,11 @@ class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
         if kwargs:
             return decoded(self).clone(**kwargs)
         return self.of(self.encoded, self._decode)
+
+    def lasting(self) -> Any:
+        """Return its twin."""
+        self.twin = self.clone()
+        return self.twin
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -261,7 +273,10 @@ _WITHOUT_PIXELS = frozenset(
 def decoded(value: Any) -> Any:
     """Turn an undecoded tensor into the one that torchvision would have returned; return any other value as it is."""
     if isinstance(value, UndecodedTensor):
-        torch.utils.swap_tensors(value, value._decode().as_subclass(value.decodes_to))
+        twin, pixels = value.twin, value._decode()
+        torch.utils.swap_tensors(value, pixels.as_subclass(value.decodes_to))
+        if isinstance(twin, UndecodedTensor):
+            torch.utils.swap_tensors(twin, copied(pixels).as_subclass(twin.decodes_to))
     return value
 
 

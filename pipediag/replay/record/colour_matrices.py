@@ -33,7 +33,7 @@ def _is_image(value: Any) -> bool:
 
 def _within(view: Any) -> tuple[Any, str] | None:
     """Return the image that a view consists of, and how it lies there: ``(C, H * W)``, or ``(H, W, C)``."""
-    if not isinstance(view, RecordingView) or view.images is not None or view.made is not None:
+    if not isinstance(view, RecordingView) or view.images is not None or not view.is_recorded:
         return None
     name, args, options = view.call
     if not args or not _is_image(args[0]):

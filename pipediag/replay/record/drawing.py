@@ -321,7 +321,7 @@ class _Known(_Shortened):
         if changed:
             self._begin()
         kind, link = type(image), self._link
-        if id(kind) not in self._checked or session.refused:
+        if id(kind) not in self._checked or session.refused or not image.tape.is_recorded:
             return self._checking(image)
         if self._at_random and _skips(link.p):
             return image

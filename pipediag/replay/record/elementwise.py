@@ -131,8 +131,8 @@ def _can_become(image: Any) -> bool:
     if not of_plain_code():
         return False
     if isinstance(image, RecordingView):
-        return image.images is None and image.made is None and image.is_alone
-    return type(image) is RecordingTensor and not image.tape.settled
+        return image.images is None and image.is_recorded and image.is_alone
+    return type(image) is RecordingTensor and image.tape.is_recorded
 
 
 def _become(image: Any, call: Callable[[Any], RecordingView]) -> Any:
@@ -147,13 +147,13 @@ def _become(image: Any, call: Callable[[Any], RecordingView]) -> Any:
         before = RecordingView.of_result(image.like, *image.call)
     else:
         tape: Tape = image.tape
-        if isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops):
+        if tape.is_users:
             raise NotRecordable("the dataset's own image is written into")
         before = image.of(tape.apart())
     made = call(before)
     if (made.shape, made.dtype, made.strides()) != (image.shape, image.dtype, image.strides()):
         raise NotRecordable("an image is written into by a call that gives another type or layout")
-    image.tape.note_writing()
+    made.lies_in(image)
     image.__class__ = RecordingView
     image.__dict__.update(made.__dict__)
     return image

@@ -30,8 +30,6 @@ def record(
     try:
         return _recorded(image, name, fn, args, kwargs, fixed)
     except NotRecordable as error:
-        if not image.tape.is_current:
-            raise
         session.settles(error)
     return on_pixels(image, fn, args, kwargs)
 
@@ -53,8 +51,7 @@ def record_each(
         if not _is_in_place(functional, fn, args, kwargs):
             return made
         for part, after in zip(stack.singles(), made.singles(), strict=True):  # other stacks may hold the part too
-            part.tape.note_writing()
-            part.tape = after.tape
+            part.tape = part.tape.writing(after.tape)
         return stack
     except NotRecordable as error:
         session.settles(error)
@@ -76,8 +73,7 @@ def _recorded(
         return image
     if not _is_in_place(functional, fn, args, kwargs):
         return image.of(after)
-    tape.note_writing()
-    image.tape = after
+    image.tape = tape.writing(after)
     return image
 
 
@@ -100,8 +96,7 @@ def _tape_after(
     if unchanged and not ops and session.calls is not None:
         return tape
     after = tape.then(ops, fn, args, kwargs, drawn_from=drawn_from)
-    is_own = isinstance(tape.source, Tensor) and all(op.kind.operation.is_view for op in tape.ops)
-    if is_own and _is_in_place(functional, fn, args, kwargs):
+    if tape.is_users and _is_in_place(functional, fn, args, kwargs):
         raise NotRecordable("the dataset's own image is written into")
     return after
 

@@ -134,19 +134,20 @@ def _to_tensor(original: _Function) -> _Function:
 
     def call(picture: Any) -> Any:
         tape = picture.tape
-        return RecordingTensor.of(tape.then(convert_image_dtype(tape.state, torch.get_default_dtype()), original))
+        ops = convert_image_dtype(tape.state, torch.get_default_dtype())
+        return RecordingTensor.of(tape.then(ops, original, copies=True))
 
     return call
 
 
-def _retyped(to: type) -> Callable[[_Function], _Function]:
-    """Record a function that changes the type only."""
+def _retyped(to: type, copies: bool = True) -> Callable[[_Function], _Function]:
+    """Record a function that changes the type only, and of a picture makes a copy."""
 
     def make(original: _Function) -> _Function:
         def call(image: Any) -> Any:
             if isinstance(image, RecordingStack):
                 raise NotRecordable("several images are given another type")
-            return to.of(image.tape.then([], original))  # type: ignore[attr-defined]
+            return to.of(image.tape.then([], original, copies=copies))  # type: ignore[attr-defined]
 
         return call
 
@@ -214,7 +215,7 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
         yield module, "to_tensor", _guarded(None, _to_tensor, begins=True)
         yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor), begins=True)
         yield module, "to_pil_image", _guarded(_always(_to_picture), None)
-    yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage), begins=True)
+    yield F, "to_image", _guarded(_retyped(RecordingImage, False), _retyped(RecordingImage), begins=True)
     for name, replacement in image_ops().items():
         yield ImageOps, name, _guarded(None, replacement, begins=True)
     for module in (_geometry, _auto_augment):
@@ -490,22 +491,19 @@ _REAL_PATCHES = _Patches(_real_patches())
 
 
 @contextmanager
-def recording(
-    refused: frozenset[str] = frozenset(), copies: bool = False, twins: Any = None, calls: Calls | None = None
-) -> Iterator[None]:
+def recording(refused: frozenset[str] = frozenset(), twins: Any = None, calls: Calls | None = None) -> Iterator[None]:
     """Make the functions of torchvision and Pillow record calls on recording images inside the context.
 
     This holds for the calling thread. Recordings can be nested.
 
     Args:
         refused: names of functions that are not recorded.
-        copies: whether to copy each image, for a dataset that overwrites it.
         twins: if given, user code gets real images, and the calls are recorded with these images' twins.
         calls: the calls of plain code on real images at which a recording begins, if any.
     """
     register()
     patches = [_PATCHES] if twins is None and calls is None else [_PATCHES, _REAL_PATCHES]
-    recorded_here = session.begun(refused, copies, twins, calls)
+    recorded_here = session.begun(refused, twins, calls)
     with live("functions of torchvision and Pillow"), recorded_here, twins or nullcontext():
         for one in patches:
             one.begin()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
@@ -62,7 +62,7 @@ class Unreadable:
         return cls._retyped(image)
 
     def as_subclass(self, cls: type) -> Any:
-        return retyped(self, cls) if session.active else self.lasting().as_subclass(cls)
+        return retyped(self, cls) if session.active else self.settled().as_subclass(cls)
 
     @classmethod
     def _retyped(cls, image: Any) -> Any:
@@ -114,8 +114,8 @@ class Unreadable:
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
         """Return a plain tensor, as most methods of torchvision's types do."""
         if not isinstance(self, RecordingStack):
-            state = self.tape.state._replace(mask=False)
-            return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state))
+            state, copies = self.tape.state._replace(mask=False), self.strides() != contiguous(tuple(self.shape))
+            return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state, copies=copies))
         if args or kwargs:
             session.settles(NotRecordable("a batch is given another layout"))
             return self.settled().contiguous(*args, **kwargs)
@@ -132,30 +132,25 @@ class Unreadable:
         return self.cpu().to(torch.float32)
 
     def pixels(self) -> Tensor:
-        """Return the real image, for code that kept a recording image beyond the recording."""
+        """Return the real image, in the memory that it shares with others."""
         with session.idle():
             image: Tensor = self.tape.pixels()
             return image
 
-    def lasting(self) -> Tensor:
-        """Return the real image for code outside of the recording, which may write into it: always the same one."""
-        return self.pixels() if self.tape.settled and self.tape.is_original else self.settled()
-
     def settled(self) -> Tensor:
-        """Return the real image, which this one stands for from now on even if it is written into."""
-        self.tape.is_needed()
-        image = real(self)
-        self.tape.lend(image)
-        self.tape = self.tape.settled_on(image, self.tape.state._replace(strided=not image.is_contiguous()))
+        """Return the real image, which this one stands for from now on: always the same one."""
+        if not self.tape.settled:
+            self.tape.is_needed()
+            self.tape = self._tape_of(real(self))
+        image: Tensor = self.tape.given
         return image
 
     def standing_for(self, image: Tensor) -> Any:
         """Return what stands for a real image that this one's stack has given to code."""
-        made = (RecordingMask if image.ndim == 2 else RecordingTensor).of(
-            Tape(image, self.tape.state._replace(strided=not image.is_contiguous()))
-        )
-        made.tape.settled = True
-        return made
+        return (RecordingMask if image.ndim == 2 else RecordingTensor).of(self._tape_of(image))
+
+    def _tape_of(self, image: Tensor) -> Tape:
+        return Tape.of_real(image, self.tape.state._replace(strided=not image.is_contiguous()))
 
     def strides(self) -> Strides:
         """Return the strides that the real image has without the remedy."""
@@ -220,15 +215,14 @@ class Unreadable:
         return str(self.settled().__repr__(**kwargs))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if not session.active:
-            return itself, (self.pixels(),)
-        session.settles(NotRecordable("an image is pickled or copied before its batch is complete"))
-        return itself, (self.settled(),)
+        if session.active:
+            session.settles(NotRecordable("an image is pickled or copied before its batch is complete"))
+        return self.settled().__reduce_ex__(protocol)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not session.active:
-            args, kwargs = tree_map_only(Unreadable, lambda image: image.lasting(), (args, kwargs or {}))
+            args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
             return func(*args, **kwargs)
         try:
             answer = cls.answers.get(func)
@@ -243,26 +237,9 @@ class Unreadable:
 
 
 def _on_real(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return what a function makes of the real images. Nothing more is recorded of one whose memory it gives away."""
-    images = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Unreadable)]
-    before = [single.tape for image in images for single in image.singles()]
-    given, named = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs))
-    made = func(*given, **named)
-    exposes = name_of(func) in _EXPOSING
-    if exposes:
-        for tape in before:
-            tape.note_writing()
-    if exposes or _lies_in(made, (given, named)):
-        for tape in (*before, *(single.tape for image in images for single in image.singles())):
-            tape.expose(exposes)
-    return made
-
-
-def _lies_in(made: Any, given: Any) -> bool:
-    """Return whether a result holds the memory of a real tensor that made it: code may write there as an array."""
-    with torch._C.DisableTorchFunctionSubclass():
-        ours = {one.untyped_storage().data_ptr() for one in tree_leaves(given) if isinstance(one, Tensor)}
-        return any(isinstance(one, Tensor) and one.untyped_storage().data_ptr() in ours for one in tree_leaves(made))
+    """Return what a function makes of the real images."""
+    args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs))
+    return func(*args, **kwargs)
 
 
 class RecordingTensor(Unreadable, torch.Tensor):  # type: ignore[misc]
@@ -313,7 +290,14 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         return self
 
     def pixels(self) -> Tensor:
-        stacked = torch.stack([part.pixels().as_subclass(Tensor) for part in self.parts])
+        """Return the real images, in the memory that they share with others, if one tensor can hold them."""
+        stacked = None
+        if all(isinstance(part, TENSORS) for part in self.parts):
+            with session.idle():
+                stacked = Tape.stacked([part.tape for part in self.parts])
+        if stacked is None:
+            parts = [part.pixels().as_subclass(Tensor) for part in self.parts]
+            stacked = parts[0][None] if len(parts) == 1 else torch.stack(parts)
         for how, value in self.mixes:
             stacked = getattr(mixing, how)(stacked, value)
         return stacked
@@ -322,20 +306,31 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
     def _with(cls, parts: list[Any], shape: tuple[int, ...], dtype: torch.dtype, mixes: Any, layout: Layout) -> Any:
         stack = cls.of(Tape(None, State(shape, dtype)))
         stack.parts, stack.mixes, stack.memory_layout = parts, mixes, layout
+        stack._lies_in(None)
         return stack
+
+    def _lies_in(self, given: Tensor | None) -> None:
+        """Note that the images are rows of this stack's memory, which is that of a real one if ``given``."""
+        if all(isinstance(part, TENSORS) for part in self.parts):
+            Tape.stack([part.tape for part in self.parts], given)
 
     def settled(self) -> Tensor:
         """Return the real images, which the parts stand for from now on even if they are written into."""
         for image in self.singles():
             image.tape.is_needed()
         images = real(self)
-        self.parts = [part.standing_for(image) for part, image in zip(self.parts, images, strict=True)]
+        self.parts = self._parts_of(images)
         self.mixes, self.memory_layout = (), Layout(tuple(images.shape), images.dtype, images.stride())
+        self._lies_in(images)
         return images
 
     def standing_for(self, image: Tensor) -> Any:
-        stack = RecordingStack.made_of([part.standing_for(one) for part, one in zip(self.parts, image, strict=True)])
-        return stack.laid(image.stride())
+        stack = RecordingStack.made_of(self._parts_of(image)).laid(image.stride())
+        stack._lies_in(image)
+        return stack
+
+    def _parts_of(self, images: Tensor) -> list[Any]:
+        return [part.standing_for(image) for part, image in zip(self.parts, images, strict=True)]
 
     def singles(self) -> Iterator[Any]:
         for part in self.parts:
@@ -368,9 +363,9 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
 
     def mixed(self, how: str, value: Any) -> Any:
         """Return the batch after one more mix."""
-        return self._with(
-            self.parts, self.tape.state.shape, self.dtype, (*self.mixes, (how, value)), self.memory_layout
-        )
+        made = self.apart()
+        made.mixes = (*self.mixes, (how, value))
+        return made
 
     def strides(self) -> Strides:
         return contiguous(tuple(self.shape)) if self.mixes else strides_of_stack(self.memory_layout)
@@ -407,10 +402,6 @@ def needs_pixels(name: str) -> str:
     return f"{what}: {next((hint for names, hint in _INSTEAD.items() if name in names), ELSEWHERE)}"
 
 
-#: What gives the memory of a tensor away, past its count of writing.
-_EXPOSING = frozenset(
-    {"numpy", "__array__", "data", "data_ptr", "untyped_storage", "storage", "_typed_storage", "__dlpack__", "set_"}
-)
 #: What to write in place of what is not recorded.
 _INSTEAD = {
     ("__getitem__", "narrow", "select"): "crop with torchvision.transforms.v2.functional.crop",

@@ -83,8 +83,7 @@ class RecordingPicture(PIL.Image.Image):
         self.tape.is_needed()
         with session.idle():
             picture = self.tape.pixels()
-        self.__dict__["tape"] = Tape(picture, self.tape.state)
-        self.tape.settled = True
+        self.__dict__["tape"] = Tape.of_real(picture, self.tape.state)
         return picture
 
     def getbands(self) -> tuple[str, ...]:
@@ -109,7 +108,7 @@ def lasting(picture: PIL.Image.Image) -> PIL.Image.Image:
     """
     if isinstance(picture, (UndecodedFile, UndecodedPicture)):
         return picture.lasting
-    _, known = session.given.get(id(picture), (None, None))
+    known: PIL.Image.Image | None = session.given.get(id(picture), (None, None))[1]
     if known is not None and known.im is picture.im:
         return known
     picture.load()

@@ -73,8 +73,6 @@ def find(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], st
         try:
             with plan.recording():
                 first = trial.all(indices)
-            if trial.writes_again:
-                plan = replace(plan, copies=True)
             with plan.recording():
                 again = trial.all(indices)  # from the start links that the first pass found
                 trial.look_for_kept(first, again)
@@ -105,7 +103,7 @@ def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices
         tried = Tried(stays)
         try:
             with randomness.undisturbed():
-                begins, writes = _pass(plan, dataset, collate, indices, tried)
+                begins = _pass(plan, dataset, collate, indices, tried)
         except Exception as error:
             if tried.blamed:
                 continue
@@ -120,7 +118,7 @@ def _with_calls(plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices
         if not begins:
             return replace(plan, reasons=(*plan.reasons, *reasons))
         known = tuple(why for why in plan.reasons if not why.startswith(_OF_NO_CALLS))
-        return replace(plan, begins=begins, called=tried.called, reasons=(*known, *reasons), copies=writes)
+        return replace(plan, begins=begins, called=tried.called, reasons=(*known, *reasons))
     return plan
 
 
@@ -144,12 +142,9 @@ def _asks_types(*roots: Any, without: Sequence[Any] = ()) -> str:
 
 def _pass(
     plan: Plan, dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any], tried: Tried
-) -> tuple[frozenset[Site], bool]:
-    """Make a batch, and return the calls at which the recording of its images began, and whether the dataset writes
-    into images that it has given to them."""
-    watch = _Trial(None)
+) -> frozenset[Site]:
+    """Make a batch, and return the calls at which the recording of its images began."""
     with plan.installed(plan.recorders(dataset), calls=tried), session.going_on(), unhidden():
-        session.seen = []
         samples = fetched(dataset, indices)
         batch = assembled(collate, samples)
         images = [leaf for leaf in leaves(batch) if is_recording(leaf)]
@@ -157,12 +152,10 @@ def _pass(
             if isinstance(picture, RecordingPicture):
                 session.needed_for = "the batch holds it as a picture, and only tensors are sent"
                 picture.tape.is_needed()
-        watch.look_for_writing(session.seen)
-        session.seen = None
         begins = tried.begun(images)
         if begins:
             pack(batch, plan.fuse)
-    return begins, plan.copies or watch.writes_again
+    return begins
 
 
 def has_only_librarys(dataset: Any) -> bool:
@@ -180,10 +173,7 @@ def scouted(dataset: Any, fetch: Callable[[], Any], collate: Callable[[Any], Any
     made: list[weakref.ref[Any]] = []
     trial = _Trial(dataset, partial(_Beside, made))
     with start.recording(), in_slots(trial.scouts):
-        session.seen = []
         samples = fetch()
-        trial.look_for_writing(session.seen)
-        session.seen = None
         batch = batch_of(samples, collate)
         batch = replaced(batch, decoded) if start.decodes else batch
     try:
@@ -219,13 +209,9 @@ def _why(error: NotRecordable) -> str:
 
 
 class _Trial:
-    """Scouts in all slots of a dataset.
-
-    ``writes_again`` is True if the dataset writes into an image after it has given it to its transforms.
-    """
+    """Scouts in all slots of a dataset."""
 
     def __init__(self, dataset: Any, kind: Callable[..., _Scout] | None = None) -> None:
-        self.writes_again = False
         self._dataset = dataset
         make = kind or _Scout
         self.scouts = [(slot, make(slot.get(), (k,))) for k, slot in enumerate(find_slots(dataset))]
@@ -243,13 +229,8 @@ class _Trial:
         return next((scout.asks for _, scout in self.scouts if scout.asks), "")
 
     def all(self, indices: Sequence[Any]) -> list[Any]:
-        session.seen = []
-        try:
-            with in_slots(self.scouts):
-                samples: list[Any] = fetched(self._dataset, indices)
-            self.look_for_writing(session.seen)
-        finally:
-            session.seen = None
+        with in_slots(self.scouts):
+            samples: list[Any] = fetched(self._dataset, indices)
         return samples
 
     def look_for_kept(self, samples: Sequence[Any], again: Sequence[Any]) -> None:
@@ -257,12 +238,6 @@ class _Trial:
         known = {id(tape) for tape in _beginnings(samples)}
         if any(id(tape) in known for tape in _beginnings(again)):
             raise NotRecordable(_KEPT)
-
-    def look_for_writing(self, seen: Sequence[tuple[Any, Any]]) -> None:
-        for source, copied in seen:
-            if is_undecoded(source):  # nobody has touched its pixels
-                continue
-            self.writes_again = self.writes_again or not _alike(source, copied)
 
     def pieces(self) -> tuple[Piece, ...]:
         """Return the transforms that can be recorded, and others of equal links of libraries that were not called yet,
@@ -280,7 +255,7 @@ class _Trial:
         pieces = self.pieces()
         if not pieces:
             return replace(start, reasons=self.why_none(()))
-        plan = replace(start, pieces=pieces, reasons=self.reasons(), copies=self.writes_again)
+        plan = replace(start, pieces=pieces, reasons=self.reasons())
         if plan.decodes and not any(scout.undecoded for _, scout in self.scouts):
             plan = replace(plan, decodes=False, undecoded=_NONE_UNDECODED)
         return plan

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import PIL.Image
@@ -17,7 +16,7 @@ from ..ops.arguments import BANDS
 from ..ops.op import State, state_of
 from .images import STANDING_FOR, TENSORS, RecordingMask, RecordingStack, RecordingVideo, Unreadable
 from .pictures import RecordingPicture, lasting
-from .tape import Tape, session
+from .tape import Memory, Tape, session
 
 
 def is_recording(value: Any) -> bool:
@@ -25,14 +24,16 @@ def is_recording(value: Any) -> bool:
 
 
 def stand_in(value: Any) -> Any:
-    """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` too, or a Pillow image; otherwise None."""
+    """Return a recording image for a tensor ``(C, H, W)``, a mask ``(H, W)`` too, or a Pillow image; otherwise None.
+
+    Code may write into the image later: what was recorded by then is made of a copy.
+    """
     if isinstance(value, PIL.Image.Image):
         if value.mode not in BANDS:
             return None
         state = State((BANDS[value.mode], value.height, value.width), torch.uint8)
-        source = _seen(value, value.copy)
         session.stood += 1
-        return RecordingPicture.of(Tape(value, state, lasting(value) if source is value else source))
+        return RecordingPicture.of(Tape(value, state, lasting(value)))
     cls = next((cls for kind, cls in STANDING_FOR.items() if kind is type(value)), None)
     if cls is None or value.requires_grad or not value.is_cpu:
         return None
@@ -41,11 +42,16 @@ def stand_in(value: Any) -> Any:
         return None
     state = state_of((shape, value.dtype, cls is RecordingMask, not value.is_contiguous(), True))
     session.stood += 1
-    twin = value.clone if isinstance(value, UndecodedTensor) else partial(copied, value)
-    source = _seen(value, twin)
-    if source is value and _is_written_unseen(value):
-        source = twin()
-    return cls.of(Tape(value, state, source))
+    return cls.of(Tape.of_users(value, state, _memory_of(value)))
+
+
+def _memory_of(value: Tensor) -> Memory:
+    """Return the memory of an image, with a copy of it: one for all recordings that begin with it as it is now."""
+    known: Memory | None = session.given.get(id(value), (None, None))[1]
+    if known is None or not known.is_as_it_was(0):
+        source = value.lasting() if isinstance(value, UndecodedTensor) else copied(value)
+        session.given[id(value)] = value, (known := Memory(source, given=value))
+    return known
 
 
 def stand_in_for_stack(value: Any) -> Any:
@@ -53,10 +59,11 @@ def stand_in_for_stack(value: Any) -> Any:
     video = type(value) is tv_tensors.Video
     if not (video or type(value) is Tensor) or value.ndim != 4 or value.requires_grad or not value.is_cpu:
         return None
-    if 0 in value.shape or _is_written_unseen(value):
+    if 0 in value.shape:
         return None
     stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)])
     stack.laid(value.stride())
+    stack._lies_in(value)
     if not video:
         return stack
     return RecordingVideo._with(stack.parts, stack.tape.state.shape, stack.dtype, (), stack.memory_layout)
@@ -79,19 +86,3 @@ def as_recorded(image: Any) -> Any:
     made = stand_in(copy)
     made = stand_in_for_stack(copy) if made is None else made
     return image if made is None else made
-
-
-def _is_written_unseen(image: Tensor) -> bool:
-    """Return whether writing counts no version: the memory may be an array's, or other processes', or the image was
-    made in inference mode."""
-    with torch._C.DisableTorchFunctionSubclass():
-        if isinstance(image, UndecodedTensor):
-            return False
-        return image.is_inference() or not image.untyped_storage().resizable()
-
-
-def _seen(value: Any, copied: Callable[[], Any]) -> Any:
-    """Return the source for the tape: the value, or a copy if the dataset overwrites it."""
-    if session.seen is not None:
-        session.seen.append((value, copied()))
-    return copied() if session.copies else value

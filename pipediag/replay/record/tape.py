@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
-import PIL.Image
 import torch
 from torch import Tensor
 from torch.overrides import _get_current_function_mode_stack
@@ -43,111 +43,206 @@ class Call(NamedTuple):
         return spoken(self.fn)
 
     def __call__(self, image: Any) -> Any:
+        """Return the result for a copy of the image: the original is still needed, even if the call writes into it."""
+        return self.on(copied(image) if isinstance(image, Tensor) else image)
+
+    def on(self, image: Any) -> Any:
+        """Return the result for the image itself, into which the call may write."""
         # It was recorded outside of autocast, but code may need the pixels inside.
         draws = self.drawn_from is not None
         with torch.random.fork_rng(devices=(), enabled=draws), torch.autocast("cpu", enabled=False):
             if self.drawn_from is not None:
                 torch.set_rng_state(self.drawn_from)
-            # The original is still needed, even if the call writes into its input.
-            image = copied(image) if isinstance(image, Tensor) else image
             result = self.fn(image, *self.args, **self.kwargs)
         return result if self.part is None else result[self.part]
 
 
-class _Source:
-    """What all images that were made from one share.
+class _Recorded(NamedTuple):
+    """Call as a tape holds it: ``call(drawn)`` returns it when it is needed."""
+
+    call: Callable[[Any], Call]
+    drawn: Any
+    ops: int
+    site: int
+
+    def made(self) -> Call:
+        return self.call(self.drawn)._replace(ops=self.ops, site=self.site)
+
+    def on(self, image: Any) -> Any:
+        return self.call(self.drawn).on(image)
+
+
+_Calls = Sequence[_Recorded]
+
+
+def _made_by(calls: _Calls, image: Any) -> Any:
+    for one in calls:
+        image = one.on(image)
+    return image
+
+
+class Memory:
+    """What an image and views of it lie in, and what is written there.
+
+    As long as no code has the real image, each writing is a recorded call. Once code has it, or a view of it, code may
+    write there unseen: nothing more is recorded of an image in this memory, and all of them are views of the real one.
 
     Attributes:
-        exposed: True if code got its memory past the count of writing.
-        viewed: True if code got a real view of it, of which it can get the memory so.
+        source: what its calls are made on, which nobody writes into.
+        real: the real image; None if only calls made it, and no code needed it. It is a user's image from the start if
+            the recording began with that.
+        is_taken: True if code that got recorded images needed the real one.
+        writings: the calls that wrote there, each with the calls that make what it wrote into from the whole.
+        rows: the memory of the stack in which this is a row, if any.
     """
 
-    __slots__ = ("exposed", "viewed")
+    __slots__ = ("__weakref__", "_calls", "_version", "is_taken", "real", "rows", "source", "writings")
 
-    def __init__(self) -> None:
-        self.exposed = self.viewed = False
+    def __init__(self, source: Any, calls: _Calls = (), given: Tensor | None = None) -> None:
+        self.source, self._calls = source, calls
+        self.real = given
+        self._version = _version(given)
+        self.is_taken = False
+        self.writings: list[tuple[_Calls, Callable[[Any], object]]] = []
+        self.rows: Rows | None = None
+
+    def is_as_it_was(self, writings: int) -> bool:
+        """Return whether an image that includes this number of writings has the same pixels still, and is recorded."""
+        if self.is_taken or writings != len(self.writings):
+            return False
+        if self.real is None or (self._version is not None and _version(self.real) == self._version):
+            return True
+        return _is_still(self.source, self.real)
+
+    def image(self) -> Any:
+        """Return the real image, into which code may write from now on."""
+        if not self.is_taken and self.rows is not None:
+            self.rows.image()
+        if self.real is None:
+            self.real = self.pixels()
+        self.is_taken = True
+        return self.real
+
+    def pixels(self) -> Any:
+        """Return the image that the recorded calls make."""
+        image = _made_by(self._calls, copied(self.source) if isinstance(self.source, Tensor) else self.source)
+        for path, write in self.writings:
+            write(_made_by(path, image))
+        return image
 
 
-class _Memory:
-    """Memory that several images would share: an image and views of it.
+class Rows:
+    """Memory of a stack of images, each of which lies in a row of it."""
 
-    Attributes:
-        writings: number of recorded calls that write into it.
-        lent: the real images that code got for one of them, and their versions then.
-    """
+    def __init__(self, memories: Sequence[Memory], real: Tensor | None = None) -> None:
+        self._memories = [weakref.ref(memory) for memory in memories]
+        self._real = real
+        for memory in memories:
+            memory.rows = self
 
-    __slots__ = ("lent", "writings")
+    def image(self) -> Tensor:
+        """Return the real stack, into which code may write from now on."""
+        alive = [(k, memory) for k, ref in enumerate(self._memories) if (memory := ref()) is not None]
+        if self._real is None:
+            rows = {k: memory.pixels().as_subclass(Tensor) for k, memory in alive}
+            none = torch.zeros_like(next(iter(rows.values())))  # nothing holds the others any more
+            self._real = torch.stack([rows.get(k, none) for k in range(len(self._memories))])
+            for k, memory in alive:
+                memory.real = self._real[k]
+        for _, memory in alive:
+            memory.is_taken = True
+        return self._real
 
-    def __init__(self) -> None:
-        self.writings = 0
-        self.lent: list[tuple[Tensor, tuple[int, bool]]] = []
-
-
-class Shared(NamedTuple):
-    """Memory that an image shares with others, and the number of recorded calls that had written there by then."""
-
-    memory: _Memory
-    writings: int
-
-    def now(self) -> Shared:
-        return self._replace(writings=self.memory.writings)
-
-    def is_written(self, but: Tensor | None = None) -> bool:
-        """Return whether it was written into since, other than by the real image ``but``."""
-        return self.memory.writings != self.writings or any(
-            _version(image) != version for image, version in self.memory.lent if image is not but
-        )
+    @staticmethod
+    def of(memories: Sequence[Memory | None]) -> Tensor | None:
+        """Return the real stack whose rows these are, or the part of it; None if they are no such rows."""
+        rows = memories[0].rows if memories[0] is not None else None
+        if rows is None or any(one is None or one.rows is not rows for one in memories):
+            return None
+        numbers = [next(k for k, ref in enumerate(rows._memories) if ref() is one) for one in memories]
+        step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+        if step < 1 or numbers != [*range(numbers[0], numbers[-1] + 1, step)]:
+            return None
+        whole = rows.image()
+        return whole if numbers == [*range(len(whole))] else whole[numbers[0] : numbers[-1] + 1 : step]
 
 
 class Tape:
     """Record of a recording image: its source, the calls on it so far, and its state after them.
 
     Attributes:
-        given: the original image, which user code may write into later; None for a stack of images.
-        source: an image with the same pixels, which stays as it is. It may be ``given`` itself, a tensor: then its
-            version shows writing.
+        given: the user's image that the recording began with; None for a stack of images.
+        source: an image with the same pixels, which nobody writes into.
         begun: the shape and dtype of the source.
         state: the shape and dtype after all calls.
-        settled: True if the source is what an earlier tape's calls gave, because code needed the pixels.
+        settled: True if it stands for a real image that code needed, which is ``given``. Nothing is recorded of it.
         open: True while only the running chain references the image: the chain may then write on this tape. Any other
             call writes on a copy.
+        is_picture: True if the image is one of Pillow's.
     """
 
-    __slots__ = ("_beside", "_calls", "_first", "_ops", "_shared", "_sites", "_source", "_version", "begun", "given",
-                 "open", "settled", "source", "state")  # fmt: skip
+    __slots__ = ("_calls", "_first", "_memory", "_ops", "_path", "_sites", "_writings", "begun", "given",
+                 "is_picture", "open", "settled", "source", "state")  # fmt: skip
 
     def __init__(self, given: Any, state: State, source: Any = None) -> None:
         self.given = given
         self.source = given if source is None else source
         self.begun = self.state = state
         self.open = self.settled = False
-        self._source = _Source()
-        self._version = _version(given)  # before the first call
-        self._shared: Shared | None = None  # None if no other image shares its memory
-        self._beside: Shared | None = None  # of a real one, in memory of its own: what it would lie in
+        self.is_picture = not isinstance(self.source, Tensor)
         self._first: Tape | None = None
         self._ops: list[Op] = []
         self._sites: list[int] = []  # one for each op
-        self._calls: list[tuple[Callable[[Any], Call], Any, int, int]] = []
+        self._calls: list[_Recorded] = []
+        self._memory: Memory | None = None  # if no other image lies there, and the user has none
+        self._path: tuple[_Recorded, ...] = ()  # the calls that make the image of the whole memory
+        self._writings = 0  # number of writings into the memory that the image includes
+
+    @staticmethod
+    def of_users(image: Tensor, state: State, memory: Memory) -> Tape:
+        """Return the tape of a tensor of the user's."""
+        tape = Tape(image, state, memory.source)
+        tape._memory = memory
+        return tape
+
+    @staticmethod
+    def of_real(image: Any, state: State) -> Tape:
+        """Return the tape of an image that stands for a real one, which code needed."""
+        tape = Tape(image, state)
+        tape.settled = True
+        if isinstance(image, Tensor):
+            tape._memory = Memory(image, given=image)
+            tape._memory.is_taken = True
+        return tape
 
     def copy(self) -> Tape:
-        self._require_current()
-        if self._source.viewed:
-            raise NotRecordable("code holds the memory of an image, and may write into it")
-        if self._shared is None:
-            self._shared = Shared(_Memory(), 0)
+        """Return a copy for another image in the same memory.
+
+        Raises:
+            NotRecordable: see :meth:`check`.
+        """
+        self.check()
+        if self._memory is None:
+            self._memory = Memory(self.source, self._calls)
+            self.open = False
         again = Tape.__new__(Tape)
-        again.source, again.begun, again.state, again.open = self.source, self.begun, self.state, False
-        again._source = self._source
-        again.given, again.settled, again._version = self.given, self.settled, self._version
-        again._first, again._shared, again._beside = self._first or self, self._shared, self._beside
+        again.given, again.source, again.begun, again.state = self.given, self.source, self.begun, self.state
+        again.open, again.settled, again.is_picture = False, False, self.is_picture
+        again._first = self._first or self
+        again._memory, again._path, again._writings = self._memory, self._path, self._writings
         again._ops, again._sites, again._calls = self._ops.copy(), self._sites.copy(), self._calls.copy()
         return again
 
     def apart(self) -> Tape:
         """Return a copy for an image that shares no memory with this one."""
         again = self.copy()
-        again._shared = again._beside = None
+        again._memory, again._path, again._writings = None, (), 0
+        return again
+
+    def laid(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Tape:
+        """Return a copy for the same image, which lies otherwise in memory than the calls say: as ``fn`` gives it."""
+        again = self.copy()
+        again._calls.append(_Recorded(Call._make, (fn, args, {}, None, None, 0, 0), 0, session.site))
         return again
 
     def then(
@@ -159,11 +254,16 @@ class Tape:
         part: int | None = None,
         drawn_from: Tensor | None = None,
         state: State | None = None,
+        copies: bool = False,
     ) -> Tape:
-        """Return a copy with one more call. ``state`` replaces the image's if the call changes its type.
+        """Return a copy with one more call.
+
+        Args:
+            state: replaces the image's if the call changes its type.
+            copies: whether the result is a tensor in memory of its own although no op makes it, or of a picture.
 
         Raises:
-            NotRecordable: the function is refused.
+            NotRecordable: the function is refused, or :meth:`check`.
         """
         if session.refused and ops and spoken(fn) in session.refused:
             raise NotRecordable(f"{spoken(fn)} gives other pixels on the device, as its certificate shows")
@@ -174,22 +274,36 @@ class Tape:
         after = self.copy()
         if state is not None:
             after.state = state
-        after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0, 0))
+        after.add(ops, Call._make, (fn, args, kwargs or {}, part, drawn_from, 0, 0), copies)
         return after
 
-    def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any) -> None:
+    def add(self, ops: list[Op], call: Callable[[Any], Call], drawn: Any, copies: bool = False) -> None:
         """Append one call and its ops; ``call(drawn)`` returns the call when it is needed."""
-        if self.settled and not self._calls:
-            self._version = _version(self.given)
-        self._calls.append((call, drawn, len(ops), session.site))
+        made = _Recorded(call, drawn, len(ops), session.site)
+        self._calls.append(made)
+        self.is_picture = self.is_picture and not copies
         for op in ops:
             self._ops.append(op)
             self._sites.append(session.site)
-            if not op.kind.operation.is_view:
-                self._shared = self._beside = None
+            copies = copies or not op.kind.operation.is_view
             state, shape, dtype = self.state, op.shape, op.kind.dtype
             if shape != state.shape or dtype is not state.dtype:
                 self.state = state_of((shape, dtype, state.mask, state.strided, True))
+        if copies:
+            self._memory, self._path, self._writings = None, (), 0
+        elif self._memory is not None:
+            self._path = (*self._path, made)
+
+    def writing(self, after: Tape) -> Tape:
+        """Return the tape of this image ``after`` a call that writes into it, as its last call did."""
+        return self.written(after, after._calls[-1].on)
+
+    def written(self, after: Tape, write: Callable[[Any], object]) -> Tape:
+        """Return the tape ``after`` a writing into this image, which ``write`` repeats on the real one."""
+        assert self._memory is not None  # there is a copy
+        self._memory.writings.append((self._path, write))
+        after._memory, after._path, after._writings = self._memory, self._path, len(self._memory.writings)
+        return after
 
     @property
     def source_size(self) -> tuple[int, int]:
@@ -201,6 +315,11 @@ class Tape:
         """True if no call was made on the source."""
         return not self._calls
 
+    @property
+    def is_users(self) -> bool:
+        """True if the image lies in the memory of the user's own."""
+        return self._memory is not None and isinstance(self.given, Tensor) and self._memory.real is self.given
+
     def track(self) -> Track:
         return tuple(self._ops), tuple(self._sites)
 
@@ -210,81 +329,52 @@ class Tape:
 
     @property
     def calls(self) -> list[Call]:
-        return [call(drawn)._replace(ops=ops, site=site) for call, drawn, ops, site in self._calls]
+        return [one.made() for one in self._calls]
 
     @property
-    def is_current(self) -> bool:
-        """False if another image was written into that shares memory with this one: only real ones show that."""
-        if self.source is not self.given:
-            written = self._is_live and not _is_still(self.source, self.given)
-        else:
-            written = (self._calls or not self.settled) and _version(self.given) != self._version
-            written = written or bool(self._calls and self._source.exposed)
-        if written or (self._beside is not None and self._beside.is_written(self.given)):
+    def is_recorded(self) -> bool:
+        """False if the image stands for a real one, or was written into other than by its own calls."""
+        if self.settled:
             return False
-        return self._shared is None or not self._shared.is_written()
-
-    def _require_current(self) -> None:
-        if not self.is_current:
-            raise NotRecordable("an image is written into, and it or one that shares its memory is used as it was")
-
-    def settled_on(self, image: Tensor, state: State) -> Tape:
-        """Return the tape of a real image that code needed. It may lie in the memory of this one's source."""
-        made = Tape(image, state)
-        made.settled, made._beside = True, self.beside()
-        if self._is_view:
-            made._source = self._source
-        return made
-
-    def expose(self, wholly: bool) -> None:
-        """Note that code gets the source's memory past its count of writing, as an array for example, or a view of it.
-
-        Nothing is recorded of it any more. If the former, what was recorded is not current either.
-        """
-        if self._is_view:
-            self._source.viewed, self._source.exposed = True, self._source.exposed or wholly
-
-    @property
-    def _is_view(self) -> bool:
-        return all(op.kind.operation.is_view for op in self._ops)
-
-    @property
-    def _is_live(self) -> bool:
-        """True if the image lies in the memory of the given one, and shows what is written there."""
-        is_apart = self._shared is None and self._first is not None
-        return isinstance(self.given, Tensor) and not is_apart and self._is_view
-
-    def beside(self) -> Shared | None:
-        """Return the memory that the image shares with others, of which a real one has a copy; None if with none."""
-        return self._beside if self._shared is None else self._shared.now()
-
-    def note_writing(self) -> None:
-        """Note that a call, on a tape that follows this one, writes into the image's memory."""
-        if self._shared is not None:
-            self._shared.memory.writings += 1
-
-    def lend(self, image: Tensor) -> None:
-        """Note that code gets the real image, and may write into it."""
-        if self._shared is not None:
-            self._shared.memory.lent.append((image, _version(image)))
-
-    def pixels(self) -> Any:
-        """Return the real image: run all calls on the source.
-
-        Raises:
-            NotRecordable: its memory was written into by another image.
-        """
-        shared = self._shared
-        if self._calls or self._beside is not None or (shared is not None and shared != shared.now()):
-            self._require_current()
-        image = self.source if self._calls else self.given
-        for call in self.calls:
-            image = call(image)
-        return image
+        return self._memory is None or self._memory.is_as_it_was(self._writings)
 
     def check(self) -> None:
-        """Raise NotRecordable if code that has the pixels wrote into them after the first call, or by another image."""
-        self._require_current()
+        """Check that the image is what its calls make, and that more can be recorded.
+
+        Raises:
+            NotRecordable: it is not.
+        """
+        if not self.is_recorded:
+            is_real = self.settled or (self._memory is not None and self._memory.is_taken)
+            raise NotRecordable(session.why if is_real and session.why else WRITTEN)
+
+    def pixels(self) -> Any:
+        """Return the real image, which lies in the memory that it shares with others: all of them are real now."""
+        if self.settled or (self.is_picture and not self._calls):
+            return self.given
+        if self.is_picture:  # Pillow's functions return pictures that share no memory
+            return _made_by(self._calls, self.source)
+        if self._memory is None:
+            return Memory(self.source, self._calls).pixels()
+        whole = self._memory.image()
+        image = _made_by(self._path, whole)
+        # A call that makes a copy here, which was not known, made memory of its own.
+        return image if image is whole or _shares_memory(image, whole) else Memory(self.source, self._calls).pixels()
+
+    @staticmethod
+    def stack(tapes: Sequence[Tape], given: Tensor | None = None) -> None:
+        """Note that images which lie in no shared memory yet are the rows of a stack; of the real one ``given``."""
+        if given is None:
+            if any(tape.settled or tape._memory is not None for tape in tapes):
+                return
+            for tape in tapes:
+                tape._memory, tape.open = Memory(tape.source, tape._calls), False
+        Rows([tape._memory for tape in tapes if tape._memory is not None], given)
+
+    @staticmethod
+    def stacked(tapes: Sequence[Tape]) -> Tensor | None:
+        """Return the real stack whose rows are these images; None if they are no such rows."""
+        return Rows.of([None if tape._path else tape._memory for tape in tapes])
 
     @property
     def first(self) -> Tape:
@@ -297,14 +387,17 @@ class Tape:
             session.calls.needs([self], session.needed_for)
 
 
-def _version(image: Any) -> tuple[int, bool]:
-    """Return what differs once a tensor was written into, or code has its memory as an array, where nothing counts
-    writing; the same always for what is no tensor."""
+WRITTEN = "an image is written into, and it or one that shares its memory is used as it was"
+
+
+def _version(image: Any) -> int | None:
+    """Return what differs once a tensor was written into; None if nothing shows that, or for what is no tensor."""
     if not isinstance(image, Tensor):
-        return 0, False
+        return None
     with torch._C.DisableTorchFunctionSubclass():
         # torch lets nobody resize memory that an array shares.
-        return 0 if image.is_inference() else image._version, image.untyped_storage().resizable()
+        counts = not image.is_inference() and image.untyped_storage().resizable()
+        return image._version if counts else None
 
 
 def _is_still(copy: Tensor, image: Tensor) -> bool:
@@ -317,18 +410,20 @@ def _is_still(copy: Tensor, image: Tensor) -> bool:
         return torch.equal(copy, image) or bool(((copy == image) | (copy.isnan() & image.isnan())).all())
 
 
+def _shares_memory(image: Any, whole: Any) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():
+        one, other = (tensor.untyped_storage().data_ptr() for tensor in (image, whole))
+        return bool(one == other)
+
+
 class _Session(threading.local):
     """State of the recording in this thread. A thread without one has the values below."""
 
     active = False  # True during a recording
     site = 0  # index of the running link
     refused: frozenset[str] = frozenset()  # names of functions that are not recorded
-    copies = False  # True if sources are copied, because the dataset overwrites them
-    seen: list[tuple[Any, Any]] | None = None  # in a trial: the replaced images, with copies of them
     number = 0  # identifies the recording in this process
-    given: dict[
-        int, tuple[PIL.Image.Image, PIL.Image.Image]
-    ]  # by id: the user's pictures, and others that share their pixels
+    given: dict[int, tuple[Any, Any]]  # by id: the user's pictures, and others that share their pixels; tensors' memory
     dictation: list[tuple[str, Call]] | None = None  # if given, calls are appended here, not to the tape
     calls: Any = None  # the calls of plain code at which a recording begins (:mod:`.plain_code`), if any
     twins: Any = None  # the twins of real images, while calls are recorded that execute (:mod:`.twins`)
@@ -342,10 +437,10 @@ class _Session(threading.local):
         self.given = {}
 
     @contextmanager
-    def begun(self, refused: frozenset[str], copies: bool, twins: Any = None, calls: Any = None) -> Iterator[None]:
+    def begun(self, refused: frozenset[str], twins: Any = None, calls: Any = None) -> Iterator[None]:
         """Record inside the context; afterwards go on with the recording around it, if any."""
         before = dict(vars(self))
-        self.__dict__.update(active=twins is None, site=0, refused=refused, copies=copies, seen=None, dictation=None)
+        self.__dict__.update(active=twins is None, site=0, refused=refused, dictation=None)
         self.given = {}
         self.twins = twins
         self.calls = calls

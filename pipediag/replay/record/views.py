@@ -29,7 +29,7 @@ from .images import (
     real,
 )
 from .strides import Layout
-from .tape import Shared, Tape, session
+from .tape import WRITTEN, Tape, session
 
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(
@@ -47,17 +47,17 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         call: its name, arguments and keyword arguments. They hold the images as they were then.
         like: a tensor without memory of its shape, dtype and strides.
         images: the same pixels as images, once a function of images was called on it.
-        made: the real tensor, once code needed its pixels; it lies in memory of its own.
-        beside: the memory that it would lie in.
-        is_alone: whether it shares its memory with nothing.
+        made: holds the real tensor once code needed its pixels, for all views of the same memory.
+        lay: the image that stood in its place before a writing, with the memory that it lies in; None if there is none.
+        is_alone: whether no other image was made in its memory since.
     """
 
     stands_for = Tensor
     call: tuple[str, tuple[Any, ...], dict[str, Any]]
     like: Tensor
     images: Any
-    made: Tensor | None
-    beside: tuple[Shared, ...]
+    made: list[Tensor]
+    lay: Tape | None
     is_alone: bool
 
     @property
@@ -87,7 +87,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     def of_result(like: Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecordingView:
         view = blank(RecordingView)
         view.tape = Tape(None, State(tuple(like.shape), like.dtype))
-        view.call, view.like, view.images, view.made, view.beside = (name, args, kwargs), like, None, None, ()
+        view.call, view.like, view.images, view.made, view.lay = (name, args, kwargs), like, None, [], None
         view.is_alone = name in _COPYING
         return view  # type: ignore[no-any-return]
 
@@ -101,28 +101,43 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
             if isinstance(image, Unreadable):
                 yield from image.singles()
 
+    def lies_in(self, image: Any) -> None:
+        """Note that this is written into an image, or a view, whose place it takes."""
+        lay = image.lay if isinstance(image, RecordingView) else image.tape
+        if lay is not None:
+            self.lay = lay.written(lay.copy(), lambda real: real.copy_(self._computed()))
+
+    @property
+    def is_recorded(self) -> bool:
+        """False if it stands for a real tensor, or another image was written into that shares its memory."""
+        return not self.made and (self.lay is None or self.lay.is_recorded)
+
+    def check(self) -> None:
+        """Check that it is what its call makes.
+
+        Raises:
+            NotRecordable: it is not.
+        """
+        if not self.is_recorded:
+            raise NotRecordable(session.why if self.made and session.why else WRITTEN)
+
     def pixels(self) -> Tensor:
-        if self.made is not None:
-            return self.settled()
-        if self.images is not None:
-            return self.images.pixels()
+        if not self.made:
+            with session.idle():
+                self.made.append(self._computed() if self.lay is None else self.lay.pixels())
+        return self.made[0]
+
+    def _computed(self) -> Tensor:
         name, args, kwargs = self.call
         pixels = lambda image: image.pixels().as_subclass(Tensor)  # noqa: E731
         return arranged(name, *tree_map_only(Unreadable, pixels, (args, kwargs)))
 
     def settled(self) -> Tensor:
-        """Return the real tensor, which this one stands for from now on even if it is written into."""
-        if self.made is None:
+        """Return the real tensor, which this one stands for from now on."""
+        if not self.made:
             for image in self.singles():
                 image.tape.is_needed()
-            self.made = real(self)
-            shared = () if self.call[0] in _COPYING else (image.tape.beside() for image in self.singles())
-            self.beside = tuple(filter(None, shared))
-            for image in self.singles():
-                image.tape.lend(self.made)
-        if any(one.is_written(self.made) for one in self.beside):
-            raise NotRecordable("an image is written into, and a view of it is used as it was")
-        return self.made
+        return real(self)
 
     def strides(self) -> Strides:
         return tuple(self.like.stride())
@@ -132,24 +147,25 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
 
     def as_it_is(self) -> Any:
         self.is_alone = False
-        return self._again(as_it_is)
+        view = self._again(as_it_is)
+        if isinstance(view, RecordingView):
+            view.made, view.lay, view.is_alone = self.made, self.lay, False
+        return view
 
     def _again(self, again: Callable[[Any], Any]) -> Any:
         """Return what stands for the same pixels, of images that ``again`` makes of these."""
-        if self.made is not None:
-            raise NotRecordable(session.why)
+        self.check()
         if self.images is not None:
             return again(self.images)
         return RecordingView.of_result(self.like, self.call[0], *tree_map_only(Unreadable, again, self.call[1:]))
 
     def standing_for(self, image: Tensor) -> Any:
         view = RecordingView.of_result(self.like, *self.call)
-        view.made = image
+        view.made.append(image)
         return view
 
     def as_images(self) -> Any:
-        if self.made is not None:
-            raise NotRecordable(session.why)
+        self.check()
         if self.images is None:
             self.images = _crops(self)
         return self.images
@@ -165,7 +181,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Convert it to a dtype as images, if it consists of such; otherwise the device makes the same call."""
         only = (*args, *kwargs.values())
-        alone = len(only) == 1 and isinstance(only[0], torch.dtype) and self.made is None
+        alone = len(only) == 1 and isinstance(only[0], torch.dtype) and self.is_recorded
         if alone and of_plain_code() and boxes_of(self) is None:
             if only[0] == self.dtype:
                 return self
@@ -173,8 +189,8 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
         return super().to(*args, **kwargs)
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
-        if self.made is not None:
-            return self.made.contiguous(*args, **kwargs)
+        if self.made:
+            return self.made[0].contiguous(*args, **kwargs)
         return RecordingView.of_call("contiguous", (self, *args), kwargs)
 
 
@@ -205,8 +221,9 @@ def simplified(image: Any) -> Any:
     """Return a recording image or a stack of such, a real tensor, or else the name and the arguments of the call that
     makes the same of such."""
     if isinstance(image, RecordingView):
-        if image.made is not None:
+        if image.made:
             return image.settled()
+        image.check()
         if image.images is not None:
             return simplified(image.images)
         name, args, kwargs = image.call
@@ -221,7 +238,7 @@ def simplified(image: Any) -> Any:
 
 def _at_once(parts: list[Any]) -> tuple[str, tuple[Any, ...], dict[str, Any]] | None:
     """Return one call that makes the stack of what one computing call each makes of images; None if they differ."""
-    if not all(isinstance(part, RecordingView) and part.images is None and part.made is None for part in parts):
+    if not all(isinstance(part, RecordingView) and part.images is None and part.is_recorded for part in parts):
         return None
     name, first, _ = parts[0].call
     alike = all(part.call[0] == name and len(part.call[1]) == len(first) and not part.call[2] for part in parts)
@@ -311,7 +328,7 @@ def laid(image: Any, strides: Strides) -> Any:
         return made
     if isinstance(image, RecordingStack):
         return image.as_it_is().laid(strides)
-    return image.of(image.tape.then([], laid_out, (strides,)))
+    return image.of(image.tape.laid(laid_out, (strides,)))
 
 
 def _of_images_only(value: Any) -> bool:

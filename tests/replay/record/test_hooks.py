@@ -177,8 +177,8 @@ def _attributes() -> list[dict[str, Any]]:
     return [dict(vars(owner)) for owner in PATCHED]
 
 
-def _session() -> tuple[Any, ...]:
-    return session.refused, session.copies
+def _session() -> frozenset[str]:
+    return session.refused
 
 
 def test_functions_that_a_module_has_imported_by_name_undone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_functions_that_a_module_has_imported_by_name_undone(monkeypatch: pytest
 
 def test_all_is_undone_afterwards() -> None:
     before, kept = _attributes(), _session()
-    with recording(refused=frozenset({"rotate"}), copies=True):
+    with recording(refused=frozenset({"rotate"})):
         meanwhile = _attributes()
     assert _attributes() == before
     assert _session() == kept
@@ -209,7 +209,7 @@ def test_all_is_undone_afterwards() -> None:
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, NotRecordable, GeneratorExit])
 def test_all_is_undone_after_an_exception(error: type[BaseException]) -> None:
     before, kept = _attributes(), _session()
-    with pytest.raises(error), recording(copies=True):
+    with pytest.raises(error), recording(refused=frozenset({"rotate"})):
         F1.hflip(stand_in(pixels(0)))
         raise error
     assert _attributes() == before
@@ -353,13 +353,13 @@ def test_an_image_kept_beyond_the_recording_passes_a_saved_function_undone() -> 
 
 def test_a_recording_inside_another_is_undone_first() -> None:
     before = _attributes()
-    with recording(refused=frozenset({"rotate"}), copies=True):
+    with recording(refused=frozenset({"rotate"})):
         session.site = 3
         outer, number = _attributes(), session.number
         with recording():
-            assert _session() == (frozenset(), False) and session.number != number
+            assert _session() == frozenset() and session.number != number
             assert recorded_by(F1.hflip) == ["horizontal_flip"]
-        assert _session() == (frozenset({"rotate"}), True) and (session.site, session.number) == (3, number)
+        assert _session() == {"rotate"} and (session.site, session.number) == (3, number)
         assert _attributes() == outer
         assert recorded_by(F1.hflip) == ["horizontal_flip"]
         with pytest.raises(ZeroDivisionError), recording():
@@ -380,10 +380,10 @@ def test_recordings_of_two_threads_end_in_either_order_undone() -> None:
             found.append((recorded_by(F1.hflip), session.refused))
 
     thread = threading.Thread(target=other)
-    with recording(copies=True):
+    with recording(refused=frozenset({"rotate"})):
         thread.start()
         assert begun.wait(60)
-        assert _session() == (frozenset(), True)
+        assert _session() == {"rotate"}
     assert not session.active  # in this thread
     assert torch.equal(F1.hflip(stand_in(pixels(0))), pixels(0).flip(-1))
     over.set()
