@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
 import sysconfig
 import traceback
+from contextlib import suppress
 from types import TracebackType
 
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -53,8 +55,8 @@ def in_package(file: str) -> str:
     """
     if file.startswith(_DEMO):
         return ""
-    if installed := _INSTALLED.match(file):
-        return file[installed.end() :]
+    if is_installed(file):
+        return file[_package_begins(file) :]
     if is_torchs(file):
         return os.path.relpath(file, os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or "")))
     return next((file[len(folder) :] for folder in _STANDARD if file.startswith(folder)), "")
@@ -62,7 +64,31 @@ def in_package(file: str) -> str:
 
 def is_installed(file: str) -> bool:
     """Return whether a source file is in a folder of installed packages."""
-    return _INSTALLED.match(file) is not None
+    return _package_begins(file) > 0
+
+
+@functools.lru_cache(8192)
+def _package_begins(file: str) -> int:
+    """Return where in the path of a source file its installed package begins; 0 if it belongs to none."""
+    if found := _INSTALLED.match(file):
+        return found.end()
+    folders = (os.path.join(os.path.abspath(folder), "") for folder in sys.path)
+    for folder in folders:
+        if file.startswith(folder) and file[len(folder) :].partition(os.sep)[0] in _installed_in(folder):
+            return len(folder)
+    return 0
+
+
+@functools.lru_cache(256)
+def _installed_in(folder: str) -> frozenset[str]:
+    """Return the packages and modules that ``pip install --target`` has put into a folder, which may hold others."""
+    with suppress(OSError):
+        if any(name.endswith(".dist-info") for name in os.listdir(folder)):
+            from importlib import metadata
+
+            files = [file for one in metadata.distributions(path=[folder]) for file in one.files or ()]
+            return frozenset(file.parts[0] for file in files)
+    return frozenset()
 
 
 def is_torchs(file: str) -> bool:

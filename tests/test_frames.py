@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import traceback
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from pipediag.frames import in_one_line, users_part, users_text
+from pipediag.frames import in_one_line, in_package, is_installed, is_users, users_part, users_text
 from pipediag.loop.wrappers import StagedDataset
 from pipediag.replay.record.batches import fetched
 
@@ -61,3 +62,15 @@ def lines_of(dataset: Any) -> list[str]:
 def test_tracebacks_of_a_wrapped_dataset_are_the_plain_ones() -> None:
     plain = lines_of(Damaged())
     assert lines_of(StagedDataset(Passing())) == plain and sum("fetch.py" in line for line in plain) >= 2
+
+
+def test_what_pip_has_put_into_a_folder_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "shapes-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shapes\nVersion: 1.0\n")
+    (about / "RECORD").write_text("shapes/__init__.py,,\nshapes_extra.py,,\nshapes-1.0.dist-info/METADATA,,\n")
+    files = [str(tmp_path / name) for name in ("shapes/round.py", "shapes_extra.py", "train.py", "shapes2/round.py")]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert [*map(is_installed, files)] == [True, True, False, False]
+    assert [*map(is_users, files)] == [False, False, True, True]
+    assert in_package(files[0]) == "shapes/round.py"

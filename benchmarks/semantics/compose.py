@@ -101,5 +101,7 @@ def _pasted(text: str) -> list[str]:
 
 
 def _last(p: Parts) -> str:
-    counted = p["loop"] not in OPEN_ENDED and p["loader"] != "Shortened" and not goes_over_two(p)
+    # An error ends a generator, while workers go on.
+    ended = p["loop"] in OPEN_ENDED or (p["loop"] == "skip" and p["loader"] == "Counting")
+    counted = not ended and p["loader"] != "Shortened" and not goes_over_two(p)
     return f"finish(calls={counted})" + ("\nsys.exit(3)" if p["loop"] == "exit" else "")

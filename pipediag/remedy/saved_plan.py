@@ -129,29 +129,32 @@ class SavedPlan:
         if why_not:
             raise _refusal(f"the plan hands batches over, and this loader cannot: {why_not}")
 
-    def check_moved(self, moved: Sequence[tuple[str, str]], undecoded: str = "") -> None:
+    def check_moved(self, moved: Sequence[tuple[str, str]], undecoded: str = "", why_none: str = "") -> None:
         """Raise PlanRefused if other links move now, or a transform's code or the values it holds have changed.
 
-        ``undecoded`` says why JPEGs are not decoded on the device now; empty if they are.
+        ``undecoded`` says why JPEGs are not decoded on the device now; empty if they are. ``why_none`` says why nothing
+        moves, if nothing does.
         """
         if self.decodes and undecoded:
             raise _refusal(f"the plan decodes JPEGs on the {self.device}, which fails now: {undecoded}")
         then, now = [name for name, _ in self.moved], [name for name, _ in moved]
         if then != now:
-            raise _refusal(f"the plan moves {', '.join(then)}, of this loader moves {', '.join(now) or 'nothing'}")
+            raise _other(then, now, why_none)
         for (name, digest), (_, own) in zip(self.moved, moved, strict=True):
             if digest != own:
                 edits = "if the script itself changes it between epochs, run it without a plan"
                 raise _refusal(f"{name} is not what it was when the plan was made ({edits})")
 
-    def check_calls(self, calls: Sequence[SavedCall], line_of: Callable[[str, int], str | None]) -> None:
+    def check_calls(
+        self, calls: Sequence[SavedCall], line_of: Callable[[str, int], str | None], why_none: str = ""
+    ) -> None:
         """Raise PlanRefused if none of the plan's calls of plain code is recorded now, or one's line has changed.
 
-        ``line_of`` returns the present text of a line, or None if the file is not known.
+        ``line_of`` returns the present text of a line, or None if the file is not known. ``why_none`` says why nothing
+        moves, if nothing does.
         """
         if self.calls and not {call[:3] for call in self.calls} & {call[:3] for call in calls}:
-            then, now = (", ".join(map(spelled, some)) for some in (self.calls, calls))
-            raise _refusal(f"the plan moves {then}, of this loader moves {now or 'nothing'}")
+            raise _other([*map(spelled, self.calls)], [*map(spelled, calls)], why_none)
         for call in self.calls:
             if line_of(*call[1:3]) not in (None, call[3]):
                 raise _refusal(f"{spelled(call)} is not what it was when the plan was made")
@@ -161,6 +164,12 @@ def spelled(call: SavedCall) -> str:
     """Return a call as a report names it."""
     function, file, line, _ = call
     return f"{function} ({file}:{line})"
+
+
+def _other(then: Sequence[str], now: Sequence[str], why_none: str) -> PlanRefused:
+    """Return the error: something else moves than the plan says."""
+    moves = ", ".join(now) or ("nothing" if not why_none else f"nothing ({why_none})")
+    return _refusal(f"the plan moves {', '.join(then)}, of this loader moves {moves}")
 
 
 def _refusal(why: str) -> PlanRefused:

@@ -94,8 +94,9 @@ def check(saved: SavedPlan, offloaded: OffloadedLoader) -> None:
     def text(file: str, line: int) -> str | None:
         return line_at(files[file], line) if file in files else None
 
-    saved.check_moved(moved_links(plan, offloaded.loader.dataset), plan.undecoded)
-    saved.check_calls(moved_calls(plan), text)
+    why_none = why_nothing(plan)
+    saved.check_moved(moved_links(plan, offloaded.loader.dataset), plan.undecoded, why_none)
+    saved.check_calls(moved_calls(plan), text, why_none)
 
 
 def class_name(obj: Any) -> str:

@@ -21,8 +21,8 @@ from .ops.op import NotRecordable
 from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import batch_of, real_leaf
+from .record.session import session
 from .record.substitutes import is_recording
-from .record.tape import session
 from .worker import PackingSide, Sent
 
 

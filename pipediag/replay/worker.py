@@ -31,7 +31,7 @@ from .record.batches import assembled, batch_of, collated, fetched, real_leaf, s
 from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
-from .record.tape import session
+from .record.session import session
 from .record.twins import Following
 
 _S = TypeVar("_S", bound="_Unmoved")

@@ -28,10 +28,12 @@ from ..pack.packed_batch import Packed
 from ..pack.packing import pack
 from ..plan import Plan
 from ..record.batches import RealRows, assembled, batch_of, fetched, real_leaf
+from ..record.call import Call
 from ..record.images import RecordingStack, Unreadable
 from ..record.recorder import Recorder, unhidden
+from ..record.session import session
 from ..record.substitutes import is_recording
-from ..record.tape import Call, Tape, session
+from ..record.tape import Tape
 from ..record.twins import Twins
 from ..record.views import simplified
 

@@ -26,8 +26,8 @@ from .images import (
     name_of,
     needs_pixels,
 )
+from .session import session
 from .substitutes import stacked
-from .tape import session
 from .views import RecordingView, is_of_images, laid, of_plain_code, without_memory
 
 # ---- what needs no pixel, arithmetic and writing

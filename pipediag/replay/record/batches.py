@@ -29,8 +29,8 @@ from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from .hooks import register
 from .images import RecordingStack, real
+from .session import session
 from .substitutes import as_recorded, is_recording
-from .tape import session
 from .views import RecordingView, as_it_is
 
 

@@ -18,7 +18,7 @@ from ..ops.families.colour_matrix import DOT, FLAT, LAST, colour_matrix
 from ..ops.op import NotRecordable
 from .elementwise import ANSWERS as ANSWERS
 from .images import RecordingStack, Unreadable, form_of, needs_pixels
-from .tape import session
+from .session import session
 from .views import RecordingView, as_it_is, of_plain_code
 
 _Answer = Callable[..., Any]

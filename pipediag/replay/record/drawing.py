@@ -31,10 +31,12 @@ from ...usercode.links import is_called_plainly
 from ..ops.library_code import is_original
 from ..ops.op import NotRecordable, Op, State
 from ..ops.table import FUNCTIONALS
+from .call import Call
 from .functional_calls import writes
 from .images import TENSORS, blank
+from .session import session, why_not_now
 from .substitutes import is_recording
-from .tape import Call, Tape, session, why_not_now
+from .tape import Tape
 
 #: Values that a transform has drawn for a sample, by their names in the transform.
 Drawn = dict[str, Any]

@@ -12,7 +12,9 @@ from ..ops.calls import ELEMENTWISE
 from ..ops.op import NotRecordable, encoded, gives_itself
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS
-from .tape import Call, Tape, on_pixels, session
+from .call import Call
+from .session import on_pixels, session
+from .tape import Tape
 
 #: Methods that write their result into their tensor.
 IN_PLACE = frozenset(

@@ -36,6 +36,7 @@ from ..ops.families.pointwise import convert_image_dtype
 from ..ops.op import NotRecordable
 from ..ops.operation import Functional
 from ..ops.table import FUNCTIONALS, METHODS, OF_PICTURES, OLDER
+from .call import Call
 from .colour_matrices import ANSWERS
 from .images import (
     TENSORS,
@@ -49,8 +50,8 @@ from .images import (
 )
 from .pictures import OF_TWINS, RecordingPicture, enhancers, image_ops, own, recorded
 from .plain_code import Calls, begun
+from .session import on_pixels, session
 from .substitutes import is_recording, stacked
-from .tape import Call, on_pixels, session
 from .views import RecordingView
 
 _Function = Callable[..., Any]

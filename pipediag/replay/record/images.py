@@ -23,9 +23,11 @@ from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
 from ..layout import Strides, contiguous
 from ..ops import mixing
 from ..ops.op import NotRecordable, State
+from .call import Call
 from .functional_calls import record, record_each
+from .session import session
 from .strides import Layout, strides_of, strides_of_stack
-from .tape import Call, Tape, session
+from .tape import Tape
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
@@ -62,7 +64,12 @@ class Unreadable:
         return cls._retyped(image)
 
     def as_subclass(self, cls: type) -> Any:
-        return retyped(self, cls) if session.active else self.settled().as_subclass(cls)
+        try:
+            if session.active:
+                return retyped(self, cls)
+        except NotRecordable as error:
+            session.settles(error)
+        return self.settled().as_subclass(cls)
 
     @classmethod
     def _retyped(cls, image: Any) -> Any:
@@ -267,10 +274,10 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
 
     @staticmethod
     def made_of(parts: list[Any]) -> Any:
+        if not all(isinstance(part, Unreadable) for part in parts):
+            raise NotRecordable("images are stacked with something that is no recorded image")
         shape, dtype, *_ = parts[0].tape.state
         for k, part in enumerate(parts):
-            if not isinstance(part, Unreadable):
-                raise NotRecordable("images are stacked with something that is no recorded image")
             state = part.tape.state
             if state.shape != shape:
                 sizes = f"{[*shape]} at entry 0 and {[*state.shape]} at entry {k}"

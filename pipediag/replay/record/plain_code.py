@@ -21,9 +21,11 @@ import PIL.Image
 from ...frames import in_package, is_installed, is_ours, is_users
 from ...usercode.places import short
 from ..ops.op import NotRecordable
+from .call import spoken
 from .images import Unreadable
+from .session import session, why_not_now
 from .substitutes import is_recording, stand_in, stand_in_for_stack
-from .tape import Tape, session, spoken, why_not_now
+from .tape import Tape
 
 _RECORD = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _REPLAY = os.path.dirname(_RECORD[:-1]) + os.sep

@@ -19,8 +19,8 @@ from torchvision import tv_tensors
 from ...usercode.links import Link, chains_in, links_of, run
 from ..ops.op import NotRecordable
 from .drawing import Draw, code_of, direct, functionals
+from .session import session, why_not_now
 from .substitutes import is_recording, stand_in
-from .tape import session, why_not_now
 
 
 class Recorder:

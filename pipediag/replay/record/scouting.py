@@ -43,8 +43,9 @@ from .images import RecordingStack, needs_pixels
 from .pictures import RecordingPicture
 from .plain_code import Site, Tried
 from .recorder import Recorder, holds_recording, unhidden
+from .session import session, why_not_now
 from .substitutes import is_recording
-from .tape import Tape, session, why_not_now
+from .tape import Tape
 from .twins import is_librarys
 from .views import RecordingView
 

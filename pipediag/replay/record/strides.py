@@ -15,7 +15,9 @@ from torch import Tensor
 
 from ..layout import Strides, contiguous, is_dense
 from ..ops.op import Kind, Op, Shape
-from .tape import Call, Tape, session
+from .call import Call
+from .session import session
+from .tape import Tape
 
 
 class Layout(NamedTuple):

@@ -15,8 +15,10 @@ from ..layout import copied
 from ..ops.arguments import BANDS
 from ..ops.op import State, state_of
 from .images import STANDING_FOR, TENSORS, RecordingMask, RecordingStack, RecordingVideo, Unreadable
+from .memory import Memory
 from .pictures import RecordingPicture, lasting
-from .tape import Memory, Tape, session
+from .session import session
+from .tape import Tape
 
 
 def is_recording(value: Any) -> bool:
@@ -80,7 +82,7 @@ def as_recorded(image: Any) -> Any:
 
     Chance may leave a sample out of the only call by which its image would be recorded.
     """
-    if not any(type(image) is cls.stands_for for cls in TENSORS):
+    if not any(type(image) is cls.stands_for for cls in (*TENSORS, RecordingVideo)):
         return image
     copy = copied(image)
     made = stand_in(copy)

@@ -35,8 +35,8 @@ from .drawing import functionals
 from .images import retyped
 from .plain_code import begun
 from .recorder import Recorder, stood_in
+from .session import session, why_not_now
 from .substitutes import is_recording
-from .tape import session, why_not_now
 
 _Function = Callable[..., Any]
 #: Functions that torchvision's transforms draw with.

@@ -28,8 +28,9 @@ from .images import (
     needs_pixels,
     real,
 )
+from .session import session
 from .strides import Layout
-from .tape import WRITTEN, Tape, session
+from .tape import WRITTEN, Tape
 
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(

@@ -17,8 +17,8 @@ from pipediag.replay.pack.packing import pack
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.images import real
 from pipediag.replay.record.plain_code import Tried
+from pipediag.replay.record.session import session
 from pipediag.replay.record.substitutes import stand_in
-from pipediag.replay.record.tape import session
 from pipediag.replay.run.replay import replay
 
 SHAPE = (3, 5, 7)

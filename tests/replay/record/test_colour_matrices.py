@@ -17,8 +17,8 @@ from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packing import pack
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.session import session
 from pipediag.replay.record.substitutes import is_recording
-from pipediag.replay.record.tape import session
 from pipediag.replay.run.replay import replay
 
 from .. import batches

@@ -27,8 +27,9 @@ from pipediag.replay.record import drawing
 from pipediag.replay.record.drawing import LookedAt, Template, Token, direct, fact, templates_of
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.session import session
 from pipediag.replay.record.substitutes import stand_in
-from pipediag.replay.record.tape import Tape, session
+from pipediag.replay.record.tape import Tape
 from pipediag.usercode import randomness
 
 from ...remedy.sameness import HEIGHT, WIDTH, draws, floats, image, picture, pixels

@@ -30,8 +30,8 @@ from torchvision.transforms.v2 import functional as F
 from pipediag.remedy import NotRecordable
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.session import session
 from pipediag.replay.record.substitutes import is_recording, stand_in
-from pipediag.replay.record.tape import session
 
 from ...remedy.sameness import image, mask, picture, pixels
 

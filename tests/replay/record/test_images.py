@@ -24,11 +24,12 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+from pipediag.patches import replaced
 from pipediag.remedy import NotRecordable
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.images import real
-from pipediag.replay.record.substitutes import is_recording, stand_in
-from pipediag.replay.record.tape import session
+from pipediag.replay.record.session import session
+from pipediag.replay.record.substitutes import is_recording, stand_in, stand_in_for_stack
 
 from ...remedy.sameness import HEIGHT, WIDTH, floats, image, mask, picture, pixels
 
@@ -199,6 +200,28 @@ def test_an_image_of_an_array_that_is_overwritten_later(make: Callable[[Any], An
         array[:] = 0
         mine.tape.check()
         assert np.array_equal(np.asarray(real(mine)), want)
+
+
+def test_videos_of_which_some_are_real() -> None:
+    one, other = (tv_tensors.Video(torch.rand(2, 3, 8, 9)) for _ in range(2))
+    for order in (1, -1):
+        plain = default_collate([F.horizontal_flip(one), other][::order])
+        mine = default_collate([F.horizontal_flip(stand_in_for_stack(one)), other][::order])
+        assert is_recording(mine) and torch.equal(real(mine), plain)
+    with session.going_on():
+        assert torch.equal(stand_in_for_stack(one).as_subclass(Tensor), one)
+
+
+def test_a_call_is_pickled_while_its_function_is_replaced() -> None:
+    """A cache replaces methods of Pillow's."""
+
+    def copied(picture: PIL.Image.Image) -> Any:
+        return picture.copy()
+
+    mine = stand_in(picture(0)).copy()
+    with replaced(PIL.Image.Image, "copy", copied):
+        (call,) = pickle.loads(pickle.dumps(mine.tape.calls))
+    assert call == mine.tape.calls[0] and call.fn is PIL.Image.Image.copy
 
 
 def test_a_tensor_that_is_overwritten_later() -> None:
