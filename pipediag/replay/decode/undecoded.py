@@ -26,7 +26,7 @@ from torchvision import tv_tensors
 from torchvision.io import ImageReadMode
 
 from ...patches import replaced
-from ..layout import copied
+from ..layout import kept
 from ..ops.op import NotRecordable
 from .jpeg_header import Jpeg, decodable
 
@@ -276,7 +276,7 @@ def decoded(value: Any) -> Any:
         twin, pixels = value.twin, value._decode()
         torch.utils.swap_tensors(value, pixels.as_subclass(value.decodes_to))
         if isinstance(twin, UndecodedTensor):
-            torch.utils.swap_tensors(twin, copied(pixels).as_subclass(twin.decodes_to))
+            torch.utils.swap_tensors(twin, kept(pixels).as_subclass(twin.decodes_to))
     return value
 
 

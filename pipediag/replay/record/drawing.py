@@ -323,8 +323,11 @@ class _Known(_Shortened):
         if changed:
             self._begin()
         kind, link = type(image), self._link
-        if id(kind) not in self._checked or session.refused or not image.tape.is_recorded:
+        if id(kind) not in self._checked or session.refused:
             return self._checking(image)
+        tape = image.tape
+        if not tape.open and not tape.is_recorded:
+            return self._call(image)
         if self._at_random and _skips(link.p):
             return image
         if self._draws:
@@ -333,7 +336,6 @@ class _Known(_Shortened):
         else:
             drawn, way = _NOTHING, kind
         templates = self._ways.get(way)
-        tape = image.tape
         if templates is None:
             tape.open = False
             return self._recorded(image, drawn)

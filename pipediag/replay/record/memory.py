@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..decode.undecoded import is_undecoded
-from ..layout import copied
+from ..layout import copied, is_kept, place_of
 from .call import Calls, made_by
 
 
@@ -105,10 +105,15 @@ def _version(image: Any) -> int | None:
     """Return what differs once a tensor was written into; None if nothing shows that, or for what is no tensor."""
     if not isinstance(image, Tensor):
         return None
+    if is_undecoded(image) or is_kept(image):
+        return _KEPT
     with torch._C.DisableTorchFunctionSubclass():
         # torch lets nobody resize memory that an array shares.
         counts = not image.is_inference() and image.untyped_storage().resizable()
         return image._version if counts else None
+
+
+_KEPT = -1
 
 
 def _is_still(copy: Tensor, image: Tensor) -> bool:
@@ -122,6 +127,4 @@ def _is_still(copy: Tensor, image: Tensor) -> bool:
 
 
 def shares_memory(image: Any, whole: Any) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():
-        one, other = (tensor.untyped_storage().data_ptr() for tensor in (image, whole))
-        return bool(one == other)
+    return place_of(image)[0] == place_of(whole)[0]

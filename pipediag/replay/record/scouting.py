@@ -35,6 +35,7 @@ from ...usercode.places import label, short
 from ...usercode.transform_slots import Slot, find_slots, inner_slots
 from ..decode.undecoded import decoded, is_undecoded
 from ..fingerprint import digest
+from ..layout import place_of
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Plan, in_slots, names
@@ -198,7 +199,7 @@ def _is_kept(made: list[weakref.ref[Any]], batch: Any) -> bool:
 def _memory(tensor: Tensor) -> tuple[str, int]:
     if tensor.layout != torch.strided:  # it has no memory of its own
         return "tensor", id(tensor)
-    return "memory", tensor.untyped_storage().data_ptr()
+    return "memory", place_of(tensor)[0]
 
 
 def _why(error: NotRecordable) -> str:
@@ -436,13 +437,6 @@ class _Beside(_Scout):
 
     def _below(self, transform: Any, path: Path) -> _Scout:
         return _Beside(self._made, transform, path)
-
-
-def _alike(given: Any, copied: Any) -> bool:
-    try:
-        return torch.equal(given, copied) if isinstance(given, Tensor) else bool(given == copied)
-    except ValueError:  # the dataset has closed its picture
-        return False
 
 
 def _has_pixels(value: Any) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..decode.undecoded import UndecodedTensor
-from ..layout import copied
+from ..layout import copied, kept
 from ..ops.arguments import BANDS
 from ..ops.op import State, state_of
 from .images import STANDING_FOR, TENSORS, RecordingMask, RecordingStack, RecordingVideo, Unreadable
@@ -51,7 +51,7 @@ def _memory_of(value: Tensor) -> Memory:
     """Return the memory of an image, with a copy of it: one for all recordings that begin with it as it is now."""
     known: Memory | None = session.given.get(id(value), (None, None))[1]
     if known is None or not known.is_as_it_was(0):
-        source = value.lasting() if isinstance(value, UndecodedTensor) else copied(value)
+        source = value.lasting() if isinstance(value, UndecodedTensor) else kept(value)
         session.given[id(value)] = value, (known := Memory(source, given=value))
     return known
 

@@ -27,6 +27,7 @@ from ...usercode import randomness
 from ...usercode.links import Link, is_called_plainly, run
 from ...usercode.objects import leaves
 from ..decode.undecoded import decoded
+from ..layout import bytes_of, place_of
 from ..ops.library_code import calls_own_only, is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
@@ -57,7 +58,8 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         self.why = ""
         self.deviating: tuple[Any, ...] | None = None
         self._known: dict[int, tuple[Any, Any, int | None]] = {}  # by id: the image, its twin, a checksum of its pixels
-        self._at: dict[int, int] = {}  # ids of tensors by address: one that is given another type is another object
+        #: Ids of tensors by their place: one that is given another type is another object.
+        self._at: dict[tuple[int, int], int] = {}
         self._inside = False  # True while a library's function runs
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,7 +77,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         """Return an image's twin, or the value itself if it has none."""
         known = self._known.get(id(value))
         if known is None and isinstance(value, Tensor) and value.layout == torch.strided and value.numel():
-            known = self._known.get(self._at.get(value.data_ptr(), 0))
+            known = self._known.get(self._at.get(place_of(value), 0))
             if known is not None and _kind(known[0]) != _kind(value):
                 known = None
         if known is None:
@@ -191,7 +193,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
     def _pair(self, image: Any, twin: Any, private: bool = False) -> None:
         self._known[id(image)] = image, twin, None if private else _checksum(image)
         if isinstance(image, Tensor):
-            self._at[image.data_ptr()] = id(image)
+            self._at[place_of(image)] = id(image)
 
 
 def _kind(image: Tensor) -> tuple[Any, ...]:
@@ -201,10 +203,9 @@ def _kind(image: Tensor) -> tuple[Any, ...]:
 def _checksum(image: Any) -> int:
     with torch._C.DisableTorchFunction():
         if isinstance(image, Tensor):
-            pixels = decoded(image).detach().as_subclass(Tensor).contiguous().reshape(-1).view(torch.uint8).numpy()
-        else:
-            pixels = np.asarray(image)
-    return zlib.adler32(np.ascontiguousarray(pixels))
+            plain = decoded(image).detach().as_subclass(Tensor).contiguous()
+            return zlib.adler32(bytes_of(plain))
+    return zlib.adler32(np.ascontiguousarray(np.asarray(image)))
 
 
 def _written(image: Any, index: Any, value: Any) -> Any:
