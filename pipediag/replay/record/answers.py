@@ -97,7 +97,7 @@ def _computed(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
             raise NotRecordable(needs_pixels(name))
         plain = type(image) in (RecordingTensor, RecordingStack)
         if fn not in IN_PLACE and not plain:
-            image = image.as_subclass(Tensor)
+            image = image.typed(Tensor)
         args = tuple([arg.clone() if type(arg) is Tensor else arg for arg in args])  # code may write into it later
         made = image.recorded(name, fn, args, kwargs)
         return made.as_subclass(Tensor) if fn in IN_PLACE and made is image and not plain else made

@@ -165,7 +165,7 @@ def _older(own: Functional, original: _Function) -> _Function:
             return image.record(own.name, original, args, kwargs, fixed=False)
         if own.in_place is None and isinstance(image, (RecordingImage, RecordingMask)):
             # These functions know plain tensors only, and return one unless they return the image itself.
-            made = image.as_subclass(Tensor).record(own.name, original, args, kwargs, fixed=False)
+            made = image.typed(Tensor).record(own.name, original, args, kwargs, fixed=False)
             if not is_recording(made):  # it needed pixels
                 return made
             same = made.tape.state == image.tape.state._replace(mask=False) and made.tape.ops == image.tape.ops
@@ -186,7 +186,7 @@ def _convert_image_dtype(original: _Function) -> _Function:
         ops = convert_image_dtype(image.tape.state, dtype)
         computed = ops and not (image.dtype.is_floating_point and dtype.is_floating_point)
         plain = computed and isinstance(image, (RecordingImage, RecordingMask))
-        image = image.as_subclass(Tensor) if plain else image
+        image = image.typed(Tensor) if plain else image
         return image.of(image.tape.then(ops, original, (dtype,)))
 
     return call

@@ -9,6 +9,7 @@ kept behaves as the real image.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -31,6 +32,21 @@ from .tape import Tape
 
 _EMPTY = torch.empty(0, device="meta")
 _subclass = torch.Tensor._make_subclass
+
+
+def or_real(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method that code calls go on with the real image where the call is not recorded."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if session.active:
+                return method(self, *args, **kwargs)
+        except NotRecordable as error:
+            session.settles(error)
+        return getattr(self.settled(), method.__name__)(*args, **kwargs)
+
+    return call
 
 
 class Unreadable:
@@ -63,13 +79,17 @@ class Unreadable:
         """Convert ``image`` to this type, as torchvision does with the result of an op."""
         return cls._retyped(image)
 
+    def typed(self, cls: type) -> Any:
+        """Return an image of another type with the same pixels.
+
+        Raises:
+            NotRecordable: that is not recorded.
+        """
+        return retyped(self, cls)
+
+    @or_real
     def as_subclass(self, cls: type) -> Any:
-        try:
-            if session.active:
-                return retyped(self, cls)
-        except NotRecordable as error:
-            session.settles(error)
-        return self.settled().as_subclass(cls)
+        return self.typed(cls)
 
     @classmethod
     def _retyped(cls, image: Any) -> Any:
@@ -118,22 +138,23 @@ class Unreadable:
     def detach(self) -> Any:
         return self
 
+    @or_real
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
         """Return a plain tensor, as most methods of torchvision's types do."""
         if not isinstance(self, RecordingStack):
             state, copies = self.tape.state._replace(mask=False), self.strides() != contiguous(tuple(self.shape))
             return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state, copies=copies))
         if args or kwargs:
-            session.settles(NotRecordable("a batch is given another layout"))
-            return self.settled().contiguous(*args, **kwargs)
+            raise NotRecordable("a batch is given another layout")
         return self
 
+    @or_real
     def cpu(self, *_: Any, **__: Any) -> Any:
         return self.plain()
 
     def plain(self) -> Any:
         """Return the image as a plain tensor, as most methods of tensors do."""
-        return self if type(self) in (RecordingStack, RecordingTensor) else self.as_subclass(Tensor)
+        return self if type(self) in (RecordingStack, RecordingTensor) else self.typed(Tensor)
 
     def float(self) -> Any:
         return self.cpu().to(torch.float32)
@@ -204,13 +225,11 @@ class Unreadable:
             return fn(image, *args, **kwargs)
         return image.record(name, fn, args, kwargs)
 
+    @or_real
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        if not session.active:
-            return self.pixels().to(*args, **kwargs)
-        dtype = kwargs.pop("dtype", args[0] if args and isinstance(args[0], torch.dtype) else None)
-        if kwargs or len(args) > 1 or dtype is None:
-            session.settles(NotRecordable("an image is moved before the loader hands it over"))
-            return self.settled().to(*args, **({**kwargs, "dtype": dtype} if dtype not in (None, *args) else kwargs))
+        dtype = kwargs.get("dtype", args[0] if args and isinstance(args[0], torch.dtype) else None)
+        if kwargs.keys() - {"dtype"} or len(args) + len(kwargs) > 1 or dtype is None:
+            raise NotRecordable("an image is moved before the loader hands it over")
         if dtype == self.dtype and type(self) in (RecordingStack, RecordingTensor):
             return self
         return self.recorded("to_dtype", F.to_dtype, (dtype,), {})

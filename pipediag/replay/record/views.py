@@ -26,6 +26,7 @@ from .images import (
     blank,
     form_of,
     needs_pixels,
+    or_real,
     real,
 )
 from .session import session
@@ -171,14 +172,13 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
             self.images = _crops(self)
         return self.images
 
-    def as_subclass(self, cls: type) -> Any:
-        if not session.active:
-            return super().as_subclass(cls)
-        return self if cls is Tensor else self.images_or_pixels().as_subclass(cls)
+    def typed(self, cls: type) -> Any:
+        return self if cls is Tensor else self.as_images().typed(cls)
 
     def cpu(self, *_: Any, **__: Any) -> Any:
         return self
 
+    @or_real
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Convert it to a dtype as images, if it consists of such; otherwise the device makes the same call."""
         only = (*args, *kwargs.values())
@@ -189,9 +189,8 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
             return RecordingView.of_call("to", (self, *only), {})
         return super().to(*args, **kwargs)
 
+    @or_real
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
-        if self.made:
-            return self.made[0].contiguous(*args, **kwargs)
         return RecordingView.of_call("contiguous", (self, *args), kwargs)
 
 
