@@ -293,6 +293,22 @@ class Followed(TorchFunctionMode):
 # Transforms of pictures, of tensors, and from one to the other.
 
 
+class Handed:
+    """Its methods are handed on as transforms."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def flipped(self, image):
+        called()
+        self.seen += 1
+        return TF.hflip(image) if self.seen % 3 else image
+
+    def brightened(self, image):
+        self.seen += 1
+        return TF.adjust_brightness(image, 1 + self.seen % 4 / 8)
+
+
 class Mirror:
     def __call__(self, image):
         return ImageOps.mirror(image) if random.random() < 0.5 else image

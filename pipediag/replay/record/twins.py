@@ -313,6 +313,8 @@ def _is_data(value: Any) -> bool:
         return all(map(_is_data, value.values() if isinstance(value, dict) else value))
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return is_original(value)
+    if isinstance(value, types.MethodType):  # the user's own too have attributes: their functions'
+        return is_original(value.__func__) and _is_data(value.__self__)
     kind = type(value)
     members = (member for base in kind.__mro__ for member in vars(base).values() if type(member) is types.FunctionType)
     return is_original(kind, *members) and hasattr(value, "__dict__") and _is_data(vars(value))

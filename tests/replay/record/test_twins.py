@@ -286,6 +286,8 @@ def test_what_is_a_librarys() -> None:
     assert is_librarys(v2.RandomChoice([v2.RandomCrop(3), v1.ToTensor()]))
     assert not is_librarys(v2.RandomChoice([v2.RandomCrop(3), Own(turned)]))
     assert not is_librarys(v2.Lambda(turned))
+    assert not is_librarys(Own(turned).__call__) and not is_librarys(v2.Lambda(Own(turned).__call__))
+    assert is_librarys(v2.RandomCrop(3).forward)
     hooked = v2.RandomCrop(3)
     hooked.register_forward_hook(lambda *args: None)
     assert not is_librarys(hooked)
