@@ -19,7 +19,8 @@ KEPT = Path(__file__).with_name("kept")
 NAMES = sorted(path.stem for path in KEPT.glob("*.py"))
 #: One kept script for each way in which a training was changed; the others are slow tests.
 QUICK = {
-    "attribute_inside", "calls_counted", "helper_edited", "late_noise", "lifetimes", "samples_seen", "transform_set",
+    "attribute_inside", "calls_counted", "helper_edited", "late_noise", "lifetimes", "method_of_the_users",
+    "samples_seen", "transform_set",
     "view_written",
 }  # fmt: skip
 #: How many scripts are invented for the quick tests, and for the slow ones.
