@@ -100,6 +100,21 @@ def one_by_one(x: Tensor) -> Tensor:
     return made
 
 
+def beside_another(x: Tensor) -> Tensor:
+    made: Tensor = torch.func.vmap(lambda channel: channel // 2 + x[0] // 3)(x)
+    return made
+
+
+def gradient(x: Tensor) -> Tensor:
+    made: Tensor = torch.func.grad(lambda value: (value**2).sum())(x.float())
+    return made.to(x.dtype)
+
+
+def traced(x: Tensor) -> Tensor:
+    made: Tensor = torch.jit.trace(lambda value: value // 2, x)(x)
+    return made
+
+
 def unusual(x: Any) -> Any:
     return F.resize(x, [40, 56], interpolation=v2.InterpolationMode.HAMMING if isinstance(x, PIL.Image.Image) else 3)
 
@@ -133,6 +148,7 @@ def pickled(x: PIL.Image.Image) -> Any:
 
 TENSORS = [
     scaled, through_numpy, in_place, by_an_index, through_a_view, after_a_call, after_a_look, one_by_one, unusual,
+    beside_another, gradient, traced,
 ]  # fmt: skip
 PICTURES = [drawn_on, put, by_array, pickled, unusual]
 

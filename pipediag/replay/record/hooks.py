@@ -224,7 +224,7 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
     yield from enhancers(begun)
     for name in ("_ensure_mutable", "frombytes", "load"):
         yield PIL.Image.Image, name, functools.partial(preceded, action=own)
-    for module, name in _WRAPPING:
+    for module, name in _PAST_HOOKS:
         if hasattr(module, name):
             yield module, name, _of_real_images
     yield _misc.ToDtype, "transform", _dtype_of
@@ -267,9 +267,11 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
     return make
 
 
-#: Functions that wrap the tensors given to ``vmap``, ``grad`` and their like, and look into their memory.
-_WRAPPING = ((vmap, "_create_batched_inputs"), (eager_transforms, "_create_differentiable"),
-             (eager_transforms, "_wrap_all_tensors_to_functional"))  # fmt: skip
+#: Functions that look into the memory of tensors past torch's own hooks: those that wrap the tensors given to ``vmap``,
+#: ``grad`` and their like, and those that make a tensor of one.
+_PAST_HOOKS = ((vmap, "_create_batched_inputs"), (eager_transforms, "_create_differentiable"),
+               (eager_transforms, "_wrap_tensor_for_grad"), (eager_transforms, "_wrap_all_tensors_to_functional"),
+               (torch.jit, "trace"), (torch.nested, "nested_tensor"))  # fmt: skip
 
 
 def _of_real_images(original: _Function) -> _Function:

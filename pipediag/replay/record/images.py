@@ -169,7 +169,8 @@ class Unreadable:
         """Return the real image, which this one stands for from now on: always the same one."""
         if not self.tape.settled:
             self.tape.is_needed()
-            self.tape = self._tape_of(real(self))
+            with session.idle():
+                self.tape = self._tape_of(real(self))
         image: Tensor = self.tape.given
         return image
 
@@ -344,10 +345,11 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         """Return the real images, which the parts stand for from now on even if they are written into."""
         for image in self.singles():
             image.tape.is_needed()
-        images = real(self)
-        self.parts = self._parts_of(images)
+        with session.idle():
+            images = real(self)
+            self.parts = self._parts_of(images)
+            self._lies_in(images)
         self.mixes, self.memory_layout = (), Layout(tuple(images.shape), images.dtype, images.stride())
-        self._lies_in(images)
         return images
 
     def standing_for(self, image: Tensor) -> Any:
@@ -476,5 +478,5 @@ def real(image: Any) -> Any:
     """Return the real image for a recording image, of the type that it stands for."""
     with session.idle():
         pixels = decoded(image.pixels() if isinstance(image, Unreadable) else image.tape.pixels())
-    alike = not isinstance(image, Unreadable) or type(pixels) is image.stands_for
-    return pixels if alike else pixels.as_subclass(image.stands_for)
+        alike = not isinstance(image, Unreadable) or type(pixels) is image.stands_for
+        return pixels if alike else pixels.as_subclass(image.stands_for)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -55,8 +56,15 @@ class _Session(threading.local):
             self.__dict__.update(before | counted)
 
     def idle(self) -> AbstractContextManager[None]:
-        """Suspend recording inside the context."""
-        return self._with(active=False)
+        """Suspend recording inside the context, and ``vmap``, ``grad`` and their like: they would wrap what is made."""
+        if torch._C._functorch.maybe_current_level() is None:
+            return self._with(active=False)
+        return self._idle_beneath()
+
+    @contextmanager
+    def _idle_beneath(self) -> Iterator[None]:
+        with temporarily_clear_interpreter_stack(), self._with(active=False):
+            yield
 
     def beginning_nowhere(self) -> AbstractContextManager[None]:
         """Begin to record at no call of plain code inside the context."""
