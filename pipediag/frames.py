@@ -55,8 +55,8 @@ def in_package(file: str) -> str:
     """
     if file.startswith(_DEMO):
         return ""
-    if is_installed(file):
-        return file[_package_begins(file) :]
+    if begin := _package_begins(file):
+        return file[begin:]
     if is_torchs(file):
         return os.path.relpath(file, os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or "")))
     return next((file[len(folder) :] for folder in _STANDARD if file.startswith(folder)), "")

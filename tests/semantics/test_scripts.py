@@ -20,8 +20,7 @@ NAMES = sorted(path.stem for path in KEPT.glob("*.py"))
 #: One kept script for each way in which a training was changed; the others are slow tests.
 QUICK = {
     "attribute_inside", "calls_counted", "helper_edited", "late_noise", "lifetimes", "method_of_the_users",
-    "samples_seen", "transform_set",
-    "view_written",
+    "samples_seen", "transform_set", "view_written",
 }  # fmt: skip
 #: How many scripts are invented for the quick tests, and for the slow ones.
 FEW, MANY = 30, 60

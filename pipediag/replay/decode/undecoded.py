@@ -26,8 +26,8 @@ from torchvision import tv_tensors
 from torchvision.io import ImageReadMode
 
 from ...patches import replaced
-from ..layout import kept
 from ..ops.op import NotRecordable
+from ..storage import kept
 from .jpeg_header import Jpeg, decodable
 
 

@@ -141,14 +141,14 @@ def _to_tensor(original: _Function) -> _Function:
     return call
 
 
-def _retyped(to: type, copies: bool = True) -> Callable[[_Function], _Function]:
+def _retyped(to: type) -> Callable[[_Function], _Function]:
     """Record a function that changes the type only, and of a picture makes a copy."""
 
     def make(original: _Function) -> _Function:
         def call(image: Any) -> Any:
             if isinstance(image, RecordingStack):
                 raise NotRecordable("several images are given another type")
-            return to.of(image.tape.then([], original, copies=copies))  # type: ignore[attr-defined]
+            return to.of(image.tape.then([], original, copies=image.tape.is_picture))  # type: ignore[attr-defined]
 
         return call
 
@@ -216,7 +216,7 @@ def _patches() -> Iterator[tuple[Any, str, _Make]]:
         yield module, "to_tensor", _guarded(None, _to_tensor, begins=True)
         yield module, "pil_to_tensor", _guarded(None, _retyped(RecordingTensor), begins=True)
         yield module, "to_pil_image", _guarded(_always(_to_picture), None)
-    yield F, "to_image", _guarded(_retyped(RecordingImage, False), _retyped(RecordingImage), begins=True)
+    yield F, "to_image", _guarded(_retyped(RecordingImage), _retyped(RecordingImage), begins=True)
     for name, replacement in image_ops().items():
         yield ImageOps, name, _guarded(None, replacement, begins=True)
     for module in (_geometry, _auto_augment):
@@ -269,7 +269,7 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
 
 #: Functions that look into the memory of tensors past torch's own hooks: those that wrap the tensors given to ``vmap``,
 #: ``grad`` and their like, and those that make a tensor of one.
-_PAST_HOOKS = ((vmap, "_create_batched_inputs"), (eager_transforms, "_create_differentiable"),
+_PAST_HOOKS = ((vmap, "_create_batched_inputs"),
                (eager_transforms, "_wrap_tensor_for_grad"), (eager_transforms, "_wrap_all_tensors_to_functional"),
                (torch.jit, "trace"), (torch.nested, "nested_tensor"))  # fmt: skip
 

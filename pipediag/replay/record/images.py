@@ -465,7 +465,7 @@ def blank(cls: type) -> Any:
 
 
 def itself(image: Any) -> Any:
-    """Return the image: recorded in place of a call that changes only the type."""
+    """Return the image: recorded in place of a call that changes only the type, or what a pickled one becomes."""
     return image
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..decode.undecoded import is_undecoded
-from ..layout import copied, is_kept, place_of
+from ..layout import copied
+from ..storage import is_kept, place_of
 from .call import Calls, made_by
 
 
@@ -118,8 +119,6 @@ _KEPT = -1
 
 def _is_still(copy: Tensor, image: Tensor) -> bool:
     """Return whether an image has the pixels that it had when it was copied."""
-    if is_undecoded(image):
-        return True
     with torch._C.DisableTorchFunction():
         if (copy.shape, copy.dtype) != (image.shape, image.dtype):
             return False

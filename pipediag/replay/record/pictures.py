@@ -22,6 +22,7 @@ from ..ops.arguments import MODES
 from ..ops.families.pillow_colour import adjusted
 from ..ops.op import NotRecordable, Op, encoded, gives_itself
 from ..ops.table import IMAGE_OPS, METHODS
+from .images import itself
 from .session import on_pixels, session
 from .tape import Tape
 
@@ -77,7 +78,7 @@ class RecordingPicture(PIL.Image.Image):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if session.active:
             session.settles(NotRecordable("a picture is pickled or copied in full"))
-        return _itself, (self.settled(),)
+        return itself, (self.settled(),)  # pickle refuses what makes an object of another class than this one
 
     def settled(self) -> Any:
         """Return the real picture, which this one stands for from now on even if it is written into."""
@@ -252,8 +253,3 @@ def _enhanced(original: Callable[..., Any]) -> Callable[..., Any]:
         return record(kind, self.image, factor)
 
     return enhance
-
-
-def _itself(picture: Any) -> Any:
-    """Return the picture: what a copy or a pickled one becomes."""
-    return picture

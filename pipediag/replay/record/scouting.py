@@ -35,10 +35,10 @@ from ...usercode.places import label, short
 from ...usercode.transform_slots import Slot, find_slots, inner_slots
 from ..decode.undecoded import decoded, is_undecoded
 from ..fingerprint import digest
-from ..layout import place_of
 from ..ops.op import NotRecordable
 from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Plan, in_slots, names
+from ..storage import place_of
 from .batches import assembled, batch_of, fetched
 from .images import RecordingStack, needs_pixels
 from .pictures import RecordingPicture

@@ -11,9 +11,10 @@ from torch import Tensor
 from torchvision import tv_tensors
 
 from ..decode.undecoded import UndecodedTensor
-from ..layout import copied, kept
+from ..layout import copied
 from ..ops.arguments import BANDS
 from ..ops.op import State, state_of
+from ..storage import kept
 from .images import STANDING_FOR, TENSORS, RecordingMask, RecordingStack, RecordingVideo, Unreadable
 from .memory import Memory
 from .pictures import RecordingPicture, lasting

@@ -191,8 +191,7 @@ class Tape:
             NotRecordable: it is not.
         """
         if not self.is_recorded:
-            is_real = self.settled or (self._memory is not None and self._memory.is_taken)
-            raise NotRecordable(session.why if is_real and session.why else WRITTEN)
+            raise not_recorded(self.settled or (self._memory is not None and self._memory.is_taken))
 
     def pixels(self) -> Any:
         """Return the real image, which lies in the memory that it shares with others: all of them are real now."""
@@ -233,4 +232,7 @@ class Tape:
             session.calls.needs([self], session.needed_for)
 
 
-WRITTEN = "an image is written into, and it or one that shares its memory is used as it was"
+def not_recorded(is_real: bool) -> NotRecordable:
+    """Return the error: an image is real now, or else another one was written into that shares its memory."""
+    written = "an image is written into, and it or one that shares its memory is used as it was"
+    return NotRecordable(session.why if is_real and session.why else written)

@@ -27,10 +27,10 @@ from ...usercode import randomness
 from ...usercode.links import Link, is_called_plainly, run
 from ...usercode.objects import leaves
 from ..decode.undecoded import decoded
-from ..layout import bytes_of, place_of
 from ..ops.library_code import calls_own_only, is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
+from ..storage import bytes_of, place_of
 from .colour_matrices import ANSWERS
 from .drawing import functionals
 from .images import retyped
@@ -313,7 +313,7 @@ def _is_data(value: Any) -> bool:
         return all(map(_is_data, value.values() if isinstance(value, dict) else value))
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return is_original(value)
-    if isinstance(value, types.MethodType):  # the user's own too have attributes: their functions'
+    if isinstance(value, types.MethodType):  # Python's own type, which shows the attributes of any function
         return is_original(value.__func__) and _is_data(value.__self__)
     kind = type(value)
     members = (member for base in kind.__mro__ for member in vars(base).values() if type(member) is types.FunctionType)

@@ -31,7 +31,7 @@ from .images import (
 )
 from .session import session
 from .strides import Layout
-from .tape import WRITTEN, Tape
+from .tape import Tape, not_recorded
 
 #: Calls whose result shares no memory with their images.
 _COPYING = frozenset(
@@ -121,7 +121,7 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
             NotRecordable: it is not.
         """
         if not self.is_recorded:
-            raise NotRecordable(session.why if self.made and session.why else WRITTEN)
+            raise not_recorded(bool(self.made))
 
     def pixels(self) -> Tensor:
         if not self.made:
