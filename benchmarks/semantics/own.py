@@ -617,9 +617,11 @@ def fetched_batches(loader):
     batches = queue.Queue(2)
 
     def fetch():
-        for batch in loader:
-            batches.put(batch)
-        batches.put(None)
+        try:
+            for batch in loader:
+                batches.put(batch)
+        finally:  # also after an error of the loader's
+            batches.put(None)
 
     thread = threading.Thread(target=fetch, daemon=True)
     thread.start()
