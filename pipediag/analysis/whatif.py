@@ -232,7 +232,7 @@ class WhatIf:
         """
         if self.work is None or math.isinf(self.cores):
             return None
-        most = max(self.workers, 1, min(MOST_WORKERS, int(PER_CORE * (self.cores - self.others))))
+        most = max(self.workers, 1, min(MOST_WORKERS, int(PER_CORE * self.cores)))
         for workers in range(max(1, self.workers), most):
             if self._supply_left(Change(workers=workers)).value <= self.loop + self.lost.value:
                 return workers

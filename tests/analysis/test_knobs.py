@@ -291,6 +291,10 @@ ADVISED: dict[str, tuple[Session, list[str]]] = {
     "nor what was slower in the few rounds that there were": (tried([TEN], [0.8], rounds=1), []),
     "many cores are in use": (starved(seen={**BUSY, "cores_busy": 10.0, "cores_used": 5.0}), ["num-workers"]),
     "all cores are in use": (starved(seen={**BUSY, "cores_busy": 15.5, "cores_used": 5.0}), []),
+    "all cores are in use by others, but workers sleep": (
+        starved(seen={**BUSY, "worker_cpu": 0.1, "worker_blocked": 0.9, "cores_busy": 15.5, "cores_used": 1.5}),
+        ["num-workers"],
+    ),
     "what failed stays a prediction and says why": (failed(), ["num-workers"]),
     "what was not tried says why": (
         but(starved(), knobs=Knobs(why_not="the ladder left no time for it")), ["num-workers"],

@@ -36,7 +36,7 @@ _AS_A_DATASET = (
 
 
 def more_workers(view: View) -> Recommendation | None:
-    """Recommend more workers, if the cores are not all in use already."""
+    """Recommend more workers, if these have cores, or hardly need any."""
     work, cores, model = view.work, view.session.cores, view.whatif
     wanted, fit = model.workers_wanted(), workers_that_fit(view.session)
     if work is None or cores is None or wanted is None or not model.waits:
@@ -44,7 +44,7 @@ def more_workers(view: View) -> Recommendation | None:
     wanted = wanted if fit is None else min(wanted, fit)
     if wanted <= model.workers:
         return None
-    if full(view.ladder, "baseline") or refuted(view.session, "num-workers"):
+    if (full(view.ladder, "baseline") and not _sleep(view)) or refuted(view.session, "num-workers"):
         return None
     plain = view.loader.plain_iterable
     if plain and (view.loader.dataset_code is None or view.loader.dataset_code.library):
@@ -78,6 +78,11 @@ def more_workers(view: View) -> Recommendation | None:
         how,
         RISKS["num-workers"],
     )
+
+
+def _sleep(view: View) -> bool:
+    """Return whether the workers are blocked for so long that CPU time does not limit them."""
+    return view.seen.get("worker_blocked", 0.0) > _BLOCKED
 
 
 def prefetch(view: View) -> Recommendation | None:
@@ -218,7 +223,7 @@ def more_cores(view: View) -> Recommendation | None:
         return None
     if not model.waits or math.ceil(wanted) <= cores:
         return None
-    if view.seen.get("worker_blocked", 0.0) > _BLOCKED:
+    if _sleep(view):
         return None
     needed, each, loop = math.ceil(wanted), number(work.cpu / model.loop), number(model.loop)
     workers = max(model.workers, math.ceil(work.run / model.loop))
