@@ -145,14 +145,15 @@ def proposal(feed: Feed, session: Session, seconds: float) -> Iterator[tuple[str
     why_not = found.why_not
     if not why_not and not found.settings:
         return
-    if not why_not and seconds < _LEAST:
+    beyond = _too_long(found, session, seconds) if found.settings else []
+    if not why_not and (seconds < _LEAST or len(beyond) == len(found.settings)):
         why_not = "the ladder left no time for it; give a longer budget"
     if why_not:
         yield "knobs", {"tried": [], "why_not": why_not}
         return
     yield "knobs", {"tried": [vars(one) for one in found.settings]}
     refused = {
-        **dict.fromkeys(_too_long(found, session, seconds), "there was no time for it; give a longer budget"),
+        **dict.fromkeys(beyond, "there was no time for it; give a longer budget"),
         **left_out(found.settings, _memory(feed, session)),
     }
     for position, why in sorted(refused.items()):

@@ -153,6 +153,12 @@ class TestProposal:
                 Knobs([FOUR, SIXTEEN]),
                 {"settings:2": "there was no time for it; give a longer budget"},
             ),
+            (
+                [FOUR, SIXTEEN],
+                {"seconds": 3.0},
+                Knobs(why_not="the ladder left no time for it; give a longer budget"),
+                {},
+            ),
             # As many as there is memory for.
             ([FOUR, SIXTEEN], {"free": 10 * 2**20}, Knobs([FOUR, SIXTEEN]), {"settings:2": "16 MiB"}),
         ],
