@@ -464,6 +464,8 @@ def test_memory_of_an_image_is_overwritten_by_late_samples(
     """No tensor counts what is written into an array."""
     if memory == "dlpack" and before and not inside:
         pytest.skip("nothing of it is left to see on a tensor of the script's own")
+    if memory == "dlpack" and not np.from_dlpack(torch.zeros(1)).flags.writeable:
+        pytest.skip("torch hands such arrays out to be read only")
 
     assert_trained_alike(lambda: Written(call, MEMORY[memory], before, inside), default_collate)
 
