@@ -116,7 +116,8 @@ def pytest_collection_finish() -> None:
 
 def installed() -> list[Any]:
     """Return everything in this process that pipediag may hook; nothing of torch if torch is not loaded."""
-    hooked = [list(sys.meta_path), marker.recorder, threading.excepthook]
+    importers = [one for one in sys.meta_path if type(one).__module__.startswith("pipediag.")]  # torch adds its own
+    hooked = [importers, marker.recorder, threading.excepthook]
     if "torch.utils.data.dataloader" not in sys.modules:
         return hooked
     import torch
