@@ -55,6 +55,15 @@ def test_a_launcher_stands_for_its_ranks(launcher: int) -> None:
     assert "2 ranks, 1 worker" in described([first, second])
 
 
+@pytest.mark.parametrize("rank", ["9" * 5000, "9" * 10, "first", "-1", ""])
+def test_a_process_may_call_itself_any_rank(rank: str) -> None:
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "RANK": rank, "SLURM_PROCID": "3"}) as process:
+        try:
+            assert Training.of(process.pid).rank == 3
+        finally:
+            process.kill()
+
+
 def test_a_rank_alone(launcher: int) -> None:
     ((first, _),) = jobs_of(launcher)
     assert jobs_of(first.pid) == [[first]]
