@@ -83,6 +83,7 @@ def _script_ends() -> Iterator[Fault]:
         yield planted(command, "interrupted", "import", 1, "failed in its 1st run: KeyboardInterrupt")
     yield planted("analyze", "interrupted", "window", 1, "failed in its 1st run: KeyboardInterrupt", MEASURED)
     yield planted("run", "asks", "import", 1, "EOFError: EOF when reading a line")
+    yield planted("analyze", "os-exit-0", "first-batch", 1, "ended by itself before one window could be measured")
     yield planted("run", "interrupted", "training", -2, "KeyboardInterrupt")
 
 

@@ -170,6 +170,11 @@ def exits_at_once(planted):
     os._exit(5)
 
 
+def exits_at_once_without_error(planted):
+    """As jobs do whose libraries would hang at their end."""
+    os._exit(0)
+
+
 def aborts(planted):
     os.abort()
 
@@ -450,6 +455,11 @@ def replaces_json(planted):
     json.loads = lambda *args, **kwargs: {}
 
 
+def replaces_print(planted):
+    """As distributed jobs do, so that one rank alone prints."""
+    builtins.print = lambda *args, native=print, force=False, **named: native(*args, **named) if force else None
+
+
 def replaces_open(planted):
     builtins.open = lambda file, mode="r", *rest, native=open, **named: native(file, mode, *rest, **named)
 
@@ -568,6 +578,7 @@ KINDS = {
     "exit-3": exits,
     "exit-words": exits_with_words,
     "os-exit": exits_at_once,
+    "os-exit-0": exits_at_once_without_error,
     "abort": aborts,
     "segfault": has_a_segmentation_fault,
     "killed": is_killed,
@@ -616,6 +627,7 @@ KINDS = {
     "traces-memory": traces_memory,
     "slowed": slows_the_clocks,
     "json": replaces_json,
+    "print": replaces_print,
     "open": replaces_open,
     "sockets": forbids_the_network,
     "threads": replaces_threads,
