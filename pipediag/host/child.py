@@ -35,7 +35,7 @@ from .hooks import Writes, before_ray_trains, on_backward, on_first_iteration, o
 from .hosting import hosting_members
 from .own_loops import OwnLoops, marked
 from .script import NoSuchModule, Target, compiled, run, script_aside
-from .standard_streams import flush, keep_printing
+from .standard_streams import flush, keep_printing, tell
 from .supervision import write_no_stacks, write_stacks_on_end
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Child:
         except AnalysisOver as over:
             return leave(over)
         except NoSuchModule as unusable:
-            print(f"pipediag: {unusable}", file=sys.stderr)
+            tell(f"pipediag: {unusable}")
             return unusable.exit_code
         except SystemExit:
             raise

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ..clock import time
 from ..frames import users_part
 from ..patches import replaced
+from .standard_streams import tell
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
@@ -29,7 +30,7 @@ def script_hook() -> Hook:
     def show(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> None:
         users_part(error.with_traceback(tb))
         if missing:
-            _say("sys.excepthook is missing")
+            tell("sys.excepthook is missing")
             _show(error)
             return
         try:
@@ -38,16 +39,12 @@ def script_hook() -> Hook:
             raise
         except BaseException as failure:
             failure.__context__ = None
-            _say("Error in sys.excepthook:")
+            tell("Error in sys.excepthook:")
             _show(users_part(failure))
-            _say("\nOriginal exception was:")
+            tell("\nOriginal exception was:")
             _show(error)
 
     return show
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _show(error: BaseException) -> None:

@@ -72,6 +72,8 @@ def _taken() -> Iterator[Fault]:
     for moment, kinds in _TAKEN.items():
         for kind in kinds:
             yield from _both("taken", kind, moment)
+    silent = planted("run", "print", "import", 0, "moved from", NOTHING, "--steps=40")
+    yield replace(silent, kind="taken print")
 
 
 # Where a script trains, and what becomes of its files
