@@ -20,6 +20,7 @@ from .fault import (
     GIVEN,
     LADDER,
     MEASURED,
+    NO_DESCRIPTORS,
     NO_ERRORS,
     NO_INPUT,
     NO_OUTPUT,
@@ -157,6 +158,10 @@ def _limits() -> Iterator[Fault]:
     few = pipediag("analyze", "--budget", "6", TRAINS, "--steps=300")
     says = "nothing was measured: it leaves no room"
     yield Fault("few descriptors", "analyze", "start", few, 1, says, within=FEW_DESCRIPTORS)
+    yield Fault(
+        "few descriptors", "analyze", "before the script", pipediag("analyze", GIVEN), 1, "Too many open files",
+        lays=_exits, within=NO_DESCRIPTORS, quick=True,
+    )  # fmt: skip
     yield Fault("shared by files", "analyze", "training", trained("analyze", "--files"), 0, "", COMPLETE)
 
 
