@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import util
@@ -159,8 +159,10 @@ class Child:
             ending = {"error": in_one_line(cause_of(crash)), "making": raised_by_ours(crash), "refused": refused}
             raise
         finally:
-            steps = self._trained["steps"] or self._trained["backward"]
-            story = Story(optimizer_steps=steps) if self._measurement is None else self._measurement.conclude()
+            story = Story(optimizer_steps=self._trained["steps"] or self._trained["backward"])
+            if self._measurement is not None:
+                with suppress(Exception):  # it may fail as measuring did
+                    story = self._measurement.conclude()
             sender.send("ended", asdict(replace(story, **ending)))
 
     def _trained_without_loader(self, what: str) -> None:
