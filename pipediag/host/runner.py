@@ -18,6 +18,7 @@ from ..frames import in_one_line
 from ..loop.iterators import IteratorHook
 from ..measure.own_rank import own_rank
 from ..remedy import saved_plan
+from ..report.terminal import printable
 from .exceptions import raised_in_threads, script_hook
 from .hooks import on_first_iteration
 from .hosting import hosting_members
@@ -101,7 +102,7 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print one line about a problem, with the rank if this process is not the first of a job."""
     rank = own_rank()
-    tell(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}")
+    tell(printable(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}"))
 
 
 def _print_error(error: PipediagError | RunOver) -> int:
