@@ -7,12 +7,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
 from ..clock import time
-from ..frames import users_part
+from ..frames import in_one_line, traceback_of, users_part
 from ..patches import replaced
 from .standard_streams import tell
 
@@ -28,13 +28,13 @@ def script_hook() -> Hook:
     missing = not hasattr(sys, "excepthook")
 
     def show(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> None:
-        users_part(error.with_traceback(tb))
+        users_part(BaseException.with_traceback(error, tb))
         if missing:
             tell("sys.excepthook is missing")
             _show(error)
             return
         try:
-            own(kind, error, error.__traceback__)  # type: ignore[misc]  # None fails here as it does in Python
+            own(kind, error, traceback_of(error))  # type: ignore[misc]  # None fails here as it does in Python
         except SystemExit:
             raise
         except BaseException as failure:
@@ -48,10 +48,30 @@ def script_hook() -> Hook:
 
 
 def _show(error: BaseException) -> None:
-    sys.__excepthook__(type(error), error, error.__traceback__)
+    sys.__excepthook__(type(error), error, traceback_of(error))
 
 
+T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
+
+
+def ended_in(context: AbstractContextManager[object], function: Callable[[], T]) -> T:
+    """Call the function within the context. Its exception propagates from here, unseen by the context.
+
+    contextlib's contexts assign to an exception that passes through them, which a frozen class does not allow.
+    """
+    error: BaseException | None = None
+    with context:
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+    if error is None:
+        return result
+    try:
+        raise error
+    finally:
+        del error  # which holds this frame
 
 
 @contextmanager
@@ -107,10 +127,9 @@ def cause_of(error: BaseException) -> BaseException:
     torch raises another error from that one. If a worker dies while its batch is read, torch raises what the reading
     failed with, such as EOFError; the worker's exit code then says how it died.
     """
-    cause = error.__cause__
-    if "exited unexpectedly" in str(error):
-        return error if cause is None else cause
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+    if "exited unexpectedly" in in_one_line(error):
+        return error.__cause__ or error
+    for frame, _ in traceback.walk_tb(traceback_of(error)):
         if frame.f_code.co_name == _READS:
             until = time.monotonic() + _ENDING
             for worker in getattr(frame.f_locals.get("self"), "_workers", ()):

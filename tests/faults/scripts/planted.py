@@ -18,6 +18,7 @@ import threading
 import time
 import tracemalloc
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import psutil
 
@@ -144,6 +145,15 @@ class Planted:
 
 def raises(planted):
     raise LookupError("the planted error")
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    words: str
+
+
+def raises_a_frozen_error(planted):
+    raise FrozenError("the planted error")
 
 
 def runs_out_of_memory(planted):
@@ -572,6 +582,7 @@ def returns_other_sizes(planted):
 
 KINDS = {
     "raises": raises,
+    "frozen-error": raises_a_frozen_error,
     "memory-error": runs_out_of_memory,
     "recursion": recurses,
     "interrupted": is_interrupted,
@@ -645,6 +656,7 @@ KINDS = {
     "arguments": forgets_its_arguments,
     "dataset-stopped": stops,
     "dataset-raises": raises,
+    "dataset-frozen-error": raises_a_frozen_error,
     "dataset-memory-error": runs_out_of_memory,
     "dataset-none": returns_nothing,
     "dataset-text": returns_text,
