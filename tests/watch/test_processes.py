@@ -57,11 +57,15 @@ def test_a_launcher_stands_for_its_ranks(launcher: int) -> None:
 
 @pytest.mark.parametrize("rank", ["9" * 5000, "9" * 10, "first", "-1", ""])
 def test_a_process_may_call_itself_any_rank(rank: str) -> None:
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, "RANK": rank, "SLURM_PROCID": "3"}) as process:
+    given = {**os.environ, "RANK": rank, "SLURM_PROCID": "3"}
+    waits = ["sh", "-c", "echo; read line"]
+    with subprocess.Popen(waits, env=given, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has been begun
         try:
             assert Training.of(process.pid).rank == 3
         finally:
-            process.kill()
+            process.communicate()
 
 
 def test_a_rank_alone(launcher: int) -> None:
