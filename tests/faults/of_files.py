@@ -113,6 +113,8 @@ def _options() -> Iterator[Fault]:
             ("defaults are no TOML", "[tool.pipediag\n", "not TOML"),
             ("defaults unknown", "[tool.pipediag]\nwheel = 3\n", "no command has the option wheel"),
             ("defaults of other kinds", "[tool.pipediag]\nbudget = 'long'\n", "a number is needed"),
+            ("defaults beyond bounds", f"[tool.pipediag]\nbudget = {9000 * '['}\n", "not TOML"),
+            ("defaults with null characters", '[tool.pipediag]\nplan = "a\\u0000"\n', "a text is needed"),
         ):
             yield Fault(
                 kind, command, "start", pipediag(command, *positional), 2, says, lays=_defaults(content),

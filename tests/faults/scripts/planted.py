@@ -465,6 +465,16 @@ def replaces_json(planted):
     json.loads = lambda *args, **kwargs: {}
 
 
+def forbids_compiling(planted):
+    """As sandboxes do; a hook cannot be removed."""
+
+    def hook(event, arguments):
+        if event in ("compile", "exec"):
+            raise RuntimeError("the planted prohibition")
+
+    sys.addaudithook(hook)
+
+
 def replaces_print(planted):
     """As distributed jobs do, so that one rank alone prints."""
     builtins.print = lambda *args, native=print, force=False, **named: native(*args, **named) if force else None
@@ -639,6 +649,7 @@ KINDS = {
     "slowed": slows_the_clocks,
     "json": replaces_json,
     "print": replaces_print,
+    "sandbox": forbids_compiling,
     "open": replaces_open,
     "sockets": forbids_the_network,
     "threads": replaces_threads,
