@@ -9,10 +9,12 @@ import re
 import sys
 import sysconfig
 import traceback
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _DEMO = _ROOT + "demo" + os.sep
 _STANDARD = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
@@ -110,6 +112,25 @@ _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
 def traceback_of(error: BaseException) -> TracebackType | None:
     """Return an exception's traceback, whatever its class makes of that name."""
     return _TRACEBACK.__get__(error)  # type: ignore[no-any-return]
+
+
+def ended_in(context: AbstractContextManager[object], function: Callable[[], _T]) -> _T:
+    """Call the function within the context. Its exception propagates from here, unseen by the context.
+
+    contextlib's contexts assign to an exception that passes through them, which a frozen class does not allow.
+    """
+    error: BaseException | None = None
+    with context:
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+    if error is None:
+        return result
+    try:
+        raise error
+    finally:
+        del error  # which holds this frame
 
 
 def users_part(error: BaseException) -> BaseException:

@@ -22,7 +22,7 @@ from ..analysis.stopping import next_round
 from ..analysis.trials.remedy import next_trial
 from ..clock import time
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
-from ..frames import in_one_line, raised_by_ours, traceback_of
+from ..frames import ended_in, in_one_line, raised_by_ours, traceback_of
 from ..lifeline import end_with
 from ..loop.iterators import IteratorHook, is_iterated_by_script
 from ..measure.machine import descriptors_left
@@ -30,7 +30,7 @@ from ..measure.own_rank import in_a_job, own_rank
 from ..session import Session
 from ..session.events import UNMEASURABLE, Story
 from .channel import Sender, connected
-from .exceptions import cause_of, dropped_by_python, ended_in, raised_in_threads, script_hook
+from .exceptions import cause_of, dropped_by_python, raised_in_threads, script_hook
 from .hooks import Writes, before_ray_trains, on_backward, on_first_iteration, on_optimizer_step
 from .hosting import hosting_members
 from .own_loops import OwnLoops, marked

@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -51,27 +51,7 @@ def _show(error: BaseException) -> None:
     sys.__excepthook__(type(error), error, traceback_of(error))
 
 
-T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
-
-
-def ended_in(context: AbstractContextManager[object], function: Callable[[], T]) -> T:
-    """Call the function within the context. Its exception propagates from here, unseen by the context.
-
-    contextlib's contexts assign to an exception that passes through them, which a frozen class does not allow.
-    """
-    error: BaseException | None = None
-    with context:
-        try:
-            result = function()
-        except BaseException as raised:
-            error = raised
-    if error is None:
-        return result
-    try:
-        raise error
-    finally:
-        del error  # which holds this frame
 
 
 @contextmanager

@@ -15,12 +15,12 @@ from threading import Event
 from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
-from ..frames import in_one_line
+from ..frames import ended_in, in_one_line
 from ..loop.iterators import IteratorHook
 from ..measure.own_rank import own_rank
 from ..remedy import saved_plan
 from ..report.terminal import printable
-from .exceptions import ended_in, raised_in_threads, script_hook
+from .exceptions import raised_in_threads, script_hook
 from .hooks import on_first_iteration
 from .hosting import hosting_members
 from .script import NoSuchModule, Target, run, script_aside
