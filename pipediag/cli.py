@@ -158,7 +158,10 @@ class _Number(click.FloatRange):
     """A finite number in a range: NaN passes the comparisons of click's own type."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
+        try:
+            number = float(super().convert(value, param, ctx))
+        except OverflowError:  # a whole number of a file
+            number = math.inf
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number

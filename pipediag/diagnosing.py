@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from traceback import format_exception_only
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from .analysis.trials.remedy import best, remedy_of, why_none
 from .analysis.words import few_of, number
 from .clock import time
 from .errors import AnalysisOver, NothingMeasured, UsageError, positive
+from .frames import ended_in
 from .session import DECODED, HANDED_OVER, LOADED_ONCE, REMEDIED, Session, received
 from .session.events import unmeasurable
 from .usercode.attributes import has_attribute
@@ -224,7 +226,7 @@ def diagnose(
                 stack.enter_context(state.kept(step_fn, loader))
             stack.enter_context(_set_aside_iterator(loader))
             stack.enter_context(measurement.installed())
-            _train(loader, step_fn, measurement, session)
+            ended_in(stack.pop_all(), partial(_train, loader, step_fn, measurement, session))
     except KeyboardInterrupt:
         if not session.anything_seen:
             raise
@@ -289,7 +291,7 @@ def _attach(error: Exception, measurement: Measurement, session: Session) -> Non
     if not session.anything_seen:
         return
     vars(error)["diagnosis"] = Diagnosis.of(session)
-    if hasattr(error, "add_note"):  # Python 3.11
+    with suppress(Exception):  # before Python 3.11, and of a frozen class
         error.add_note(
             f"It was raised while pipediag measured the loop{under or ' as it is'}. "
             "What was measured before is in this exception's attribute `diagnosis`."

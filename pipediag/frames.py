@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import os
 import re
 import sys
 import sysconfig
 import traceback
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _ROOT = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _DEMO = _ROOT + "demo" + os.sep
 _STANDARD = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
@@ -98,15 +102,47 @@ def is_torchs(file: str) -> bool:
     return root is not None and file.startswith(os.path.dirname(root) + os.sep)
 
 
+#: What every exception has, whatever its class makes of these names: it may be a frozen dataclass.
+_TRACEBACK, _CAUSE, _CONTEXT = (vars(BaseException)[name] for name in ("__traceback__", "__cause__", "__context__"))
+_ARGS, _NAME = vars(BaseException)["args"], vars(type)["__name__"]
+#: From Python 3.11 on.
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return an exception's traceback, whatever its class makes of that name."""
+    return _TRACEBACK.__get__(error)  # type: ignore[no-any-return]
+
+
+def ended_in(context: AbstractContextManager[object], function: Callable[[], _T]) -> _T:
+    """Call the function within the context. Its exception propagates from here, unseen by the context.
+
+    contextlib's contexts assign to an exception that passes through them, which a frozen class does not allow.
+    """
+    error: BaseException | None = None
+    with context:
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+    if error is None:
+        return result
+    try:
+        raise error
+    finally:
+        del error  # which holds this frame
+
+
 def users_part(error: BaseException) -> BaseException:
-    """Remove pipediag's frames from the tracebacks of the error and of its causes, and return it."""
+    """Remove pipediag's frames from the tracebacks of the error, its causes and its parts, and return it."""
     chain, seen = [error], set[int]()
     while chain:
         one = chain.pop()
         if id(one) not in seen:
             seen.add(id(one))
-            one.__traceback__ = _users_frames(one.__traceback__)
-            chain += filter(None, (one.__cause__, one.__context__))
+            BaseException.with_traceback(one, _users_frames(traceback_of(one)))
+            chain += (other for other in (_CAUSE.__get__(one), _CONTEXT.__get__(one)) if other is not None)
+            chain += one.exceptions if isinstance(one, _GROUP) else ()
     return error
 
 
@@ -138,17 +174,22 @@ def _shown(files: list[str]) -> list[bool]:
 
 def users_text(error: Exception) -> Exception:
     """Remove pipediag's frames from the message, where torch puts a worker's traceback, and return the error."""
-    if error.args and isinstance(error.args[0], str) and _ROOT in error.args[0]:
-        shown = iter(_shown([frame["file"] for frame in _FRAME.finditer(error.args[0])]))
-        text = _FRAME.sub(lambda frame: frame[0] if next(shown) else "", error.args[0])
+    args = _ARGS.__get__(error)
+    if args and isinstance(args[0], str) and _ROOT in args[0]:
+        shown = iter(_shown([frame["file"] for frame in _FRAME.finditer(args[0])]))
+        text = _FRAME.sub(lambda frame: frame[0] if next(shown) else "", args[0])
         # Keep the class: torch wraps a KeyError's message in a subclass of str, so that line breaks are printed.
-        error.args = (type(error.args[0])(text), *error.args[1:])
+        _ARGS.__set__(error, (type(args[0])(text), *args[1:]))
     return error
 
 
 def in_one_line(error: BaseException) -> str:
     """Return the type and the first line of the message; for an error from a worker, those of the original error."""
-    lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
+    try:
+        text = "".join(traceback.format_exception_only(error))
+    except Exception:  # of its class, or of what it names as its cause
+        text = _NAME.__get__(type(error))
+    lines = [line for line in text.splitlines() if line.strip()]
     if "in DataLoader worker process" in lines[0]:
         return lines[-1].strip()
     return next((line for line in lines if not line.startswith(" ")), lines[-1]).strip()
@@ -156,7 +197,7 @@ def in_one_line(error: BaseException) -> str:
 
 def raised_by_ours(error: BaseException) -> bool:
     """Return whether pipediag's code raised the error after the user's code had called it, directly or by torch."""
-    tb, inside = error.__traceback__, False
+    tb, inside = traceback_of(error), False
     while tb is not None:
         file = tb.tb_frame.f_code.co_filename
         if inside and is_ours(file):

@@ -44,10 +44,11 @@ def defaults(
             found = _by_command(cli, table)
             for name, values in found.items():
                 _check_inside(_options(cli.commands[name]).values(), values, file.parent)
-        except UsageError as error:
+        except (UsageError, ValueError) as error:  # a number may be too long to be shown
             raise UsageError(f"{file}: {error}") from None
         if found.get(used):
-            say(f"defaults from {file}: {', '.join(sorted(found[used]))}")
+            keys = [key for key, option in _options(cli.commands[used]).items() if option.name in found[used]]
+            say(f"defaults from {file}: {', '.join(sorted(keys))}")
         return found
     return {}
 
@@ -73,10 +74,13 @@ def _table(file: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
         except ImportError:
             return None
     try:
-        table = tomllib.loads(text).get("tool", {}).get("pipediag")
-    except tomllib.TOMLDecodeError as error:
+        tools = tomllib.loads(text).get("tool")
+    except (ValueError, RecursionError) as error:  # a number may be too long, and lists too deep
         raise UsageError(f"{file}: not TOML ({error})") from None
-    return table if isinstance(table, dict) else None
+    table = tools.get("pipediag") if isinstance(tools, dict) else None
+    if not isinstance(table, dict | None):
+        raise UsageError(f"{file}: tool.pipediag is no table; begin one with [tool.pipediag]")
+    return table
 
 
 def _check_inside(options: Iterable[click.Option], values: Mapping[str, Any], project: Path) -> None:
@@ -133,15 +137,27 @@ def _fitting(option: click.Option, key: str, value: Any) -> Any:
     """
     if option.multiple:
         values = [value] if isinstance(value, str) else value
-        if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        if not isinstance(values, list) or not all(isinstance(one, str) and _may_be_typed(one) for one in values):
             raise UsageError(f"{key} = {value!r}: a list of texts is needed")
         return values
-    number = isinstance(option.type, (click.types.FloatRange, click.types.IntRange))
-    needed = "true or false" if option.is_flag else "a number" if number else "a text"
-    if {bool: "true or false", int: "a number", float: "a number", str: "a text"}.get(type(value)) != needed:
+    types: tuple[type, ...]
+    if option.is_flag:
+        types, needed = (bool,), "true or false"
+    elif isinstance(option.type, click.types.IntRange):
+        types, needed = (int,), "a whole number"
+    elif isinstance(option.type, click.types.FloatRange):
+        types, needed = (int, float), "a number"
+    else:
+        types, needed = (str,), "a text"
+    if type(value) not in types or not _may_be_typed(value):
         raise UsageError(f"{key} = {value!r}: {needed} is needed")
     try:
         option.type.convert(value, option, None)
     except click.BadParameter as error:
         raise UsageError(f"{key} = {value!r}: {error.message}") from None
     return value
+
+
+def _may_be_typed(value: Any) -> bool:
+    """Return whether a value can stand on a command line, whose words have no null characters."""
+    return "\0" not in str(value)

@@ -11,6 +11,7 @@ from ..analysis.trials.remedy import best, remedy_of, why_none
 from ..errors import EXIT_GATE, EXIT_OK, SessionFileError
 from ..host.standard_streams import put
 from ..report import history, read
+from ..report.terminal import printable
 from .results import Results, say
 
 
@@ -31,7 +32,8 @@ def report(session: str | None, results: Results, price: float | None = None, di
             raise SessionFileError(f"there is no change to print: {why}")
         if not remedy.edit.diff:
             raise SessionFileError(f"there is no change to print: {remedy.edit.why_not}")
-        put(remedy.edit.diff, sys.stdout)
+        keep = "\n\t" if sys.stdout.isatty() else "\n\t\r\f"  # which lines of the file may hold
+        put(printable(remedy.edit.diff, keep), sys.stdout)
         return EXIT_OK
     results.convert(found)
     return results.code(EXIT_OK)

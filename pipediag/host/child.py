@@ -10,19 +10,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import util
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.audit import next_round as next_audit_round
 from ..analysis.stopping import next_round
 from ..analysis.trials.remedy import next_trial
 from ..clock import time
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, AnalysisOver, analysis_over
-from ..frames import in_one_line, raised_by_ours
+from ..frames import ended_in, in_one_line, raised_by_ours, traceback_of
 from ..lifeline import end_with
 from ..loop.iterators import IteratorHook, is_iterated_by_script
 from ..measure.machine import descriptors_left
@@ -35,12 +35,13 @@ from .hooks import Writes, before_ray_trains, on_backward, on_first_iteration, o
 from .hosting import hosting_members
 from .own_loops import OwnLoops, marked
 from .script import NoSuchModule, Target, compiled, run, script_aside
-from .standard_streams import flush, keep_printing
+from .standard_streams import flush, keep_printing, tell
 from .supervision import write_no_stacks, write_stacks_on_end
 
 if TYPE_CHECKING:
     from ..ladder.measurement import Measurement
 
+T = TypeVar("T")
 #: Errors that show that a script cannot run twice, not that it cannot use its batches: its output exists already, its
 #: input is exhausted, its lock or port is taken.
 _REFUSALS = (FileExistsError, EOFError, BlockingIOError)
@@ -98,24 +99,22 @@ class Child:
     def run(self, target: Target) -> int:
         """Run a script and show its error as Python would; return its exit code."""
         try:
-            with self.measuring():
-                run(target, compiled if self._own_loops is None else marked)
+            self.measure(partial(run, target, compiled if self._own_loops is None else marked))
         except AnalysisOver as over:
             return leave(over)
         except NoSuchModule as unusable:
-            print(f"pipediag: {unusable}", file=sys.stderr)
+            tell(f"pipediag: {unusable}")
             return unusable.exit_code
         except SystemExit:
             raise
         except BaseException as crash:
             flush()
-            script_hook()(type(crash), crash, crash.__traceback__)
+            script_hook()(type(crash), crash, traceback_of(crash))
             return 1
         return 0
 
-    @contextmanager
-    def measuring(self) -> Iterator[None]:
-        """Measure what runs within the context, and send how it ended.
+    def measure(self, function: Callable[[], T]) -> T:
+        """Call a function, measure what it does, and send how it ended. Its exceptions propagate.
 
         Raises:
             AnalysisOver: the measurement is complete, or was interrupted.
@@ -128,21 +127,7 @@ class Child:
         ending: dict[str, Any] = {}
         sender = self._sender
         try:
-            with self._stack:
-                self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
-                self._stack.enter_context(self._until_loader)
-                self._until_loader.enter_context(before_ray_trains(self._trains_far_away))
-                stepped = partial(self._trained_without_loader, "steps")
-                self._until_loader.enter_context(on_optimizer_step(stepped, self._trained_in_a_fork))
-                self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
-                if self._own_loops is not None:
-                    self._stack.enter_context(self._own_loops.watched())
-                    self._stack.enter_context(on_optimizer_step(self._own_loops.stepped))
-                    self._stack.enter_context(on_backward(self._own_loops.stepped))
-                words = ["member", str(os.getpid()), self._order["path"]]
-                self._stack.enter_context(hosting_members(words, lambda at: sender.send("trainer", {"at": at})))
-                self._writes.listen()
-                yield
+            return ended_in(self._watching(), function)
         except AnalysisOver:
             raise
         except SystemExit as leaving:  # the script's own way to end, not a failure of the current rung
@@ -155,13 +140,35 @@ class Child:
             ending = {"said": str(unusable)}
             raise
         except BaseException as crash:
-            refused = isinstance(crash, _REFUSALS) or getattr(crash, "errno", None) in _REFUSING_CODES
+            refused = isinstance(crash, _REFUSALS) or (isinstance(crash, OSError) and crash.errno in _REFUSING_CODES)
             ending = {"error": in_one_line(cause_of(crash)), "making": raised_by_ours(crash), "refused": refused}
             raise
         finally:
-            steps = self._trained["steps"] or self._trained["backward"]
-            story = Story(optimizer_steps=steps) if self._measurement is None else self._measurement.conclude()
+            story = Story(optimizer_steps=self._trained["steps"] or self._trained["backward"])
+            if self._measurement is not None:
+                with suppress(Exception):  # it may fail as measuring did
+                    story = self._measurement.conclude()
             sender.send("ended", asdict(replace(story, **ending)))
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Wait for the first loader, and measure from then on, within the context."""
+        sender = self._sender
+        with self._stack:
+            self._stack.enter_context(on_first_iteration(self._begin, self._iterates))
+            self._stack.enter_context(self._until_loader)
+            self._until_loader.enter_context(before_ray_trains(self._trains_far_away))
+            stepped = partial(self._trained_without_loader, "steps")
+            self._until_loader.enter_context(on_optimizer_step(stepped, self._trained_in_a_fork))
+            self._until_loader.enter_context(on_backward(partial(self._trained_without_loader, "backward")))
+            if self._own_loops is not None:
+                self._stack.enter_context(self._own_loops.watched())
+                self._stack.enter_context(on_optimizer_step(self._own_loops.stepped))
+                self._stack.enter_context(on_backward(self._own_loops.stepped))
+            words = ["member", str(os.getpid()), self._order["path"]]
+            self._stack.enter_context(hosting_members(words, lambda at: sender.send("trainer", {"at": at})))
+            self._writes.listen()
+            yield
 
     def _trained_without_loader(self, what: str) -> None:
         """End a script that trains without a DataLoader: there is nothing to measure."""

@@ -204,7 +204,7 @@ def _may_be_fed(outcome: Outcome) -> bool:
     """Return whether the loaders may have given what the optimizer stepped for."""
     # Several optimizers may step for each batch, and the latest batch may not be trained on yet.
     every_batch = any(0 < loader.credits >= loader.draws - 1 for loader in outcome.drawn)
-    return every_batch or outcome.story.optimizer_steps <= max(loader.credits for loader in outcome.drawn)
+    return every_batch or outcome.story.optimizer_steps <= max((loader.credits for loader in outcome.drawn), default=0)
 
 
 def _no_training_loader(outcome: Outcome) -> str:

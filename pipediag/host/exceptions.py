@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ..clock import time
-from ..frames import users_part
+from ..frames import in_one_line, traceback_of, users_part
 from ..patches import replaced
+from .standard_streams import tell
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
@@ -27,31 +28,27 @@ def script_hook() -> Hook:
     missing = not hasattr(sys, "excepthook")
 
     def show(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> None:
-        users_part(error.with_traceback(tb))
+        users_part(BaseException.with_traceback(error, tb))
         if missing:
-            _say("sys.excepthook is missing")
+            tell("sys.excepthook is missing")
             _show(error)
             return
         try:
-            own(kind, error, error.__traceback__)  # type: ignore[misc]  # None fails here as it does in Python
+            own(kind, error, traceback_of(error))  # type: ignore[misc]  # None fails here as it does in Python
         except SystemExit:
             raise
         except BaseException as failure:
             failure.__context__ = None
-            _say("Error in sys.excepthook:")
+            tell("Error in sys.excepthook:")
             _show(users_part(failure))
-            _say("\nOriginal exception was:")
+            tell("\nOriginal exception was:")
             _show(error)
 
     return show
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _show(error: BaseException) -> None:
-    sys.__excepthook__(type(error), error, error.__traceback__)
+    sys.__excepthook__(type(error), error, traceback_of(error))
 
 
 E = TypeVar("E", bound=BaseException)
@@ -110,10 +107,9 @@ def cause_of(error: BaseException) -> BaseException:
     torch raises another error from that one. If a worker dies while its batch is read, torch raises what the reading
     failed with, such as EOFError; the worker's exit code then says how it died.
     """
-    cause = error.__cause__
-    if "exited unexpectedly" in str(error):
-        return error if cause is None else cause
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+    if "exited unexpectedly" in in_one_line(error):
+        return error.__cause__ or error
+    for frame, _ in traceback.walk_tb(traceback_of(error)):
         if frame.f_code.co_name == _READS:
             until = time.monotonic() + _ENDING
             for worker in getattr(frame.f_locals.get("self"), "_workers", ()):

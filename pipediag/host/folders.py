@@ -24,12 +24,15 @@ def scratch_folder() -> Iterator[str]:
     _sweep(root)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=root) as folder:
         lock = os.open(os.path.join(folder, _NOT_YET), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        held = [lock]
         try:
+            held.append(os.dup(lock))  # to remove the folder takes two descriptors, and there may be no others left
             if locked(lock):
                 os.rename(os.path.join(folder, _NOT_YET), os.path.join(folder, _LOCK))
             yield folder
         finally:
-            os.close(lock)
+            for descriptor in held:
+                os.close(descriptor)
 
 
 def _sweep(root: str) -> None:

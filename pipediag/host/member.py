@@ -30,8 +30,7 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
     """Call the function of a process that trains, and measure what it does."""
     member = Member(arguments[1], os.getppid())
     try:
-        with member.measuring():
-            return function()
+        return member.measure(function)
     except AnalysisOver as over:
         sys.exit(leave(over))
 

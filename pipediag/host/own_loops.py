@@ -79,13 +79,16 @@ class _Marked(ast.NodeTransformer):
 
 
 def marked(source: str | bytes, path: str) -> CodeType:
-    """Compile a module's source with its loops watched.
+    """Compile a module's source with its loops watched, unless it is nested deeper than a visitor of it can go.
 
     Raises:
         SyntaxError: as for the source itself.
     """
     tree = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    return compile(_Marked(tree, path).visit(tree), path, "exec", dont_inherit=True)
+    try:
+        return compile(_Marked(tree, path).visit(tree), path, "exec", dont_inherit=True)
+    except RecursionError:
+        return compile(source, path, "exec", dont_inherit=True)
 
 
 class _Stream:

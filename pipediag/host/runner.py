@@ -10,14 +10,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import Event
 from typing import Any
 
 from ..errors import PipediagError, PlanRefused, RunOver
-from ..frames import in_one_line
+from ..frames import ended_in, in_one_line
 from ..loop.iterators import IteratorHook
 from ..measure.own_rank import own_rank
 from ..remedy import saved_plan
+from ..report.terminal import printable
 from .exceptions import raised_in_threads, script_hook
 from .hooks import on_first_iteration
 from .hosting import hosting_members
@@ -31,44 +33,43 @@ NO_PLAN, APPROXIMATELY = "-", "-approximate"
 
 def main(arguments: list[str]) -> int:
     """Run the script; return its exit code. Its exceptions propagate, and Python shows them."""
+    found = Event()
     try:
-        with _traceback_of_the_users(), _remedied(arguments[:2]) as found:
-            try:
-                run(Target.of(arguments[2:]))
-            except SystemExit as ended:
-                if ended.code:
-                    raise
-        if not found.is_set():
-            say("nothing was moved: the script iterated no torch DataLoader in its own process")
+        ended_in(_remedied(arguments[:2], found), partial(run, Target.of(arguments[2:])))
     except (RunOver, PlanRefused, NoSuchModule) as error:
         return _print_error(error)
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    except BaseException:
+        sys.excepthook = script_hook()  # hides our frames
+        raise
+    if not found.is_set():
+        say("nothing was moved: the script iterated no torch DataLoader in its own process")
     return 0
 
 
 def host(arguments: list[str], function: Callable[[], Any]) -> Any:
     """Call the function of a process that trains, with its training loader under the remedy."""
     try:
-        with _remedied(arguments):
-            return function()
+        return ended_in(_remedied(arguments, Event()), function)
     except (RunOver, PlanRefused) as error:
         sys.exit(_print_error(error))
 
 
 @contextmanager
-def _remedied(arguments: list[str]) -> Iterator[Event]:
+def _remedied(arguments: list[str], found: Event) -> Iterator[None]:
     """Put the training loader of this process, and of those that it starts for training, under the remedy.
-
-    The event is set once this process iterates a loader or starts a process that may.
 
     Args:
         arguments: the plan's file and the folder for samples, or what stands for their absence.
+        found: set once this process iterates a loader or starts a process that may.
 
     Raises:
         PlanRefused: the file is not a plan of this version.
     """
     file, folder = arguments
     plan = None if file in (NO_PLAN, APPROXIMATELY) else saved_plan.read(file)
-    found = Event()
     with ExitStack() as stack:
 
         def begin() -> IteratorHook | None:
@@ -89,7 +90,7 @@ def _remedied(arguments: list[str]) -> Iterator[Event]:
         stack.enter_context(hosting_members(["runner", *arguments], lambda command: warn(missed + command), found.set))
         stack.enter_context(on_first_iteration(begin))
         stack.enter_context(raised_in_threads(RunOver, lambda over: os._exit(_print_error(over))))
-        yield found
+        yield
 
 
 def say(text: str) -> None:
@@ -101,22 +102,10 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print one line about a problem, with the rank if this process is not the first of a job."""
     rank = own_rank()
-    tell(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}")
+    tell(printable(f"pipediag: rank {rank}: {text}" if rank else f"pipediag: {text}"))
 
 
 def _print_error(error: PipediagError | RunOver) -> int:
     flush()
     warn(str(error))
     return error.exit_code
-
-
-@contextmanager
-def _traceback_of_the_users() -> Iterator[None]:
-    """Hide pipediag's frames from the traceback of an exception raised within the context."""
-    try:
-        yield
-    except (SystemExit, RunOver, NoSuchModule):
-        raise
-    except BaseException:
-        sys.excepthook = script_hook()
-        raise

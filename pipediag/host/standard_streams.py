@@ -61,13 +61,15 @@ def output_beside() -> Iterator[None]:
 
 
 def tell(text: str) -> None:
-    """Print one line on the script's standard error; do nothing if the script has closed it.
+    """Write one line to the script's standard error; do nothing if the script has closed it.
 
-    A file that the script opens then gets its number. Such a file is not inherited by programs, and the stream is.
+    A file that the script opens then gets its number. Such a file is not inherited by programs, and the stream is. Jobs
+    often replace ``print``, to hear one rank alone.
     """
     with suppress(Exception):  # the script may have put anything in the stream's place
-        if sys.stderr is not None and os.get_inheritable(2):
-            print(text, file=sys.stderr, flush=True)
+        if os.get_inheritable(2):
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
 
 def flush() -> None:

@@ -174,7 +174,9 @@ class Measurement:
         help = "let it run without that limit" if scarce else "report this: it is a fault of pipediag's"
         what = "nothing more" if self.session.windows else "nothing"
         why = f"{what} was measured: measuring failed ({in_one_line(error)}), so your script trained on"
-        self.send("warning", {"code": UNMEASURABLE, "message": why, "help": help})
+        for tell in (self._send, self.session.apply):
+            with suppress(Exception):  # it may fail as measuring did
+                tell("warning", {"code": UNMEASURABLE, "message": why, "help": help})
         for climb in {track.climb for track in self._tracks if track.climb is not None}:
             with suppress(Exception):  # it has failed already
                 climb.abandon()
@@ -392,9 +394,10 @@ class Measurement:
         """Stop the script for good: every later ``iter()`` and ``next()`` raises again."""
         if not self.over:
             self.over = reason
-            self.close()
-            self.send_observed(last=True)
-            self.send("finished", {"reason": reason, **asdict(self.summary())})
+            with suppress(Exception):  # it may fail as measuring did; the script ends all the same
+                self.close()
+                self.send_observed(last=True)
+                self.send("finished", {"reason": reason, **asdict(self.summary())})
         raise analysis_over(reason)
 
     def conclude(self) -> Story:

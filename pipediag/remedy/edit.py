@@ -38,6 +38,8 @@ def edit_for(loader: Any, device: torch.device, cached: bool = False, **options:
             why = str(reason)
         except (OSError, SyntaxError, UnicodeDecodeError):
             why = f"{short(holder.file)} cannot be read as Python"
+        except RecursionError:
+            why = f"{short(holder.file)} is nested too deep"
         else:
             return Edit(diff=unified(before, after, short(holder.file)))
     return Edit(why_not=why)

@@ -169,7 +169,7 @@ def _rewritten(running: CodeType, line: int, through: Callable[..., Any]) -> Cod
             plain = compile(tree, path, "exec", dont_inherit=True)
             passing = _Passing(line)
             changed = compile(passing.visit(tree), path, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError) as error:
         raise NoCalls(f"its file cannot be compiled: {error}") from None
     if not passing.count:
         raise NoCalls("it calls nothing")

@@ -142,7 +142,7 @@ def parsed(file: str) -> ast.Module:
 def _parsed(file: str, stamp: tuple[int, int]) -> ast.Module:
     try:
         return ast.parse(_text(file, stamp))
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
 
 

@@ -79,7 +79,7 @@ def _statements_of(obj: Any) -> Iterator[tuple[Holder, ast.Assign | ast.AnnAssig
     for holder in holders(obj):
         try:
             yield holder, only_assignment(scope_of(parsed(holder.file), holder), holder)
-        except NotCertain:
+        except (NotCertain, RecursionError):  # a file may be nested deep
             continue
 
 

@@ -20,6 +20,8 @@ from ..session.private import masked
 #: Variables in which launchers tell a process its rank and the number of ranks, and what tells one job from another.
 _RANK, _WORLD = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
+#: Digits that no number of ranks has.
+_DIGITS = 10
 #: Words of a command that helps others: it makes no batches.
 _HELPS = ("resource_tracker", "semaphore_tracker", "compile_worker")
 #: Words of the commands that start multiprocessing's processes. A process that is forked has its parent's command.
@@ -139,7 +141,9 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def _number(given: dict[str, str], names: Sequence[str]) -> int | None:
-    return next((int(text) for name in names if (text := given.get(name, "")).isdecimal()), None)
+    """Return the first variable that is a number of ranks; the process may have been given anything."""
+    numbers = (text for name in names if (text := given.get(name, "")).isdecimal())
+    return next((int(text) for text in numbers if len(text) < _DIGITS), None)
 
 
 def _below(pid: int) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import stat
 from functools import cache
 
 from .sampling import Frame
@@ -40,10 +41,13 @@ class Sources:
         path = os.path.join(self._folder, file)
         for candidate in (self._root + path, path):
             try:
-                if os.path.getsize(candidate) <= _LARGEST:
-                    with open(candidate, encoding="utf-8", errors="replace") as opened:
-                        return opened.read()
-            except OSError:
+                # The process chooses the name, and opening a pipe would wait for its writer.
+                descriptor = os.open(candidate, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+                with open(descriptor, encoding="utf-8", errors="replace") as opened:
+                    facts = os.fstat(descriptor)
+                    if stat.S_ISREG(facts.st_mode) and facts.st_size <= _LARGEST:
+                        return opened.read(_LARGEST)
+            except (OSError, ValueError):
                 continue
         return ""
 
@@ -51,10 +55,10 @@ class Sources:
         """Return first and last line of each function, and whether it yields."""
         try:
             nodes = [*ast.walk(ast.parse(self._text(file)))]
-        except (SyntaxError, ValueError, RecursionError):
+            functions = [one for one in nodes if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            return [(one.lineno, one.end_lineno or one.lineno, _yields(one)) for one in functions]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two of what is nested too deep
             return []
-        functions = [one for one in nodes if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        return [(one.lineno, one.end_lineno or one.lineno, _yields(one)) for one in functions]
 
 
 def _yields(node: ast.AST) -> bool:

@@ -56,7 +56,7 @@ def test_files_and_rungs(measured: Measured, tmp_path: Path) -> None:
     assert (tmp_path / "x.json").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[tool.other]\nx = 1", "# pipediag\n[project]\nname = 'x'"])
+@pytest.mark.parametrize("text", ["", "[tool.other]\nx = 1", "# pipediag\n[project]\nname = 'x'", "tool = 'pipediag'"])
 def test_without_a_table(measured: Measured, text: str) -> None:
     assert measured(text, "analyze").budget == 120
 
@@ -74,6 +74,14 @@ def test_without_a_table(measured: Measured, text: str) -> None:
         ("[tool.pipediag]\napply = 1", "apply = 1: true or false is needed"),
         ("[tool.pipediag]\nworkdir = 3", "workdir = 3: a text is needed"),
         ("[tool.pipediag]\noutput = [1]", "a list of texts is needed"),
+        ('[tool.pipediag]\noutput = "a\\u0000.html"', "a list of texts is needed"),
+        ('[tool.pipediag]\nplan = "a\\u0000"', "a text is needed"),
+        ("[tool.pipediag]\nloader = 1.5", "loader = 1.5: a whole number is needed"),
+        (f"[tool.pipediag]\nbudget = 1{400 * '0'}", "not a finite number"),
+        (f"[tool.pipediag]\nbudget = {5000 * '9'}", "not TOML (Exceeds the limit"),
+        (f"[tool.pipediag]\nbudget = 0x{5000 * '9'}", "Exceeds the limit"),
+        (f"[tool.pipediag]\nbudget = {9000 * '['}", "not TOML (maximum recursion depth"),
+        ("[[tool.pipediag]]\nbudget = 60", "tool.pipediag is no table; begin one with [tool.pipediag]"),
         ("[tool.pipediag]\nbudget = ", "not TOML"),
         ("[tool.pipediag]\noutput = ['/etc/x.json']", "outside the project"),
         ("[tool.pipediag]\noutput = ['ok.json', '../x.json']", "outside the project"),
@@ -105,9 +113,9 @@ def test_a_link_out_of_the_project_is_outside(
 
 
 def test_a_line_names_the_table(main: Main, script: Path, measured: Measured, tmp_path: Path) -> None:
-    measured("[tool.pipediag]\nbudget = 60\n[tool.pipediag.run]\napproximate = true\n", "analyze")
+    measured("[tool.pipediag]\nbudget = 60\noutput = 'x.json'\n[tool.pipediag.run]\napproximate = true\n", "analyze")
     _, _, err = main("analyze", script)
-    assert f"pipediag: defaults from {tmp_path / 'pyproject.toml'}: budget\n" in err
+    assert f"pipediag: defaults from {tmp_path / 'pyproject.toml'}: budget, output\n" in err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")

@@ -83,6 +83,8 @@ CHILDREN_IGNORED = (
 )
 #: As many open files as the plain script needs.
 FEW_DESCRIPTORS = shell('ulimit -n 24; "$@"')
+#: Too few to start the script.
+NO_DESCRIPTORS = shell('ulimit -n 6; "$@"')
 #: Files of 4 kB at most.
 SHORT_FILES = shell('ulimit -f 4; "$@"')
 #: A disk of 16 kB where the results are written. What is on it afterwards is listed.

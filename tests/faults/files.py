@@ -135,5 +135,5 @@ BAD_PLANS: dict[str, tuple[Lay, str]] = {
     "other-script": (text(lambda: plan(script="other.py")), "made for other.py"),
     "other-versions": (text(lambda: plan(versions={**versions(), "torch": "1.0"})), "made with torch 1.0"),
     "no-versions": (text(lambda: plan(versions={})), "no version of"),
-    "other-loader": (text(lambda: plan(dataset="Elsewhere")), "made for another loader"),
+    "other-loader": (text(lambda: plan(dataset="\x1b[2JElsewhere")), "made for another loader"),
 }

@@ -20,6 +20,7 @@ from .fault import (
     GIVEN,
     LADDER,
     MEASURED,
+    NO_DESCRIPTORS,
     NO_ERRORS,
     NO_INPUT,
     NO_OUTPUT,
@@ -112,6 +113,8 @@ def _options() -> Iterator[Fault]:
             ("defaults are no TOML", "[tool.pipediag\n", "not TOML"),
             ("defaults unknown", "[tool.pipediag]\nwheel = 3\n", "no command has the option wheel"),
             ("defaults of other kinds", "[tool.pipediag]\nbudget = 'long'\n", "a number is needed"),
+            ("defaults beyond bounds", f"[tool.pipediag]\nbudget = {9000 * '['}\n", "not TOML"),
+            ("defaults with null characters", '[tool.pipediag]\nplan = "a\\u0000"\n', "a text is needed"),
         ):
             yield Fault(
                 kind, command, "start", pipediag(command, *positional), 2, says, lays=_defaults(content),
@@ -157,6 +160,10 @@ def _limits() -> Iterator[Fault]:
     few = pipediag("analyze", "--budget", "6", TRAINS, "--steps=300")
     says = "nothing was measured: it leaves no room"
     yield Fault("few descriptors", "analyze", "start", few, 1, says, within=FEW_DESCRIPTORS)
+    yield Fault(
+        "few descriptors", "analyze", "before the script", pipediag("analyze", GIVEN), 1, "Too many open files",
+        lays=_exits, within=NO_DESCRIPTORS, quick=True,
+    )  # fmt: skip
     yield Fault("shared by files", "analyze", "training", trained("analyze", "--files"), 0, "", COMPLETE)
 
 

@@ -72,6 +72,10 @@ def _taken() -> Iterator[Fault]:
     for moment, kinds in _TAKEN.items():
         for kind in kinds:
             yield from _both("taken", kind, moment)
+    silent = planted("run", "print", "import", 0, "moved from", NOTHING, "--steps=40")
+    yield replace(silent, kind="taken print")
+    unmeasured = planted("analyze", "sandbox", "first-batch", 1, "measuring failed .*, so your script trained on")
+    yield replace(unmeasured, kind="taken sandbox")
 
 
 # Where a script trains, and what becomes of its files

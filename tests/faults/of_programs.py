@@ -24,6 +24,7 @@ def rows() -> Iterator[Fault]:
     raised = [
         ("raises", "ended: LookupError: the planted error"),
         ("memory-error", "ended: MemoryError: the planted shortage"),
+        ("frozen-error", "ended: FrozenError: the planted error"),
         ("exit-3", "ended: SystemExit: 3"),
     ]
     # diagnose
@@ -49,7 +50,7 @@ def rows() -> Iterator[Fault]:
     for command in ("offload", "StagePipeline", "cache"):
         for moment in ("first-batch", "training", "second-epoch"):
             yield program(command, "raises", moment, raised[0][1])
-        yield program(command, "exit-3", "training", raised[2][1])
+        yield program(command, "exit-3", "training", raised[-1][1])
         yield program(command, "interrupted", "training", "ended: KeyboardInterrupt")
         for kind in ("early-break", "iterator-dropped", "loader-dropped", "two-iterators", "kept-to-the-end"):
             yield program(command, kind, "", "batches: ")

@@ -83,6 +83,12 @@ def _script_ends() -> Iterator[Fault]:
         yield planted(command, "interrupted", "import", 1, "failed in its 1st run: KeyboardInterrupt")
     yield planted("analyze", "interrupted", "window", 1, "failed in its 1st run: KeyboardInterrupt", MEASURED)
     yield planted("run", "asks", "import", 1, "EOFError: EOF when reading a line")
+    for place in ("", "dataset-"):
+        kind, said = f"{place}frozen-error", "FrozenError: the planted error"
+        for moment, keeps in (("first-batch", NOTHING), ("window", MEASURED)):
+            yield planted("analyze", kind, moment, 1, f"failed in its 1st run: (planted.)?{said}", keeps)
+        yield planted("run", kind, "training", 1, said)
+    yield planted("analyze", "os-exit-0", "first-batch", 1, "ended by itself before one window could be measured")
     yield planted("run", "interrupted", "training", -2, "KeyboardInterrupt")
 
 

@@ -357,6 +357,7 @@ class TestNothing:
                 None,
                 ["starts itself (train, hog.py:3)", "only the loader at train.py:3, which does not train"],
             ),
+            (ended(story=Story()), None, ["ended by itself", "train for more batches"]),  # by os._exit(0)
             (ended(story=untrained(40)), 7, ["--loader 7", "1 loader(s): 1 at train.py:3"]),
             (
                 ended(story=untrained(40, LOADER, OTHER)),

@@ -95,6 +95,7 @@ def test_what_a_script_prints_arrives(tmp_path: Path) -> None:
         ("sys.stderr = type('Odd', (), {'flush': print})()", ""),
         ("os.dup2(os.open('held', os.O_CREAT | os.O_RDWR), 2)", "told"),
         ("sys.stderr = open('held', 'w')", "told"),
+        ("import builtins; builtins.print = None; sys.stderr = open('held', 'w')", "told"),
     ],
 )
 def test_a_line_to_standard_error_that_the_script_has_changed(tmp_path: Path, closes: str, left: str) -> None:

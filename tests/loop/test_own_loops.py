@@ -31,6 +31,7 @@ CODE = {
     "out = [next(it), it.send('x'), next(it)]",
     "a length": "def tqdm(items): return [len(items), *items]\nout = []\nfor i in tqdm([7, 8]): out.append(i)",
     "future": "from __future__ import annotations\nout = []\nfor i in (1, 2):\n    x: Unknown = i\n    out.append(x)",
+    "nested deep": f"out = []\nfor i in (1, 2): out.append({'+'.join(['i'] * 900)})",
     "with a bare file": "out = []\nfor line in open(__file__): out.append(len(line))",
 }
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -181,3 +182,14 @@ def test_the_name_is_found_by_identity_further_up_the_stack() -> None:
     known, unknown = build()  # type: ignore[misc]
     assert '+    loader = pipediag.offload(loader, "cpu")' in known.diff
     assert unknown.diff == "" and "no variable" in unknown.why_not
+
+
+def test_a_script_that_is_nested_deep_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text(
+        "def find(edit_for, device):\n    loader = object()\n"
+        f"    total = {'+'.join(['1'] * 1500)}\n    return edit_for(loader, device)\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile((tmp_path / "deep.py").read_text(), tmp_path / "deep.py", "exec"), names)
+    edit = names["find"](edit_for, torch.device("cpu"))
+    assert edit.diff == "" and edit.why_not.endswith("deep.py is nested too deep")

@@ -180,10 +180,13 @@ class TestCommands:
 
     def test_diff_is_what_patch_takes(self, cache: Path, main: Main, script: Path, analyzed: Analyzed) -> None:
         session = made(str(script))
-        diff = "--- train.py\n+++ train.py\n@@ -1 +1,2 @@\n loader = 1\n+loader = pipediag.offload(loader, device)\n"
+        diff = (
+            "--- train.py\n+++ train.py\n@@ -1,2 +1,3 @@\n \t\f# \x1b[2J\r\n loader = 1\n"
+            "+loader = pipediag.offload(loader, device)\n"
+        )
         session.remedy = Remedy(device="cuda:0", moved=[Place("Crop")], proof=Proof(True, 64), edit=Edit(diff=diff))
         for round_ in range(10, 16):
             session.windows += [Window("baseline", round_, 10, 1.0, 10), Window("remedied", round_, 10, 0.5, 10)]
         analyzed(session)
         main("analyze", script)
-        assert main("report", "-q", "--diff")[:2] == (0, diff)
+        assert main("report", "-q", "--diff")[:2] == (0, diff.replace("\x1b", "\\x1b"))

@@ -145,6 +145,14 @@ class TestALibrarysLoop:
         """
         assert run(script) == ""
 
+    def test_a_script_that_is_nested_deep(self, run: Run) -> None:
+        script = f"""
+            dataset = Items()
+            total = {"+".join(["1"] * 1500)}
+            found = Trainer(train_dataset=dataset).train()
+        """
+        assert run(script) == ""
+
     def test_a_script_that_is_gone(self, run: Run) -> None:
         script = """
             import os

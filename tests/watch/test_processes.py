@@ -55,6 +55,19 @@ def test_a_launcher_stands_for_its_ranks(launcher: int) -> None:
     assert "2 ranks, 1 worker" in described([first, second])
 
 
+@pytest.mark.parametrize("rank", ["9" * 5000, "9" * 10, "first", "-1", ""])
+def test_a_process_may_call_itself_any_rank(rank: str) -> None:
+    given = {**os.environ, "RANK": rank, "SLURM_PROCID": "3"}
+    waits = ["sh", "-c", "echo; read line"]
+    with subprocess.Popen(waits, env=given, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has been begun
+        try:
+            assert Training.of(process.pid).rank == 3
+        finally:
+            process.communicate()
+
+
 def test_a_rank_alone(launcher: int) -> None:
     ((first, _),) = jobs_of(launcher)
     assert jobs_of(first.pid) == [[first]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -92,15 +92,6 @@ class WorkerSide:
         """Note the time at which the worker could begin its first batch."""
         self._state().note().ready = time.perf_counter()
 
-    @contextmanager
-    def _batch_under_way(self) -> Iterator[None]:
-        """End the batch if the dataset raises: torch sends the error instead of the batch."""
-        try:
-            yield
-        except BaseException:
-            self._end(self._state())
-            raise
-
     def deliver(self, samples: Any) -> Delivery:
         """Collate, and return the batch with its facts."""
         state = self.begin()
@@ -149,7 +140,7 @@ class WorkerSide:
 
         Until items of some indices are needed, some of the batch's are remembered.
         """
-        with self._batch_under_way():
+        try:
             state = self.begin()
             with state.own.measured():
                 state.count = len(indices)
@@ -162,6 +153,9 @@ class WorkerSide:
                 return self._fetched(state, indices)
             items = self._serving(state).items(state, len(indices))
             return self.fetch(indices) if items is None else items
+        except BaseException:  # torch sends it instead of the batch
+            self._end(self._state())
+            raise
 
     def _serving(self, state: WorkerState) -> Served:
         if state.rung not in self._served:
@@ -263,12 +257,14 @@ class WorkerSide:
             if state.rung == "sample" and state.complete:
                 yield state.serve(1)[0]
                 continue
-            with self._batch_under_way():
-                try:
-                    item = self._next_of(state)
-                except StopIteration:
-                    self._end(state)
-                    return
+            try:
+                item = self._next_of(state)
+            except StopIteration:
+                self._end(state)
+                return
+            except BaseException:
+                self._end(state)
+                raise
             yield self._kept(state, item) if state.rung == "sample" else item
 
     def _next_of(self, state: WorkerState) -> Any:

@@ -18,6 +18,7 @@ import threading
 import time
 import tracemalloc
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import psutil
 
@@ -146,6 +147,15 @@ def raises(planted):
     raise LookupError("the planted error")
 
 
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    words: str
+
+
+def raises_a_frozen_error(planted):
+    raise FrozenError("the planted error")
+
+
 def runs_out_of_memory(planted):
     raise MemoryError("the planted shortage")
 
@@ -168,6 +178,11 @@ def exits_with_words(planted):
 
 def exits_at_once(planted):
     os._exit(5)
+
+
+def exits_at_once_without_error(planted):
+    """As jobs do whose libraries would hang at their end."""
+    os._exit(0)
 
 
 def aborts(planted):
@@ -450,6 +465,21 @@ def replaces_json(planted):
     json.loads = lambda *args, **kwargs: {}
 
 
+def forbids_compiling(planted):
+    """As sandboxes do; a hook cannot be removed."""
+
+    def hook(event, arguments):
+        if event in ("compile", "exec"):
+            raise RuntimeError("the planted prohibition")
+
+    sys.addaudithook(hook)
+
+
+def replaces_print(planted):
+    """As distributed jobs do, so that one rank alone prints."""
+    builtins.print = lambda *args, native=print, force=False, **named: native(*args, **named) if force else None
+
+
 def replaces_open(planted):
     builtins.open = lambda file, mode="r", *rest, native=open, **named: native(file, mode, *rest, **named)
 
@@ -562,12 +592,14 @@ def returns_other_sizes(planted):
 
 KINDS = {
     "raises": raises,
+    "frozen-error": raises_a_frozen_error,
     "memory-error": runs_out_of_memory,
     "recursion": recurses,
     "interrupted": is_interrupted,
     "exit-3": exits,
     "exit-words": exits_with_words,
     "os-exit": exits_at_once,
+    "os-exit-0": exits_at_once_without_error,
     "abort": aborts,
     "segfault": has_a_segmentation_fault,
     "killed": is_killed,
@@ -616,6 +648,8 @@ KINDS = {
     "traces-memory": traces_memory,
     "slowed": slows_the_clocks,
     "json": replaces_json,
+    "print": replaces_print,
+    "sandbox": forbids_compiling,
     "open": replaces_open,
     "sockets": forbids_the_network,
     "threads": replaces_threads,
@@ -633,6 +667,7 @@ KINDS = {
     "arguments": forgets_its_arguments,
     "dataset-stopped": stops,
     "dataset-raises": raises,
+    "dataset-frozen-error": raises_a_frozen_error,
     "dataset-memory-error": runs_out_of_memory,
     "dataset-none": returns_nothing,
     "dataset-text": returns_text,
