@@ -59,6 +59,17 @@ def line_at(code: CodeType, instruction: int) -> Line:
     return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text), function)
 
 
+def begins(code: CodeType, instruction: int) -> bool:
+    """Return whether a function has only begun, or a generator gone on: the time before was its caller's."""
+    return instruction >= 0 and dis.opname[code.co_code[instruction]] == "RESUME"
+
+
+def begin_of_line(code: CodeType, instruction: int) -> int:
+    """Return the first instruction of the line that an instruction belongs to: it says nothing about what is called."""
+    starts = {line: begin for begin, _, line in reversed([*code.co_lines()]) if line and begin <= instruction}
+    return starts.get(_position(code, instruction)[0], instruction)
+
+
 def function_around(name: str) -> str:
     """Return the function that code of this full name belongs to: a lambda or comprehension has no name of its own."""
     return _IN_FUNCTION.sub("", name) or ("a lambda" if name.endswith("<lambda>") else name)
@@ -120,8 +131,13 @@ def called(expression: str) -> str:
 
 
 def _is_operation(code: CodeType, instruction: int) -> bool:
-    """Return whether an instruction computes with an operator, such as a product of matrices."""
-    return dis.opname[code.co_code[instruction]].startswith(("BINARY_", "INPLACE_", "COMPARE_", "UNARY_"))
+    """Return whether an instruction computes with an operator, such as a product of matrices.
+
+    Not if it only decides on a loop's jump back: there the interpreter lets others run, after all that the loop does.
+    """
+    this, *then = (dis.opname[one] for one in code.co_code[instruction::2])
+    jumps_back = "BACKWARD" in next((name for name in then if name != "CACHE"), "")
+    return this.startswith(("BINARY_", "INPLACE_", "COMPARE_", "UNARY_")) and not jumps_back
 
 
 def _cut(name: str, in_brackets: bool = False) -> str:

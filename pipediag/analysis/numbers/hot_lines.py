@@ -34,7 +34,9 @@ OTHERS = "other lines of"
 _WAITING = ("threading.", "selectors.", "queue.", "concurrent.futures.")
 _BUILT_IN = frozenset(dir(builtins))
 #: Methods of lists, dictionaries and strings that no library's arrays have.
-_OF_LISTS = frozenset({"append", "extend", "get", "setdefault", "items", "join", "startswith", "endswith", "lower"})
+_OF_LISTS = frozenset(
+    {"append", "extend", "get", "setdefault", "items", "index", "join", "startswith", "endswith", "lower"}
+)
 #: Methods that make whole samples or batches.
 _WHOLE = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
 #: A name that a reader knows: no part of a library's own, and no special method.
