@@ -292,6 +292,7 @@ class TestCalls:
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.6}, "librosa.load > soxr.resample"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.4}, "librosa.load"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr._process": 0.9}, "librosa.load"),
+            ("next", {"csv.DictReader.__next__": 0.9}, "next > csv.DictReader"),
             ("F.resize", {"torchvision.functional.resize": 0.9, "PIL.Image.Image.resize": 0.9}, "F.resize"),
             ("x = a + b", {}, "x = a + b"),
             (
@@ -334,7 +335,15 @@ class TestCalls:
         assert named(one) == one.name
 
     @pytest.mark.parametrize(
-        "name, python", [("table.get", True), ("sum", True), ("rows[i]", True), ("np.sort", False), ("a @ b", False)]
+        "name, python",
+        [
+            ("table.get", True),
+            ("sum", True),
+            ("rows[i]", True),
+            ("ids.index", True),
+            ("np.sort", False),
+            ("a @ b", False),
+        ],
     )
     def test_lines_that_only_run_python(self, name: str, python: bool) -> None:
         assert is_python(HotLine("data.py:1", f"x = {name}(y)", 0.9, name, "f")) == python

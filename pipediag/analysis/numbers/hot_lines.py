@@ -137,6 +137,8 @@ def named(line: HotLine) -> str:
         return f"{line.name} > {transforms[-1]}" if plain and transforms[-1] not in line.name else transforms[-1]
     last = names[-1].partition(".")[0] if names else ""
     public = [name for name in names if name.startswith(f"{last}.") and not _PRIVATE.match(name.rpartition(".")[2])]
+    if names and not public and line.name in _BUILT_IN:  # next(reader) runs a special method
+        return f"{line.name} > {short(names[-1].rpartition('.')[0])}"
     said = line.name.rpartition(".")[2]
     passed_on = bool(names) and last != names[0].partition(".")[0]
     if not public or public[0].rpartition(".")[2] == said or (plain and not passed_on):
