@@ -56,7 +56,7 @@ def line_at(code: CodeType, instruction: int) -> Line:
         name = expression
     function = function_around(getattr(code, "co_qualname", code.co_name))
     name = _cut(name, in_brackets=True) or (function if text.startswith("def ") else "")
-    return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text), function)
+    return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text.removesuffix(":")), function)
 
 
 def begins(code: CodeType, instruction: int) -> bool:
@@ -77,7 +77,7 @@ def function_around(name: str) -> str:
 
 def described_line(text: str, function: str, where: str) -> Line:
     """Return a line of which only the text is known, and the function that it belongs to."""
-    return Line(where, text, _cut(_called_first(text), in_brackets=True) or _cut(text), function)
+    return Line(where, text, _cut(_called_first(text), in_brackets=True) or _cut(text.removesuffix(":")), function)
 
 
 def _called_first(expression: str) -> str:

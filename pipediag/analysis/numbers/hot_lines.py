@@ -131,7 +131,8 @@ def named(line: HotLine) -> str:
     """
     if line.library and line.function and is_python(line):
         return line.function
-    names, plain = mostly(line), line.name != line.text and not line.name.endswith("]")
+    statement = line.name in (line.text, line.text.removesuffix(":"))
+    names, plain = mostly(line), not statement and not line.name.endswith("]")
     transforms = [found[1] for name in names if (found := _TRANSFORM.match(name)) and not _RUNS_OTHERS.match(found[1])]
     if transforms:
         return f"{line.name} > {transforms[-1]}" if plain and transforms[-1] not in line.name else transforms[-1]
