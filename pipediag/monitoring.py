@@ -13,6 +13,7 @@ from statistics import fmean, median
 from typing import Any
 
 from .analysis.thresholds import GATE
+from .analysis.words import number
 from .clock import Clock, SystemClock
 from .errors import UsageError, at_least
 from .loop.iterators import IteratorHook, NativeIterator
@@ -173,12 +174,12 @@ class _Logged:
 
     def __call__(self, figures: dict[str, float], steps: int) -> None:
         wait, step, share = figures.values()
-        words = "after %d steps: the loop waits %.3g of %.3g ms for data (%.0f %% of a step, observed)%s"
+        words = "after %d steps: the loop waits %s of %s ms for data (%.0f %% of a step, observed)%s"
         warns = share >= GATE and not self._warned
         self._warned |= warns
         where = "; pipediag analyze says where it comes from" if warns else ""
         level = logging.WARNING if warns else logging.INFO
-        logging.getLogger("pipediag").log(level, words, steps, wait, step, 100 * share, where)
+        logging.getLogger("pipediag").log(level, words, steps, number(wait), number(step), 100 * share, where)
 
 
 def _device() -> EventMaker | None:

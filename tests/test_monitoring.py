@@ -97,10 +97,10 @@ def test_wrong_arguments(call: Callable[[], object]) -> None:
 def test_by_default_a_warning_comes_once(caplog: pytest.LogCaptureFixture) -> None:
     log = monitoring._Logged()
     with caplog.at_level(logging.INFO, "pipediag"):
-        for share in (0.01, 0.36, 0.36):
-            log({"data/wait_ms": 100 * share, "data/step_ms": 100.0, "data/share": share}, 50)
+        for step, share in ((100.0, 0.01), (4000.0, 0.36), (100.0, 0.36)):
+            log({"data/wait_ms": step * share, "data/step_ms": step, "data/share": share}, 50)
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
     assert caplog.messages[1] == (
-        "after 50 steps: the loop waits 36 of 100 ms for data (36 % of a step, observed); pipediag analyze says where "
-        "it comes from"
+        "after 50 steps: the loop waits 1440 of 4000 ms for data (36 % of a step, observed); pipediag analyze says "
+        "where it comes from"
     )

@@ -16,6 +16,7 @@ from ..session import FEWER_THREADS, Loader, Session, fed_apart, ordered
 from .amortised import epoch_start
 from .diagnosis import Diagnosis, Recommendation
 from .numbers.cores import threads
+from .numbers.foreign_load import others, worth_telling
 from .numbers.intervals import Interval, exceeds
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS
@@ -241,7 +242,7 @@ def _startup(check: Check) -> Item:
     figures = f"an epoch's start takes {number(each.value * loader.epoch / 1000)} s, {number(each.value)} ms a step "
     figures += f"over an epoch of {loader.epoch} batches: {percent_of('the time', share)}"
     advice = check.advice({"persistent-workers", "one-iterator"})
-    return at_most(share, check.bound, figures, advice, "longer epochs, or a cheaper first batch")
+    return at_most(share, check.bound, figures, advice, "Longer epochs, or a cheaper first batch")
 
 
 def _cores(check: Check) -> Item:
@@ -259,10 +260,13 @@ def _cores(check: Check) -> Item:
         return Item(PASSED, figures)
     if not running.exceed or queued <= QUEUED:
         return check.judged(figures, _CORES)
-    starved = check.diagnosis.verdict.starved
+    starved, used = check.diagnosis.verdict.starved, others(check.session, check.ladder.windows_used("baseline"))
+    if used >= worth_telling(check.session):
+        figures += f", but other processes used {number(used)} cores"
+        raise Unanswered(OPEN, f"{figures}; audit on a quiet machine")
     if starved is None or starved.low <= check.bound:
         raise undecided(figures)
-    return failed(figures, check.advice(_CORES), "give the workers less to do, or each device more cores")
+    return failed(figures, check.advice(_CORES), "Give the workers less to do, or each device more cores")
 
 
 def _knobs(check: Check) -> Item:

@@ -266,7 +266,7 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
     who = f"other processes used {number(used)} of {session.cores:g} cores" if used else "the machine was busy"
     busy = [who] if used >= worth_telling(session) else []
     short = ["the script is short"] if session.script.passes > _SHORT else []
-    because = f": {listed(short + busy)}" if short + busy else ""
+    because = f", as {listed(short + busy)}" if short + busy else ""
     if len(paired) < ENOUGH:
         yield f"measured once only{because}"
     elif min(ladder.times("baseline"), ladder.times(ceiling)) < ENOUGH:

@@ -297,7 +297,7 @@ def without(ladder: LadderView, numbers: WhatIf | None, piece: Stage, together: 
         if measured is not None:
             return Without(min(1000.0 * measured.value / step, 1000.0 / ladder.best.value), True)
     if piece.stage == "load" and ladder.has("raw") and not together:
-        return Without(1000.0 / min(step, ladder.ms("raw").value), True)
+        return Without(1000.0 / min(step, ladder.beside("raw").value), True)
     if numbers is not None:
         return Without(1000.0 * speedup_without(ladder, numbers, piece).value / step, False)
     # As far as the loop's own waiting tells.

@@ -326,10 +326,12 @@ def what_if(ladder: LadderView) -> WhatIf | None:
     loop_rung = next((r for r in ("worker", "host") if r in rungs), rungs[0])
     base = ladder.ms("baseline").value
     found, besides = sides(ladder), 0.0
-    loop = ladder.ms(loop_rung).value
-    if workers:  # hand-off beyond that of the rung
-        besides = min(found.handed + found.locked, max(0.0, base - loop))
-    loop += besides + (found.sampler if loop_rung != "worker" else 0.0)
+    if workers:
+        loop = ladder.beside(loop_rung).value
+        besides = min(found.handed + found.locked, max(0.0, base - loop))  # hand-off beyond that of the rung
+        loop += besides + (found.sampler if loop_rung != "worker" else 0.0)
+    else:
+        loop = max(found.ready, ladder.best.value)
     waiting = base - loop
     # Paired round by round, unless the waiting alone shows more.
     paired, ceiling = ladder.ratio("baseline", ladder.ceiling), ladder.best.inverse(base)

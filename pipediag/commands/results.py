@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -135,6 +137,7 @@ def measure(request: passes.Request, results: Results, of_a_sweep: bool = False)
     if session.script.overwrote or (session.script.wrote and not session.anything_seen):
         say(f"your script really ran{files_written(session.script)}")
     _hint(request.target.args, session)
+    _hint_of_folder(request.workdir, session.script.error)
     if of_a_sweep:
         return session
     failures = [warning.message for warning in session.warnings if warning.code == "script-failed"]
@@ -160,6 +163,13 @@ def _hint(args: list[str], session: Session) -> None:
         verb, it = ("stands", "it") if len(names) == 1 else ("stand", "them")
         behind = f"{listed(names)} {verb} after the script, so the script got {it}"
         say(f"{behind}; pipediag's options stand before the script")
+
+
+def _hint_of_folder(workdir: str | None, error: str) -> None:
+    """Say why the script does not find a file that is in this folder: under ``--workdir`` it runs in another one."""
+    names = [name for name in re.findall(r"'([^']+)'", error) if not os.path.isabs(name) and os.path.exists(name)]
+    if workdir is not None and error.startswith(FileNotFoundError.__name__) and names:
+        say(f"{names[0]} is not in {workdir}, where --workdir runs the script: link it there, or use absolute paths")
 
 
 def exit_code(session: Session) -> int:

@@ -56,7 +56,18 @@ def line_at(code: CodeType, instruction: int) -> Line:
         name = expression
     function = function_around(getattr(code, "co_qualname", code.co_name))
     name = _cut(name, in_brackets=True) or (function if text.startswith("def ") else "")
-    return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text), function)
+    return Line(f"{short(code.co_filename)}:{first}", text, name or _cut(text.removesuffix(":")), function)
+
+
+def begins(code: CodeType, instruction: int) -> bool:
+    """Return whether a function has only begun, or a generator gone on: the time before was its caller's."""
+    return instruction >= 0 and dis.opname[code.co_code[instruction]] == "RESUME"
+
+
+def begin_of_line(code: CodeType, instruction: int) -> int:
+    """Return the first instruction of the line that an instruction belongs to: it says nothing about what is called."""
+    starts = {line: begin for begin, _, line in reversed([*code.co_lines()]) if line and begin <= instruction}
+    return starts.get(_position(code, instruction)[0], instruction)
 
 
 def function_around(name: str) -> str:
@@ -66,7 +77,7 @@ def function_around(name: str) -> str:
 
 def described_line(text: str, function: str, where: str) -> Line:
     """Return a line of which only the text is known, and the function that it belongs to."""
-    return Line(where, text, _cut(_called_first(text), in_brackets=True) or _cut(text), function)
+    return Line(where, text, _cut(_called_first(text), in_brackets=True) or _cut(text.removesuffix(":")), function)
 
 
 def _called_first(expression: str) -> str:
@@ -120,8 +131,13 @@ def called(expression: str) -> str:
 
 
 def _is_operation(code: CodeType, instruction: int) -> bool:
-    """Return whether an instruction computes with an operator, such as a product of matrices."""
-    return dis.opname[code.co_code[instruction]].startswith(("BINARY_", "INPLACE_", "COMPARE_", "UNARY_"))
+    """Return whether an instruction computes with an operator, such as a product of matrices.
+
+    Not if it only decides on a loop's jump back: there the interpreter lets others run, after all that the loop does.
+    """
+    this, *then = (dis.opname[one] for one in code.co_code[instruction::2])
+    jumps_back = "BACKWARD" in next((name for name in then if name != "CACHE"), "")
+    return this.startswith(("BINARY_", "INPLACE_", "COMPARE_", "UNARY_")) and not jumps_back
 
 
 def _cut(name: str, in_brackets: bool = False) -> str:

@@ -96,9 +96,14 @@ KEPT = [Startup(5.0), *[Startup(0.6, renewed=True)] * 2]
 
 
 def crowded(
-    ladder: Mapping[str, float], queued: float = 0.4, threads: int = 1, cores: float = 4, device: str = "cuda"
+    ladder: Mapping[str, float],
+    queued: float = 0.4,
+    threads: int = 1,
+    cores: float = 4,
+    device: str = "cuda",
+    **more: float,
 ) -> Session:
-    seen = {**SEEN, "worker_ms": 400.0, "worker_queued": queued}
+    seen = {**SEEN, "worker_ms": 400.0, "worker_queued": queued, **more}
     found = inside(4.0, 4.0, load=2.0, threads={"torch": threads})
     session = run(ladder, inside=found, evidence={"baseline": seen}, environment={"cores": cores})
     return replace(session, device={"type": device})
@@ -163,6 +168,9 @@ RUNS: dict[str, dict[str, Session]] = {
         "passes": run(environment={"cores": 16, "threads": {"torch": 8}}),
         "fails for threads": crowded(STARVED, threads=4, cores=8),
         "fails without a thread to spare": crowded(STARVED, device="cpu"),
+        "is open where other processes take the cores": crowded(
+            STARVED, 0.8, 4, cores=8, cores_busy=8.0, cores_used=2.0
+        ),
         "fails for want of cores": crowded(STARVED, queued=0.01),
         "passes where nobody is held up": crowded(WELL),
         "passes where threads do not wait": crowded(STARVED, queued=0.01, device="cpu"),

@@ -292,6 +292,8 @@ class TestCalls:
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.6}, "librosa.load > soxr.resample"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr.resample": 0.4}, "librosa.load"),
             ("librosa.load", {"librosa.core.audio.load": 0.9, "soxr._process": 0.9}, "librosa.load"),
+            ("for row in rows", {"csv.reader": 0.9}, "csv.reader"),
+            ("next", {"csv.DictReader.__next__": 0.9}, "next > csv.DictReader"),
             ("F.resize", {"torchvision.functional.resize": 0.9, "PIL.Image.Image.resize": 0.9}, "F.resize"),
             ("x = a + b", {}, "x = a + b"),
             (
@@ -313,7 +315,7 @@ class TestCalls:
         ],
     )
     def test_named(self, text: str, calls: dict[str, float], name: str) -> None:
-        source = text if " = " in text else f"x = {text}(y)"
+        source = f"{text}:" if text.startswith("for ") else text if " = " in text else f"x = {text}(y)"
         assert named(HotLine("data.py:1", source, 0.9, text, calls=calls)) == name
 
     @pytest.mark.parametrize(
@@ -334,7 +336,15 @@ class TestCalls:
         assert named(one) == one.name
 
     @pytest.mark.parametrize(
-        "name, python", [("table.get", True), ("sum", True), ("rows[i]", True), ("np.sort", False), ("a @ b", False)]
+        "name, python",
+        [
+            ("table.get", True),
+            ("sum", True),
+            ("rows[i]", True),
+            ("ids.index", True),
+            ("np.sort", False),
+            ("a @ b", False),
+        ],
     )
     def test_lines_that_only_run_python(self, name: str, python: bool) -> None:
         assert is_python(HotLine("data.py:1", f"x = {name}(y)", 0.9, name, "f")) == python

@@ -370,6 +370,20 @@ def test_costs_are_paired_within_rounds() -> None:
     assert [cost.value, cost.low, cost.high] == pytest.approx([10.0 * (1 + 2 + 4 + 8) / 4] * 3)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_loop_without_a_stage_is_compared_within_rounds(workers: int) -> None:
+    """Cached rungs that were measured while the machine was slow say what a step saved then."""
+    session = make({"device": 50.0, "raw": 60.0, "baseline": 100.0}, rounds=4, noise=0.0, workers=workers)
+    for window in session.windows:
+        window.seconds *= 2**window.round
+    session.windows = [one for one in session.windows if one.rung == "baseline" or one.round == 3]
+    ladder, found = LadderView(session), pieces(session)
+    assert found["load"].without.steps_per_s == pytest.approx(1000 / (0.6 * ladder.ms("baseline").value))
+    numbers = what_if(ladder)
+    assert numbers.loop == pytest.approx(ladder.best.value)
+    assert numbers.base > numbers.loop
+
+
 def test_no_round_in_common() -> None:
     session = make({"device": 50.0}, rounds=1, noise=0.0)
     other = make({"baseline": 80.0}, rounds=2, noise=0.0).windows[1]

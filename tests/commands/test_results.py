@@ -165,6 +165,32 @@ def test_an_option_after_the_script(
     assert "stands after" not in main("analyze", script, *args)[2]
 
 
+@pytest.mark.parametrize(
+    ("name", "elsewhere", "told"),
+    [("data.csv", True, True), ("data.csv", False, False), ("absent.csv", True, False)],
+)
+def test_a_file_that_lies_here_and_not_where_the_script_runs(
+    main: Main,
+    script: Path,
+    tmp_path: Path,
+    analyzed: Analyzed,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    elsewhere: bool,
+    told: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").touch()
+    (tmp_path / "aside").mkdir()
+    session = Session()
+    session.script.exit_code = 1
+    session.script.error = f"FileNotFoundError: [Errno 2] No such file or directory: '{name}'"
+    analyzed(session)
+    options = ["--workdir", "aside"] if elsewhere else []
+    said = main("analyze", *options, script)[2]
+    assert ("data.csv is not in aside, where --workdir runs the script" in said) == told
+
+
 @pytest.mark.parametrize("command", ["audit", "sweep", "compare"])
 def test_a_timeline_is_of_one_run(main: Main, script: Path, command: str) -> None:
     given = [script, script] if command == "compare" else ["--vary=--n=1", script] if command == "sweep" else [script]

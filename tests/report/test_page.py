@@ -161,6 +161,11 @@ class TestOtherSubjects:
         assert "not significant" in page.text
         assert "sentence" in data_of(page)
 
+    def test_what_certainly_changed_stands_on_the_first_screen(self) -> None:
+        before, after = (diagnose_session(make(climbing(device=ms), seed=seed)) for ms, seed in ((50.0, 1), (25.0, 2)))
+        page = Outline(write(compare(before, after)))
+        assert page.titles.index("Stages that certainly changed") < page.titles.index("The two verdicts")
+
     def test_sweep(self) -> None:
         runs = [
             Run((("--size", "1"),), ["train.py"], FULL),

@@ -15,7 +15,16 @@ import pytest
 import torch
 from PIL import ImageFile
 
-from pipediag.usercode.lines import Line, called, compiled_function, described_line, function_of, line_at
+from pipediag.usercode.lines import (
+    Line,
+    begin_of_line,
+    begins,
+    called,
+    compiled_function,
+    described_line,
+    function_of,
+    line_at,
+)
 from pipediag.usercode.places import short
 
 HERE = short(__file__)
@@ -159,7 +168,35 @@ def pieces(text: str) -> list[str]:
 def test_a_loop_is_not_named_by_the_lines_in_it() -> None:
     """A jump back to its condition covers the whole statement."""
     lines = [line_at(pieces.__code__, one.offset) for one in dis.get_instructions(pieces)]
-    assert {line.calls for line in lines if line.text.startswith("while ")} == {"while text:"}
+    assert {line.calls for line in lines if line.text.startswith("while ")} == {"while text"}
+
+
+def compares(end: int) -> None:
+    start = 0
+    while end > start:
+        end -= 1
+
+
+def test_a_jump_back_is_not_named_by_the_comparison_before_it() -> None:
+    """All that the loop does shows there."""
+    of_jump = [one.offset for one in dis.get_instructions(compares) if one.opname != "LOAD_CONST"]
+    jump = max(n for n in of_jump if line_at(compares.__code__, n).text.startswith("while "))
+    compared = max(n for n in of_jump if n < jump and "COMPARE" in dis.opname[compares.__code__.co_code[n]])
+    assert {line_at(compares.__code__, n).calls for n in (compared, jump)} == {"while end > start"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there is no such instruction")
+def test_where_a_function_begins() -> None:
+    code = words.__code__
+    assert [one.opname for one in dis.get_instructions(code) if begins(code, one.offset)] == ["RESUME"]
+    assert not begins(code, -1)
+
+
+def test_the_beginning_of_a_line_names_nothing_that_it_calls() -> None:
+    code = Sample.over_two_lines.__code__
+    (last,) = (one.offset for one in dis.get_instructions(code) if one.opname in ("CALL", "CALL_METHOD"))
+    assert line_at(code, begin_of_line(code, last)).calls == "return self.stop("
+    assert line_at(code, last).where == line_at(code, begin_of_line(code, last)).where
 
 
 def test_functions_of_libraries_by_their_full_names() -> None:
@@ -203,8 +240,8 @@ def test_compiled_functions(name: str, found: str) -> None:
     ("text", "name"),
     [
         ('image = Image.open(path).convert("RGB")', "Image.open(...).convert"),
-        ("for name in sorted(names):", "for name in sorted(names):"),
-        ("if len(rows) > 3:", "if len(rows) > 3:"),
+        ("for name in sorted(names):", "for name in sorted(names)"),
+        ("if len(rows) > 3:", "if len(rows) > 3"),
         ("y += x * 2", "y += x * 2"),
         ("y = x / max(1, n)", "y = x / max(1, n)"),
         ("", ""),

@@ -34,7 +34,9 @@ OTHERS = "other lines of"
 _WAITING = ("threading.", "selectors.", "queue.", "concurrent.futures.")
 _BUILT_IN = frozenset(dir(builtins))
 #: Methods of lists, dictionaries and strings that no library's arrays have.
-_OF_LISTS = frozenset({"append", "extend", "get", "setdefault", "items", "join", "startswith", "endswith", "lower"})
+_OF_LISTS = frozenset(
+    {"append", "extend", "get", "setdefault", "items", "index", "join", "startswith", "endswith", "lower"}
+)
 #: Methods that make whole samples or batches.
 _WHOLE = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
 #: A name that a reader knows: no part of a library's own, and no special method.
@@ -129,12 +131,15 @@ def named(line: HotLine) -> str:
     """
     if line.library and line.function and is_python(line):
         return line.function
-    names, plain = mostly(line), line.name != line.text and not line.name.endswith("]")
+    statement = line.name in (line.text, line.text.removesuffix(":"))
+    names, plain = mostly(line), not statement and not line.name.endswith("]")
     transforms = [found[1] for name in names if (found := _TRANSFORM.match(name)) and not _RUNS_OTHERS.match(found[1])]
     if transforms:
         return f"{line.name} > {transforms[-1]}" if plain and transforms[-1] not in line.name else transforms[-1]
     last = names[-1].partition(".")[0] if names else ""
     public = [name for name in names if name.startswith(f"{last}.") and not _PRIVATE.match(name.rpartition(".")[2])]
+    if names and not public and line.name in _BUILT_IN:  # next(reader) runs a special method
+        return f"{line.name} > {short(names[-1].rpartition('.')[0])}"
     said = line.name.rpartition(".")[2]
     passed_on = bool(names) and last != names[0].partition(".")[0]
     if not public or public[0].rpartition(".")[2] == said or (plain and not passed_on):

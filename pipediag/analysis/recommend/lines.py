@@ -169,7 +169,7 @@ WAYS = (
     ),
     Way(
         ("scipy.ndimage", "skimage."),
-        "OpenCV's function of the same kind, on float32; on a smaller array: after the crop, or resized first",
+        "OpenCV's function of the same kind; on a smaller array: after the crop, or resized first",
         "other pixels",
     ),
     Way(

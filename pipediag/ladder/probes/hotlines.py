@@ -23,7 +23,7 @@ from typing import Any
 from ...clock import time
 from ...frames import in_package, is_ours, is_torchs, is_users
 from ...session import HotLine
-from ...usercode.lines import Line, compiled_function, function_of, line_at
+from ...usercode.lines import Line, begin_of_line, begins, compiled_function, function_of, line_at
 from .waited_for import stack_of, working_for
 
 #: Number of looks after which no batch is looked at any more: a share of a half is then known to 5 points.
@@ -229,7 +229,7 @@ class HotLines:
         self._reported = self.looks
         found, known = dict[tuple[str, str], _Timed](), frozenset(map(id, transforms))
         totals = {True: 0.0, False: 0.0}
-        stacks = {key: [(self._codes[key[n]], key[n + 1]) for n in range(0, len(key), 2)] for _, key in self._seconds}
+        stacks = {key: _at_work(self._stack(key)) for _, key in self._seconds}
         counts = {key: _innermost(stack) for key, stack in stacks.items() if stack}
         spent: dict[tuple[CodeType, int], float] = {}
         for (_, key), value in self._seconds.items():
@@ -256,6 +256,9 @@ class HotLines:
         together = [HotLine("", "", round(share, 4), stage=stage) for stage, share in shares.items() if share]
         return lines[:_LINES] + together
 
+    def _stack(self, key: tuple[int, ...]) -> list[tuple[CodeType, int]]:
+        return [(self._codes[key[n]], key[n + 1]) for n in range(0, len(key), 2)]
+
     def _below(self, stack: _Stack) -> list[str]:
         """Return the functions that run below a line, the outer ones first: the stack's last frame is the line's."""
         code, instruction = stack[0]
@@ -275,6 +278,15 @@ class HotLines:
 
 def _instructions(innermost: FrameType) -> list[tuple[CodeType, int]]:
     return [(frame.f_code, frame.f_lasti) for frame in itertools.islice(stack_of(innermost), _DEPTH)]
+
+
+def _at_work(stack: list[tuple[CodeType, int]]) -> list[tuple[CodeType, int]]:
+    """Return the stack without a function that has only begun: what held the interpreter's lock until then was code
+    of its caller, of the calling line or of one before it. What the line calls has no part in that."""
+    if len(stack) < 2 or not begins(*stack[0]) or not _is_users(stack[1][0].co_filename):
+        return stack
+    (code, instruction), *outer = stack[1:]
+    return [(code, begin_of_line(code, instruction)), *outer]
 
 
 def _innermost(stack: _Stack) -> int:

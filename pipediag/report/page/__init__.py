@@ -175,6 +175,8 @@ def write(subject: Subject) -> str:
         parts = [slowest / rate.steps_per_s for rate in summary.rates]  # both steps on one scale
         sides = [steps.segments(one, part) for one, part in zip((subject.before, subject.after), parts, strict=True)]
     sides = sides if all(sides) else []
+    if not isinstance(subject, Comparison):  # the first part is the table of all checks, or all runs
+        summary = replace(summary, findings=[])
     bare = render(summary, page, steps=sides)
     data, note = embedded(subject, _LIMIT - len(bare.encode("utf-8", "backslashreplace")) - 1000)
     return render(summary, page, data, note, sides)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import gc
 import linecache
 import sys
@@ -128,6 +129,27 @@ class TestLines:
         samples = [(partial(user, SimpleNamespace(a=a, b=b), GATE), seconds) for a, b, seconds in calls]
         (line,) = looked_at(*samples).figures([])
         assert (line.name, line.share) == ("own.b", 1.0)
+
+    @pytest.mark.skipif(sys.version_info < (3, 11), reason="a function's begin has no instruction of its own")
+    @pytest.mark.parametrize("callers, name", [("data.py", "found.append(g(x))"), ("/site-packages/y.py", "f")])
+    def test_the_time_before_a_function_begins_is_its_callers(
+        self, callers: str, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first moment at which code lets another thread run may be in the next function that it calls."""
+        source = "def f(found, x):\n    x in found\n    found.append(g(x))\n"
+        monkeypatch.setitem(linecache.cache, callers, (1, None, source.splitlines(keepends=True), callers))
+        monkeypatch.setitem(linecache.cache, "g.py", (1, None, ["def f(x): pass\n"], "g.py"))
+        g = function("def f(x): pass", "g.py")
+        stack = [(g, "RESUME"), (function(source, callers), "CALL"), (makes, "CALL")]
+        frames = []
+        for code, opname in ((one.__code__, opname) for one, opname in stack):
+            at = next(one.offset for one in dis.get_instructions(code) if one.opname == opname)
+            frames.append(SimpleNamespace(f_code=code, f_lasti=at, f_globals={}))
+        monkeypatch.setattr(sys, "_current_frames", lambda: {1: frames[0]})
+        monkeypatch.setattr(hotlines, "stack_of", lambda _: iter(frames))
+        lines = HotLines([makes.__code__])
+        lines.look(1, 1.0)
+        assert [line.name for line in lines.figures([])] == [name]
 
     def test_shares_are_those_of_the_seconds(self) -> None:
         """A look that came late counts for all the time since the last."""
