@@ -283,7 +283,9 @@ def _on_real(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 #: Attributes of recording images themselves.
-_OURS = frozenset({"tape", "parts", "mixes", "memory_layout", "call", "like", "images", "made", "lay", "is_alone"})
+_OURS = frozenset(
+    {"__class__", "tape", "parts", "mixes", "memory_layout", "call", "like", "images", "made", "lay", "is_alone"}
+)
 
 
 class RecordingTensor(Unreadable, torch.Tensor):  # type: ignore[misc]
