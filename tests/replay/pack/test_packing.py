@@ -16,7 +16,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from pipediag.replay.ops.op import NotRecordable
-from pipediag.replay.pack.packed_batch import Packed, Plain, Section
+from pipediag.replay.pack.packed_batch import Held, Packed, Plain, Section
 from pipediag.replay.pack.packing import pack, pack_plain
 from pipediag.replay.record.batches import Parts, stacking
 from pipediag.replay.record.hooks import recording, register
@@ -118,6 +118,16 @@ def test_what_the_loops_process_may_hold_too_stays_itself() -> None:
     assert made is batch and made["held"] is held, "the loop may write into what the dataset holds"
     assert made["targets"][0] is made["target"] is target and target["y"] is labels and made["own"] is own
     assert type(made["x"]) is type(held[0]) is Tensor and torch.equal(held[0], pixels(8).flip(-1))
+
+
+def test_on_a_device_nothing_of_the_datasets_changes() -> None:
+    meta, labels = torch.device("meta"), torch.arange(4)
+    target, own = {"y": labels}, [pixels(0)]
+    made = replay(pack_plain([target, own], here=True), meta)
+    assert made[0]["y"].is_meta and target["y"] is labels and not own[0].is_meta
+    held = Held(own)
+    held.parts[0] = "placeholder"
+    assert held.filled(str.upper, meta) == ["PLACEHOLDER"] and held.original is own and isinstance(own[0], Tensor)
 
 
 def test_tensors_that_share_memory_still_do() -> None:
