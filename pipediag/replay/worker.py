@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..usercode import randomness, tree
@@ -112,6 +113,10 @@ class Plainly(NamedTuple):
 Sent = Packed | Unrecorded | AsIs | Executed
 
 
+def _packed(batch: Any, ring: Ring | None) -> Packed:
+    return pack_plain(batch, ring, get_worker_info() is None)
+
+
 class PackedCollate:
     """Collate function that packs each batch, in a slot of ``ring`` if one is free.
 
@@ -123,7 +128,7 @@ class PackedCollate:
         self._ring = ring
 
     def __call__(self, samples: Any) -> Packed:
-        return pack_plain(batch_of(samples, self._collate), self._ring)
+        return _packed(batch_of(samples, self._collate), self._ring)
 
     def recorded(self, samples: Any, plan: Plan) -> Packed | Unrecorded:
         """Pack a batch that contains recording images. If that cannot be, send what the collate function has made.
@@ -139,7 +144,7 @@ class PackedCollate:
             if settled != session.settled:
                 raise NotRecordable(session.why)
             with session.going_on(False):
-                return pack(batch, plan.fuse, self._ring, plan.check)
+                return pack(batch, plan.fuse, self._ring, plan.check, get_worker_info() is None)
         except NotRecordable as error:
             if not of_user:  # the stacking was left to the packing, and may run again
                 raise
@@ -149,7 +154,7 @@ class PackedCollate:
             for leaf in leaves(batch):
                 check_holds_no_image(leaf)
         NotRecordable.raised = raised  # the user's code has hidden nothing
-        return Unrecorded(batch if self._ring is None else pack_plain(batch, self._ring), f"NotRecordable: {reason}")
+        return Unrecorded(batch if self._ring is None else _packed(batch, self._ring), f"NotRecordable: {reason}")
 
 
 class PackingSide:
@@ -251,7 +256,7 @@ class PackingSide:
                 raise
             randomness.restore(kept)
             return Unrecorded(self._real(fetch()), f"{NotRecordable.__name__}: {error}")
-        return Executed(made.batch if self._ring is None else pack_plain(made.batch, self._ring), made.evidence)
+        return Executed(made.batch if self._ring is None else _packed(made.batch, self._ring), made.evidence)
 
     def _up_to_date(self) -> list[tuple[Slot, Recorder]]:
         """Return the recorders, made anew if the dataset has other transforms than for the last batch."""

@@ -7,9 +7,11 @@ processes they arrive as they do by pickle.
 from __future__ import annotations
 
 import abc
+import copy
 import copyreg
 import types
 import weakref
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
@@ -25,6 +27,8 @@ from .contents import package, slot_values
 #: Methods that say how an object is copied, and those that Python's own types have.
 _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 _BUILT = (object, dict, list, tuple)
+#: Containers of Python's own whose parts can be replaced.
+FILLED = (list, dict, OrderedDict, defaultdict)
 
 
 class Content(NamedTuple):
@@ -162,21 +166,29 @@ def refers_back(obj: Any) -> bool:
 
 def leaves(obj: Any, inside: frozenset[int] = frozenset()) -> Iterator[Any]:
     """Yield the leaves of a structure in order, also of the user's objects; those ``inside`` are around it."""
-    content = None if id(obj) in inside else taken_apart(obj)
-    if content is not None:
-        for part in content.parts:
-            yield from leaves(part, inside | {id(obj)})
+    if id(obj) in inside:
+        yield obj
         return
-    for leaf in tree.leaves(obj):
-        if leaf is obj or id(leaf) in inside:
-            yield leaf
+    content, around = taken_apart(obj), inside | {id(obj)}
+    if content is not None:
+        held = content.parts
+    elif is_exactly(obj, tuple, *FILLED):
+        held = [part for _, part in steps(obj)]
+    else:
+        held = [*tree.leaves(obj)]
+    for part in held:
+        if part is obj:
+            yield obj
         else:
-            yield from leaves(leaf, inside)
+            yield from leaves(part, around)
 
 
 def replaced(obj: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a structure with what ``change`` gives for each leaf. The user's objects stay, and get new contents."""
-    return _Changing(change, lambda way, content, obj: content.changed(way.part).into(obj)).part(obj)
+    """Return a structure with what ``change`` gives for each leaf. Lists, dicts and the user's objects stay, and get
+    new contents, once all leaves are changed."""
+    known = {id(leaf): (leaf, change(leaf)) for leaf in leaves(obj)}
+    give = lambda way, content, obj: content.changed(way.part).into(obj)  # noqa: E731
+    return _Changing(lambda leaf: known[id(leaf)][1], give, in_place=True).part(obj)
 
 
 def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
@@ -195,12 +207,20 @@ def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> An
     return _Changing(change, give).part(batch)
 
 
+def steps(obj: Any) -> list[tuple[Any, Any]]:
+    """Return the parts of a list, tuple or dict, with their indices or keys."""
+    return list(enumerate(obj)) if is_a(obj, (list, tuple)) else list(obj.items())
+
+
 class _Changing:
     """Changes the leaves of a structure, each once, and makes or fills the user's objects by ``give``."""
 
-    def __init__(self, change: Callable[[Any], Any], give: Callable[[_Changing, Content, Any], Any]) -> None:
+    def __init__(
+        self, change: Callable[[Any], Any], give: Callable[[_Changing, Content, Any], Any], in_place: bool = False
+    ) -> None:
         self._change = change
         self._give = give
+        self._in_place = in_place
         self._known: dict[int, tuple[Any, Any]] = {}  # by id, with the leaf or object
 
     def part(self, obj: Any) -> Any:
@@ -210,10 +230,13 @@ class _Changing:
         if content is not None:
             self._known[id(obj)] = obj, obj  # for what refers to it inside of it
             made = self._give(self, content, obj)
-        elif is_exactly(obj, list, tuple):
-            return type(obj)(map(self.part, obj))
-        elif is_exactly(obj, dict):
-            return {key: self.part(one) for key, one in obj.items()}
+        elif is_exactly(obj, tuple):
+            return tuple(map(self.part, obj))
+        elif is_exactly(obj, *FILLED):
+            made = obj if self._in_place else copy.copy(obj)
+            self._known[id(obj)] = obj, made
+            for step, one in steps(obj):
+                made[step] = self.part(one)
         else:
             made = tree.map_leaves(obj, lambda leaf: self._change(leaf) if leaf is obj else self.part(leaf))
         self._known[id(obj)] = obj, made

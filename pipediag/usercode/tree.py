@@ -20,15 +20,15 @@ from .attributes import attribute, has_attribute, is_a, is_exactly
 from .paths import parts, rebuilt
 
 
-def map_leaves(obj: Any, fn: Callable[[Any], Any]) -> Any:
+def map_leaves(obj: Any, fn: Callable[[Any], Any], around: frozenset[int] = frozenset()) -> Any:
     """Return the same structure with ``fn`` applied to every leaf; containers are created anew.
 
-    An object with its own ``.to`` is a leaf, even if it is also a container.
+    An object with its own ``.to`` is a leaf, even if it is also a container; so is one of those ``around`` it, by id.
     """
-    inside = _parts(obj)
+    inside = None if id(obj) in around else _parts(obj)
     if inside is None:
         return fn(obj)
-    mapped = {step: map_leaves(part, fn) for step, part in inside}
+    mapped = {step: map_leaves(part, fn, around | {id(obj)}) for step, part in inside}
     is_constant = is_a(obj, Mapping) and not is_a(obj, MutableMapping)
     return mapped if is_constant else rebuilt(obj, mapped)
 
@@ -53,13 +53,13 @@ def as_pinned(obj: Any) -> Any:
     return {key: as_pinned(one) for key, one in obj.items()} if type(obj) is dict else obj
 
 
-def leaves(obj: Any) -> Iterator[Any]:
+def leaves(obj: Any, around: frozenset[int] = frozenset()) -> Iterator[Any]:
     """Yield the leaves of the structure in order."""
-    inside = _parts(obj)
+    inside = None if id(obj) in around else _parts(obj)
     if inside is None:
         yield obj
     for _, part in inside or ():
-        yield from leaves(part)
+        yield from leaves(part, around | {id(obj)})
 
 
 def _parts(obj: Any) -> list[tuple[Any, Any]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import pickle
 import weakref
@@ -115,6 +116,29 @@ def test_other_leaves(make: Callable[[Any], Any]) -> None:
     (one,) = {id(leaf): leaf for leaf in leaves(made[0]) if isinstance(leaf, Tensor)}.values() or (None,)
     assert one.tolist() == [1, 2, 3] and not CALLS
     assert made[0] is made[1] and (made[0] is obj or isinstance(obj, tuple))
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_leaves_in_a_list_are_those_of_the_object(make: Callable[[Any], Any]) -> None:
+    obj = make(torch.arange(3))
+    assert [*map(id, leaves([(obj, obj)]))] == [*map(id, leaves(obj))] * 2
+
+
+def test_lists_and_dicts_get_other_leaves_all_at_once() -> None:
+    inner: dict[str, Any] = {"one": 1}
+    batch: list[Any] = [inner, (2, inner), collections.defaultdict(list, three=3)]
+    batch.append(batch)
+
+    def fails(leaf: int) -> int:
+        if leaf == 3:
+            raise ValueError
+        return 0
+
+    with pytest.raises(ValueError):
+        replaced(batch, fails)
+    assert inner == {"one": 1} and batch[1] == (2, inner) and batch[2] == {"three": 3}
+    made = replaced(batch, lambda leaf: leaf if leaf is batch else leaf + 1)
+    assert made is batch is batch[3] and made[0] is made[1][1] is inner == {"one": 2} and made[2] == {"three": 4}
 
 
 def test_what_is_on_the_device_already_is_handed_on_itself() -> None:

@@ -248,6 +248,13 @@ def test_objects_that_refer_to_each_other() -> None:
     assert tree.move(batch, META)[1].device == META
 
 
+def test_records_that_refer_to_themselves() -> None:
+    record = Record(t())
+    record.label = record
+    assert [*tree.leaves([record])][1] is record
+    assert tree.map_leaves([record], lambda leaf: leaf)[0] is not record
+
+
 def test_bytes_of_the_users_objects() -> None:
     """They are kept in caches like everything else, so what they hold counts."""
     held = tree.nbytes(Sample(torch.zeros(1000), Sample([np.zeros(1000)])))

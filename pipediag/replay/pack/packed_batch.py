@@ -6,6 +6,7 @@ single copy transfers it, asynchronously if the memory is page-locked.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -129,6 +130,32 @@ class Object:
 
     def __reduce__(self) -> Any:
         return Object, (self.content,)
+
+
+class Kept:
+    """Placeholder for a part of the batch without recorded images that other code of this process may hold too."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Held:
+    """Placeholder for such a list or dict with recorded images: ``parts`` are its placeholders by index or key."""
+
+    __slots__ = ("original", "parts")
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        self.parts: dict[Any, Any] = {}
+
+    def filled(self, change: Callable[[Any], Any], device: torch.device) -> Any:
+        """Return the list or dict with what ``change`` gives for its parts; on another device than the CPU a copy."""
+        made = self.original if device.type == "cpu" else copy.copy(self.original)
+        for step, part in self.parts.items():
+            made[step] = change(part)
+        return made
 
 
 class Plain:

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import math
 import pickle
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
@@ -22,19 +22,22 @@ from torch.utils.data import get_worker_info
 
 from ...usercode import tree
 from ...usercode.attributes import is_exactly
-from ...usercode.objects import holds_twice, leaves, refers_back, taken_apart, why_whole
+from ...usercode.objects import FILLED, holds_twice, leaves, refers_back, steps, taken_apart, why_whole
 from ..decode.decoding import Files
 from ..decode.undecoded import Undecoded, UndecodedTensor, decoded, is_undecoded
-from ..layout import contiguous, is_dense
+from ..layout import contiguous, is_dense, may_overlap
 from ..ops.fuse import fused
 from ..ops.op import NotRecordable, Op, Shape, inside
 from ..ops.operation import Box
 from ..record.batches import Parts, is_named_tuple, is_plain
+from ..record.images import Unreadable
+from ..record.memory import Memory as Shared
 from ..record.pictures import RecordingPicture
 from ..record.substitutes import is_recording
 from ..record.tape import Tape
-from ..record.views import simplified
-from .packed_batch import Arranged, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
+from ..record.views import memories_of, region_of, simplified
+from ..storage import place_of
+from .packed_batch import Arranged, Held, Kept, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take, merge
 from .ring import Claim, Ring, shared_memory
 
@@ -42,6 +45,7 @@ _ALIGNED = 16  # bytes
 
 
 _TWICE = "which may refer to itself, or holds one container in two places"
+_SHARED = "the batch holds an image that shares memory with another part of it, or with the dataset's"
 
 
 class NoneRecorded(NotRecordable):
@@ -49,7 +53,11 @@ class NoneRecorded(NotRecordable):
 
 
 def pack(
-    batch: Any, fuse: bool = False, ring: Ring | None = None, check: Callable[[Tape], None] = lambda tape: None
+    batch: Any,
+    fuse: bool = False,
+    ring: Ring | None = None,
+    check: Callable[[Tape], None] = lambda tape: None,
+    here: bool = False,
 ) -> Packed:
     """Pack a collated batch that contains recording images.
 
@@ -60,13 +68,14 @@ def pack(
             part of an image that a random crop needs is sent.
         ring: written to if it has a free slot.
         check: is called with the tape of each image, and may raise.
+        here: whether the loop gets the batch in this process.
 
     Raises:
         NoneRecorded: the batch holds no recorded image.
-        NotRecordable: the batch holds a Pillow image.
+        NotRecordable: the batch holds a Pillow image, or two images that share memory.
     """
     memory = Memory()
-    gathered = _Gathered(memory, check)
+    gathered = _Gathered(memory, batch, check, here)
     structure, tapes = gathered.placed(batch), gathered.tapes
     if not tapes:
         raise NoneRecorded("no image of the batch was recorded")
@@ -86,10 +95,10 @@ def pack(
     return Writer(memory, images.groups, kinds, program).packed(structure, ring)
 
 
-def pack_plain(batch: Any, ring: Ring | None = None) -> Packed:
+def pack_plain(batch: Any, ring: Ring | None = None, here: bool = False) -> Packed:
     """Pack a batch without recorded images: no launches, only plain tensors in one memory."""
     memory = Memory()
-    structure = _Placing(memory).placed(batch)
+    structure = _Placing(memory, batch, here).placed(batch)
     written, claim = memory.written(ring)
     return Packed(written, [], [], [], structure, claim)
 
@@ -105,10 +114,21 @@ def pack_ops(tracks: Sequence[Any], shape: Shape, dtype: torch.dtype, fuse: bool
 
 
 class _Placing:
-    """Puts a batch's plain tensors into ``memory``, and placeholders in their place."""
+    """Puts a batch's plain tensors into ``memory``, and placeholders in their place.
 
-    def __init__(self, memory: Memory) -> None:
+    ``here``, in the loop's process, other code may hold the same tensors and containers: those without recorded images
+    stay. From a worker, torch sends tensors that share memory so that they still do.
+    """
+
+    def __init__(self, memory: Memory, batch: Any, here: bool) -> None:
         self._memory = memory
+        self._is_here = here
+        self._is_argument = False  # of a recorded call, and no part of the batch
+        self._placed: dict[int, tuple[Any, Held]] = {}  # by id: containers with their placeholders
+        plain = {id(leaf): leaf for leaf in leaves(batch) if isinstance(leaf, Tensor) and is_plain(leaf)}
+        places = Counter(place_of(leaf)[0] for leaf in plain.values())
+        self._places = {*places}
+        self._shared = {place for place, count in places.items() if count > 1}
 
     def placed(self, obj: Any) -> Any:
         """Return an object of the batch with placeholders.
@@ -118,10 +138,15 @@ class _Placing:
         """
         if isinstance(obj, Parts):
             return self._memory.plain(obj.tensors, obj.shape, obj.dtype)
+        stays = self._is_here and not self._is_argument
+        if stays and not any(map(_is_made, leaves(obj))):
+            return Kept(obj)
         obj = decoded(obj)
-        if is_plain(obj) and is_dense(obj):
+        if is_plain(obj) and is_dense(obj) and place_of(obj)[0] not in self._shared:
             stride, shape = tuple(obj.stride()), tuple(obj.shape)
             return self._memory.plain(obj, shape, obj.dtype, None if stride == contiguous(shape) else stride)
+        if stays and is_exactly(obj, *FILLED):
+            return self._held(obj)
         if is_exactly(obj, list, tuple):
             return type(obj)([self.placed(item) for item in obj])
         if is_named_tuple(obj) and not tree.moves_itself(obj):
@@ -137,9 +162,21 @@ class _Placing:
             return twin
         return tree.map_leaves(obj, self._other)
 
+    def _held(self, obj: Any) -> Held:
+        if id(obj) not in self._placed:
+            held = Held(obj)
+            self._placed[id(obj)] = obj, held
+            held.parts.update((step, self.placed(part)) for step, part in steps(obj))
+        return self._placed[id(obj)][1]
+
     def _other(self, value: Any) -> Any:
         """Return what takes the place of another leaf."""
         return value
+
+
+def _is_made(leaf: Any) -> bool:
+    """Return whether a leaf stands for what is still to be made."""
+    return isinstance(leaf, Parts) or is_recording(leaf) or is_undecoded(leaf)
 
 
 class _Gathered(_Placing):
@@ -152,13 +189,15 @@ class _Gathered(_Placing):
         members: which of them each :class:`Leaf` holds.
     """
 
-    def __init__(self, memory: Memory, check: Callable[[Tape], None]) -> None:
-        super().__init__(memory)
+    def __init__(self, memory: Memory, batch: Any, check: Callable[[Tape], None], here: bool) -> None:
+        super().__init__(memory, batch, here)
         self.tapes: list[Tape] = []
         self.members: list[range] = []
         self._check = check
         self._open: set[int] = set()  # ids of the user's objects that are being taken apart, or were
         self._known: dict[int, tuple[Any, Any]] = {}  # by the id of the image, with it: a batch may hold it twice
+        #: By the id of a memory: the images that lie there, with the ids of all memories of each.
+        self._lie: dict[int, list[tuple[list[int], Any]]] = {}
 
     def placed(self, obj: Any) -> Any:
         """Also put the content of the user's objects in their place, if they hold a recording image."""
@@ -179,12 +218,37 @@ class _Gathered(_Placing):
             check_holds_no_image(value)
             return value
         if id(value) not in self._known:
-            made = simplified(value)
+            made = simplified(value) if self._is_argument else self._given(value)
             if isinstance(made, tuple):
+                before, self._is_argument = self._is_argument, True
                 self._known[id(value)] = value, Arranged(made[0], *self.placed(made[1:]))
+                self._is_argument = before
             else:
                 self._known[id(value)] = value, self._leaf(made) if is_recording(made) else self.placed(made)
         return self._known[id(value)][1]
+
+    def _given(self, value: Any) -> Any:
+        """Return what stands for a recorded image, or the user's own if it is that.
+
+        Raises:
+            NotRecordable: the loop could write into it, and change another part of the batch or what is the user's.
+        """
+        made = simplified(value)
+        if not isinstance(made, (Unreadable, tuple)):
+            return made
+        if self._is_here and isinstance(made, Unreadable) and made.tape.is_users and made.tape.is_original:
+            return made.tape.given
+        memories = memories_of(value)
+        keys = [*map(id, memories)]
+        for memory in memories:
+            users = memory.real if isinstance(memory, Shared) else None
+            if users is not None and (self._is_here or place_of(users)[0] in self._places):
+                raise NotRecordable(_SHARED)
+            others = self._lie.setdefault(id(memory), [])
+            if any(keys != of or may_overlap(region_of(value), region_of(other)) for of, other in others):
+                raise NotRecordable(_SHARED)
+            others.append((keys, value))
+        return made
 
     def _leaf(self, value: Any) -> Leaf:
         begin = len(self.tapes)

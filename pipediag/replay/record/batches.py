@@ -266,7 +266,7 @@ class _Rows(TorchFunctionMode):  # type: ignore[misc]
         if adds and (not rows_only or region in images or into.count_nonzero()):
             raise NotRecordable("the collate function adds images")
         images.pop(region, None)
-        images[region] = as_it_is(image)
+        images[region] = as_it_is(image).apart()
 
     def _before(self, whole: Tensor) -> Tensor:
         return whole

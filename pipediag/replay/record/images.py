@@ -115,7 +115,18 @@ class Unreadable:
         return torch.device("cpu")
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute that code has given to the real image."""
+        if name not in _OURS and (self.tape.settled or self.tape.is_original) and hasattr(self.tape.given, name):
+            return getattr(self.tape.given, name)
         raise AttributeError(f"{self.stands_for.__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OURS:
+            object.__setattr__(self, name, value)
+            return
+        if session.active:
+            session.settles(NotRecordable(f"{name!r} of an image is set"))
+        setattr(self.settled(), name, value)
 
     def size(self, dim: int | None = None) -> Any:
         if dim is not None and not -self.ndim <= dim < self.ndim:
@@ -140,9 +151,11 @@ class Unreadable:
 
     @or_real
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a plain tensor, as most methods of torchvision's types do."""
+        """Return a plain tensor, as most methods of torchvision's types do; the image itself if it is one."""
         if not isinstance(self, RecordingStack):
             state, copies = self.tape.state._replace(mask=False), self.strides() != contiguous(tuple(self.shape))
+            if not copies and not args and not kwargs and type(self) is RecordingTensor:
+                return self
             return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state, copies=copies))
         if args or kwargs:
             raise NotRecordable("a batch is given another layout")
@@ -267,6 +280,12 @@ def _on_real(func: Any, args: Any, kwargs: Any) -> Any:
     """Return what a function makes of the real images."""
     args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs))
     return func(*args, **kwargs)
+
+
+#: Attributes of recording images themselves.
+_OURS = frozenset(
+    {"__class__", "tape", "parts", "mixes", "memory_layout", "call", "like", "images", "made", "lay", "is_alone"}
+)
 
 
 class RecordingTensor(Unreadable, torch.Tensor):  # type: ignore[misc]

@@ -88,4 +88,4 @@ def as_recorded(image: Any) -> Any:
     copy = copied(image)
     made = stand_in(copy)
     made = stand_in_for_stack(copy) if made is None else made
-    return image if made is None else made
+    return image if made is None else made.apart()

@@ -157,6 +157,16 @@ class Tape:
         return self.begun.size
 
     @property
+    def memory(self) -> Memory | None:
+        """The memory that it shares with other images; None if no other lies there."""
+        return self._memory
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it fills its memory."""
+        return not self._path
+
+    @property
     def is_original(self) -> bool:
         """True if no call was made on the source."""
         return not self._calls

@@ -217,6 +217,22 @@ def without_memory(image: Any) -> Tensor:
     return image.like if isinstance(image, RecordingView) else form_of(image, "meta")
 
 
+def region_of(image: Any) -> Tensor | None:
+    """Return a tensor without memory that lies where the image lies in its memories; None if that is unknown."""
+    return without_memory(image) if all(one.tape.is_whole for one in image.singles()) else None
+
+
+def memories_of(image: Any) -> list[Any]:
+    """Return what identifies the memories that a recording image may share with other images."""
+    if isinstance(image, RecordingView):
+        if image.call[0] in _COPYING:
+            return [] if image.is_alone else [image.made]
+        return [one for arg in tree_leaves(image.call[1:]) if isinstance(arg, Unreadable) for one in memories_of(arg)]
+    if isinstance(image, RecordingStack):
+        return [] if image.mixes else [one for part in image.parts for one in memories_of(part)]
+    return [] if image.tape.memory is None else [image.tape.memory]
+
+
 def simplified(image: Any) -> Any:
     """Return a recording image or a stack of such, a real tensor, or else the name and the arguments of the call that
     makes the same of such."""

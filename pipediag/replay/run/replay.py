@@ -18,14 +18,27 @@ from ..layout import laid_out
 from ..ops import mixing
 from ..ops.calls import arranged
 from ..ops.table import OPERATIONS
-from ..pack.packed_batch import Arranged, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
+from ..pack.packed_batch import (
+    Arranged,
+    Held,
+    Kept,
+    Launch,
+    Leaf,
+    Object,
+    Packed,
+    Plain,
+    Result,
+    Section,
+    Selection,
+    Source,
+)
 
 
 def replay(packed: Packed, device: torch.device, results: Sequence[Tensor] | None = None) -> Any:
     """Return the batch on ``device``: recorded images replayed, everything else copied. It runs on the current stream.
 
-    The batch's tensors share no memory with each other or with ``packed``, whose slot is returned to its ring. Where
-    the batch holds one tensor twice, it does so again.
+    The batch's tensors share no memory with ``packed``, whose slot is returned to its ring. Where the batch holds one
+    tensor twice, it does so again.
 
     Args:
         packed: as it arrived, or with its memory on the device already (:meth:`Packed.on_device`).
@@ -54,21 +67,22 @@ class _Placed:
 
     def leaf(self, value: Any) -> Any:
         """Return the tensor or object for a placeholder; copy anything else to the device."""
-        if not isinstance(value, (Plain, Leaf, Arranged, Object)):
-            return moved(value, self._device, non_blocking=True)
         if id(value) not in self._known:
             self._known[id(value)] = self._made(value)
         return self._known[id(value)]
 
-    def _made(self, value: Plain | Leaf | Arranged | Object) -> Any:
+    def _made(self, value: Any) -> Any:
+        if isinstance(value, Held):
+            return value.filled(lambda part: tree.map_leaves(part, self.leaf), self._device)
         if isinstance(value, Object):
             return value.filled(lambda part: tree.map_leaves(part, self.leaf))
         if isinstance(value, Plain):
             return _by_itself(value, self._memory)
         if isinstance(value, Leaf):
             return self._image(value)
-        made: Tensor = arranged(value.name, *tree.map_leaves((value.args, value.kwargs), self.leaf))
-        return made
+        if isinstance(value, Arranged):
+            return arranged(value.name, *tree.map_leaves((value.args, value.kwargs), self.leaf))
+        return moved(value.value if isinstance(value, Kept) else value, self._device, non_blocking=True)
 
     def _image(self, value: Leaf) -> Tensor:
         made = self._results[value.number].reshape(value.shape)

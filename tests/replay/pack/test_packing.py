@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickle
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from pipediag.replay.ops.op import NotRecordable
-from pipediag.replay.pack.packed_batch import Packed, Plain, Section
+from pipediag.replay.pack.packed_batch import Held, Packed, Plain, Section
 from pipediag.replay.pack.packing import pack, pack_plain
 from pipediag.replay.record.batches import Parts, stacking
 from pipediag.replay.record.hooks import recording, register
+from pipediag.replay.record.plain_code import Calls
 from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.run.replay import replay
 from pipediag.usercode import tree
 
@@ -102,6 +105,69 @@ def test_a_tensor_that_the_batch_holds_twice() -> None:
     made = replay(pickle.loads(pickle.dumps(packed)), CPU)
     assert made["x"] is made["same"] and made["y"] is made["others"][0] is not made["others"][1]
     assert torch.equal(made["x"], real(v2.RandomHorizontalFlip(1.0), [pixels(k) for k in range(4)]))
+
+
+def test_what_the_loops_process_may_hold_too_stays_itself() -> None:
+    labels, images = torch.arange(4), recorded(v2.RandomHorizontalFlip(1.0), [pixels(k) for k in range(4)])
+    own, flip = pixels(7), Recorder(v2.RandomHorizontalFlip(1.0), 0)
+    target, held = {"y": labels, "part": labels[:2]}, []
+    with recording():
+        held.append(flip(pixels(8)))
+        batch = {"x": images, "target": target, "targets": [target, 5], "held": held, "own": stand_in(own)}
+        made = replay(pack(batch, here=True), CPU)
+    assert made is batch and made["held"] is held, "the loop may write into what the dataset holds"
+    assert made["targets"][0] is made["target"] is target and target["y"] is labels and made["own"] is own
+    assert type(made["x"]) is type(held[0]) is Tensor and torch.equal(held[0], pixels(8).flip(-1))
+
+
+def test_on_a_device_nothing_of_the_datasets_changes() -> None:
+    meta, labels = torch.device("meta"), torch.arange(4)
+    target, own = {"y": labels}, [pixels(0)]
+    made = replay(pack_plain([target, own], here=True), meta)
+    assert made[0]["y"].is_meta and target["y"] is labels and not own[0].is_meta
+    held = Held(own)
+    held.parts[0] = "placeholder"
+    assert held.filled(str.upper, meta) == ["PLACEHOLDER"] and held.original is own and isinstance(own[0], Tensor)
+
+
+def test_tensors_that_share_memory_still_do() -> None:
+    labels = torch.arange(4)
+    sent = ForkingPickler.dumps(pack_plain({"y": labels, "part": labels[1:], "other": torch.ones(2)}))
+    made = replay(pickle.loads(sent), CPU)
+    made["y"].add_(1)
+    assert made["part"].tolist() == [2, 3, 4] and made["other"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "parts, shares",
+    [
+        (lambda x: [x, x[0]], True),
+        (lambda x: [x[1:], x[0]], False),
+        (lambda x: [x, x.flatten(1)], True),
+        (lambda x: [x[:, :1], x[:, 1:]], False),
+        (lambda x: [x[:, :2], x[:, 1:]], True),
+        (lambda x: [x, x.clone()], False),
+        (lambda x: [x, torch.cat([x, x])], False),
+    ],
+)
+def test_images_that_share_memory_are_refused(parts: Any, shares: bool) -> None:
+    images = recorded(v2.RandomHorizontalFlip(1.0), [pixels(k) for k in range(4)])
+    with recording(calls=Calls()):
+        batch = parts(images)
+        if shares:
+            with pytest.raises(NotRecordable, match="shares memory"):
+                pack(batch)
+        else:
+            plain = parts(real(v2.RandomHorizontalFlip(1.0), [pixels(k) for k in range(4)]))
+            assert all(map(torch.equal, replay(pack(batch), CPU), plain))
+
+
+def test_an_image_of_the_users_in_two_places() -> None:
+    own = pixels(0)
+    with recording():
+        with pytest.raises(NotRecordable, match="shares memory"):
+            pack([own, stand_in(own)])
+        assert pack([own.clone(), stand_in(own)]).results
 
 
 def test_other_values_stay_as_they_are() -> None:

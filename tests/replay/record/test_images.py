@@ -139,7 +139,6 @@ def test_what_user_code_notes_on_a_picture() -> None:
 
 
 ALIASES: list[tuple[str, Callable[[Any], Any]]] = [
-    ("contiguous", lambda x: x.contiguous()),
     ("crop", lambda x: F.crop(x, 1, 2, 9, 9)),
     ("older crop", lambda x: F1.crop(x, 1, 2, 9, 9)),
     ("five_crop", lambda x: F.five_crop(x, [9, 8])[3]),
@@ -147,13 +146,29 @@ ALIASES: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("same", [lambda x: x.to(torch.uint8), lambda x: x.cpu(), lambda x: x.detach()])
+@pytest.mark.parametrize(
+    "same", [lambda x: x.to(torch.uint8), lambda x: x.cpu(), lambda x: x.detach(), lambda x: x.contiguous()]
+)
 def test_a_conversion_that_changes_nothing_gives_the_image_itself(same: Any) -> None:
     with session.going_on():
         mine = F.horizontal_flip(stand_in(pixels(0)))
         assert same(mine) is mine
         same(mine)[:, 1:3, 1:3] = 7
         assert torch.equal(real(mine)[:, 1:3, 1:3], torch.full((3, 2, 2), 7, dtype=torch.uint8))
+
+
+def test_attributes_that_code_has_set() -> None:
+    image = pixels(0)
+    image.note = "before"
+    with session.going_on():
+        mine = stand_in(image)
+        assert mine.note == "before" and not mine.tape.settled
+        flipped = F.horizontal_flip(mine)
+        assert not hasattr(flipped, "note")
+        flipped.note = "after"
+        assert flipped.note == flipped.settled().note == "after"
+    with pytest.raises(NotRecordable, match="'note' of an image is set"):
+        F.horizontal_flip(stand_in(image)).note = "in a trial"
 
 
 @pytest.mark.parametrize("alias", [alias for _, alias in ALIASES], ids=[name for name, _ in ALIASES])
