@@ -16,7 +16,7 @@ OPEN_ENDED = ("break", "peek", "twice", "finally", "error", "try", "endless", "d
 #: Loops whose script ends with an error, by intent.
 ENDS_WITH_ERROR = ("error", "finally")
 #: Loops that do no more than go over one loader, or two side by side.
-SIMPLE = ("plain", "accumulate", "kept", "inplace")
+SIMPLE = ("plain", "accumulate", "kept", "inplace", "marked")
 #: Where a loop finds picture and label: by the collate function, else by the form of a sample.
 _COLLATED = {
     "detection": "torch.stack(batch[0]), torch.as_tensor(batch[1])",
@@ -241,7 +241,7 @@ def _work(p: Parts, both: bool) -> list[str]:
         "batch, extra = batch" if both else "",
         "saw('batch', str(epoch), str(step), batch)",
         "step_on(batch)",
-        "kept.append(batch)" if p["loop"] == "kept" else "",
+        {"kept": "kept.append(batch)", "marked": "mark(batch)\nsaw('marked', batch)"}.get(str(p["loop"]), ""),
         f"if step == 1:\n{block(*edits)}" if edits else "",
         "if step == 1:\n    evaluate()" if p["beside"] == "validation" else "",
         "saw('extra', extra)\nstep_on(extra)" if both else "",

@@ -45,7 +45,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "loop": ("plain", "plain", "plain", "accumulate", "break", "skip", "resume", "inplace", "kept", "lookahead",
              "next", "twice", "peek", "finally", "error", "exit", "patch", "try", "endless", "deleted", "amp", "caught",
              "islice", "listed", "shown", "fetched", "interrupted", "copied", "pickled", "forked", "reseeded", "cycled",
-             "mapped"),
+             "mapped", "marked"),
     "optimizer": ("sgd", "sgd", "adam", "two", "closure", "averaged", "scaled", "scheduled"),
     "edits": ("between", "inside"),
     "patched": ("hflip", "resize", "rotate", "open"),
