@@ -228,18 +228,18 @@ class HotLines:
         """
         self._reported = self.looks
         found, known = dict[tuple[str, str], _Timed](), frozenset(map(id, transforms))
-        totals = {True: 0.0, False: 0.0}
-        stacks = {key: _at_work(self._stack(key)) for _, key in self._seconds}
+        totals, seconds = {True: 0.0, False: 0.0}, self._seconds.copy()  # the looking thread adds to it
+        stacks = {key: _at_work(self._stack(key)) for _, key in seconds}
         counts = {key: _innermost(stack) for key, stack in stacks.items() if stack}
         spent: dict[tuple[CodeType, int], float] = {}
-        for (_, key), value in self._seconds.items():
+        for (_, key), value in seconds.items():
             if key in counts:
                 place = stacks[key][counts[key]]
                 spent[place] = spent.get(place, 0.0) + value
-        seen = [(collates, key) for collates, key in self._seconds if key in counts]
+        seen = [(collates, key) for collates, key in seconds if key in counts]
         # The instruction that takes most of a line comes first and names what the line calls.
         for collates, key in sorted(seen, key=lambda one: spent[stacks[one[1]][counts[one[1]]]], reverse=True):
-            stack, at, value = stacks[key], counts[key], self._seconds[collates, key]
+            stack, at, value = stacks[key], counts[key], seconds[collates, key]
             totals[collates] += value
             library, line = not _is_users(stack[at][0].co_filename), self._line(*stack[at])
             if collates and library:

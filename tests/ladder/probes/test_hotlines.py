@@ -151,6 +151,16 @@ class TestLines:
         lines.look(1, 1.0)
         assert [line.name for line in lines.figures([])] == [name]
 
+    def test_looks_go_on_while_the_lines_are_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        lines, real = looked_at((plain, 2.0)), hotlines._at_work
+
+        def at_work(stack: Any) -> Any:
+            lines._seconds[False, (len(lines._seconds),)] = 1.0
+            return real(stack)
+
+        monkeypatch.setattr(hotlines, "_at_work", at_work)
+        assert lines.figures(())
+
     def test_shares_are_those_of_the_seconds(self) -> None:
         """A look that came late counts for all the time since the last."""
         lines = looked_at((plain, 1.0), (lambda: next(yields()), 2.0), (calls_plain, 5.0)).figures([])
