@@ -71,7 +71,7 @@ def test_what_pays_is_kept(results: Results, case: str) -> None:
 def test_the_rung_stands_beside_the_ladder(results: Results) -> None:
     done = results["workers"]
     assert done.rung("remedied")["windows"] >= FEWEST
-    assert done.ms("remedied") < 25 < done.ms("baseline")
+    assert 1.3 * done.ms("remedied") < done.ms("baseline")
     rounds = {w["round"] for w in done.json["session"]["windows"] if w["rung"] == "remedied"}
     plain = {w["round"]: w for w in done.json["session"]["windows"] if w["rung"] == "baseline"}
     assert len(rounds & plain.keys()) >= FEWEST, "each has a baseline of its own round"

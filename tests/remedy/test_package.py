@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from threading import Event
 
 import pytest
 import torch
@@ -33,7 +34,8 @@ def test_the_script_trains_plainly_if_anything_of_ours_cannot_be_imported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pipediag.host.rerouting", None)
-    with runner._remedied([runner.NO_PLAN, runner.NO_PLAN]) as found:
+    found = Event()
+    with runner._remedied([runner.NO_PLAN, runner.NO_PLAN], found):
         batches = [batch for _ in range(2) for batch in DataLoader(torch.arange(4), batch_size=2)]
     assert [batch.tolist() for batch in batches] == 2 * [[0, 1], [2, 3]] and found.is_set()
     shown = capsys.readouterr()
