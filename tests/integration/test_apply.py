@@ -42,7 +42,7 @@ results = analyses(
     {name: (arguments, {"crashes": name == "host-memory"}) for name, arguments in CASES.items()},
     SLOW,
     script=SCRIPT,
-    budget=2,
+    budget=6,  # of which starting the workers again may take half
     rungs="baseline",
     options=("--apply", "--apply-budget", "12", "--plan", "plan.json"),
 )
