@@ -23,6 +23,7 @@ from ..frames import is_users
 from . import tree
 from .attributes import attribute, is_a, is_exactly, unwrapped
 from .contents import package, slot_values
+from .paths import parts
 
 #: Methods that say how an object is copied, and those that Python's own types have.
 _COPYING = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -173,7 +174,7 @@ def leaves(obj: Any, inside: frozenset[int] = frozenset()) -> Iterator[Any]:
     if content is not None:
         held = content.parts
     elif is_exactly(obj, tuple, *FILLED):
-        held = [part for _, part in steps(obj)]
+        held = [part for _, part in parts(obj)]
     else:
         held = [*tree.leaves(obj)]
     for part in held:
@@ -207,11 +208,6 @@ def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> An
     return _Changing(change, give).part(batch)
 
 
-def steps(obj: Any) -> list[tuple[Any, Any]]:
-    """Return the parts of a list, tuple or dict, with their indices or keys."""
-    return list(enumerate(obj)) if is_a(obj, (list, tuple)) else list(obj.items())
-
-
 class _Changing:
     """Changes the leaves of a structure, each once, and makes or fills the user's objects by ``give``."""
 
@@ -235,7 +231,7 @@ class _Changing:
         elif is_exactly(obj, *FILLED):
             made = obj if self._in_place else copy.copy(obj)
             self._known[id(obj)] = obj, made
-            for step, one in steps(obj):
+            for step, one in parts(obj):
                 made[step] = self.part(one)
         else:
             made = tree.map_leaves(obj, lambda leaf: self._change(leaf) if leaf is obj else self.part(leaf))

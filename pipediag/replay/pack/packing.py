@@ -22,7 +22,8 @@ from torch.utils.data import get_worker_info
 
 from ...usercode import tree
 from ...usercode.attributes import is_exactly
-from ...usercode.objects import FILLED, holds_twice, leaves, refers_back, steps, taken_apart, why_whole
+from ...usercode.objects import FILLED, holds_twice, leaves, refers_back, taken_apart, why_whole
+from ...usercode.paths import parts
 from ..decode.decoding import Files
 from ..decode.undecoded import Undecoded, UndecodedTensor, decoded, is_undecoded
 from ..layout import contiguous, is_dense, may_overlap
@@ -126,9 +127,7 @@ class _Placing:
         self._is_argument = False  # of a recorded call, and no part of the batch
         self._placed: dict[int, tuple[Any, Held]] = {}  # by id: containers with their placeholders
         plain = {id(leaf): leaf for leaf in leaves(batch) if isinstance(leaf, Tensor) and is_plain(leaf)}
-        places = Counter(place_of(leaf)[0] for leaf in plain.values())
-        self._places = {*places}
-        self._shared = {place for place, count in places.items() if count > 1}
+        self._places = Counter(place_of(leaf)[0] for leaf in plain.values())  # how many tensors lie in a memory
 
     def placed(self, obj: Any) -> Any:
         """Return an object of the batch with placeholders.
@@ -142,7 +141,7 @@ class _Placing:
         if stays and not any(map(_is_made, leaves(obj))):
             return Kept(obj)
         obj = decoded(obj)
-        if is_plain(obj) and is_dense(obj) and place_of(obj)[0] not in self._shared:
+        if is_plain(obj) and is_dense(obj) and self._places[place_of(obj)[0]] <= 1:
             stride, shape = tuple(obj.stride()), tuple(obj.shape)
             return self._memory.plain(obj, shape, obj.dtype, None if stride == contiguous(shape) else stride)
         if stays and is_exactly(obj, *FILLED):
@@ -166,7 +165,7 @@ class _Placing:
         if id(obj) not in self._placed:
             held = Held(obj)
             self._placed[id(obj)] = obj, held
-            held.parts.update((step, self.placed(part)) for step, part in steps(obj))
+            held.parts.update((step, self.placed(part)) for step, part in parts(obj))
         return self._placed[id(obj)][1]
 
     def _other(self, value: Any) -> Any:
