@@ -89,7 +89,7 @@ class OpenWindow:
         on_others, self._on_others = self._others.spent.since(self._on_others), self._others.spent
         if on_others.seconds:
             self._watch.leave_out(on_others.seconds)
-            self._account.leave_out(on_others.worked)
+        self._account.count(on_others.seconds, on_others.worked)
         step = self._asked - asked - on_others.seconds
         if step >= _PAUSE or self._asked - self._read >= _READ_EVERY:
             busy, self._busy, self._read = self._busy, self._worked(), self._asked

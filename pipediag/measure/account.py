@@ -8,12 +8,17 @@ the thread that trains is therefore, without a model,
 Other blocking is what remains: waiting for the device, for a lock that another thread holds, for a file. The thread
 that pins batches holds the interpreter's lock for part of each hand-off, so it grows with the batches that workers
 deliver.
+
+From Linux 6.12 on the run queue may be wrong: if the kernel moves a thread to another core right after it fell asleep,
+it counts the whole sleep as waiting for a core. :func:`_miscounted` finds the steps in which that happened.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +40,9 @@ class Times(NamedTuple):
 
     def since(self, before: Times) -> Times:
         return Times(max(0.0, self.cpu - before.cpu), max(0.0, self.queue - before.queue))
+
+
+_NO_TIME = Times(0.0, 0.0)
 
 
 class Counters:
@@ -106,10 +114,10 @@ class Counters:
 
 
 class InNext:
-    """The loop's thread in ``next()``: seconds in which it was blocked, and on a CPU, so far."""
+    """The loop's thread in ``next()``: seconds in which it was blocked, on a CPU, and without a core, so far."""
 
     def __init__(self, clock: Clock, counters: Counters) -> None:
-        self.blocked = self.cpu = 0.0
+        self.blocked = self.cpu = self.queue = 0.0
         self._clock, self._counters = clock, counters
         self._asked: tuple[float, Times | None] = (0.0, None)
 
@@ -123,6 +131,7 @@ class InNext:
             return
         spent = now.since(before)
         self.cpu += spent.cpu
+        self.queue += spent.queue
         self.blocked += max(0.0, self._clock.now() - asked - spent.cpu - spent.queue)
 
 
@@ -132,7 +141,28 @@ class _Moment(NamedTuple):
     others: dict[int, Times]
     blocked: float
     next_cpu: float
+    next_queue: float
     steal: float
+
+
+class _Step(NamedTuple):
+    """Seconds in which the thread waited for a core in a step, in ``next()`` alone, and in which it did not."""
+
+    queue: float
+    queue_in_next: float
+    rest: float
+
+
+def _miscounted(steps: Sequence[_Step]) -> tuple[float, float]:
+    """Return the seconds of sleep that the kernel counted as waiting for a core, and the part in ``next()``.
+
+    A thread that waits for a core does its usual work all the same. If the rest of a step is shorter than in any step
+    with little waiting, the thread slept while it seemed to wait.
+    """
+    usually = statistics.median_low([step.queue for step in steps]) if steps else 0.0
+    least = min((step.rest for step in steps if step.queue <= usually), default=0.0)
+    found = [(max(0.0, min(step.queue, least - step.rest)), step) for step in steps if step.queue > usually]
+    return sum(over for over, _ in found), sum(min(over, step.queue_in_next) for over, step in found)
 
 
 class StepAccount:
@@ -141,6 +171,9 @@ class StepAccount:
     def __init__(self, clock: Clock, counters: Counters, in_next: InNext) -> None:
         self._clock, self._counters, self._in_next = clock, counters, in_next
         self._begun: _Moment | None = None
+        self._counted: _Moment | None = None  # the open stretch's start, or the end of its latest step
+        self._open_steps: list[_Step] = []
+        self._steps: list[_Step] = []
         self._complete = True  # False once a figure was missing
         self._wall = self._cpu = self._queue = self._blocked = self._next_cpu = self._steal = 0.0
         self._others: dict[int, Times] = {}
@@ -148,7 +181,20 @@ class StepAccount:
     def start(self) -> None:
         """Begin a stretch. Call it just before the stretch's clock starts: reading the threads takes time."""
         others, steal = self._counters.others(), self._counters.steal()
-        self._begun = self._moment(others, steal)
+        self._begun = self._counted = self._moment(others, steal)
+        self._open_steps = []
+
+    def count(self, beside: float = 0.0, worked: Times = _NO_TIME) -> None:
+        """Count a step. ``beside`` seconds of it, in which the thread ``worked`` so much, belong to no step."""
+        begun, before, now = self._begun, self._counted, self._moment({}, 0.0)
+        assert begun is not None and before is not None, "count() without start()"
+        self._counted = now
+        if begun.here is None or before.here is None or now.here is None:
+            return
+        self._begun = begun._replace(here=Times(begun.here.cpu + worked.cpu, begun.here.queue + worked.queue))
+        queue = max(0.0, now.here.since(before.here).queue - worked.queue)
+        rest = now.now - before.now - beside - queue
+        self._open_steps.append(_Step(queue, now.next_queue - before.next_queue, rest))
 
     def stop(self) -> None:
         """End the stretch and keep it."""
@@ -164,17 +210,11 @@ class StepAccount:
         self._queue += own.queue
         self._blocked += ended.blocked - begun.blocked
         self._next_cpu += ended.next_cpu - begun.next_cpu
+        self._steps += self._open_steps
         self._steal += self._counters.steal() - begun.steal
         for thread, times in self._counters.others().items():
             spent, before = times.since(begun.others.get(thread, Times(0.0, 0.0))), self._others.get(thread)
             self._others[thread] = Times(*map(sum, zip(spent, before, strict=True))) if before else spent
-
-    def leave_out(self, times: Times) -> None:
-        """Cut what the thread did for something else than its steps out of the open stretch."""
-        begun = self._begun
-        if begun is not None and begun.here is not None:
-            here = Times(begun.here.cpu + times.cpu, begun.here.queue + times.queue)
-            self._begun = begun._replace(here=here)
 
     def drop(self) -> None:
         self._begun = None
@@ -189,13 +229,15 @@ class StepAccount:
         each = 1000.0 / steps
         # On a busy machine Linux may count late that a thread waited for a core. It then seemed to be blocked, which it
         # was not as far as the step has no room for both.
-        waits = min(max(0.0, self._blocked - waiting), max(0.0, seconds - self._cpu - self._queue))
+        miscounted, in_next = _miscounted(self._steps)
+        queue = max(0.0, self._queue - miscounted)
+        waits = min(max(0.0, self._blocked + in_next - waiting), max(0.0, seconds - self._cpu - queue))
         queues = [times.queue for times in self._others.values()]
         return Account(
             cpu_ms=round(each * self._cpu, 4),
-            queue_ms=round(each * self._queue, 4),
+            queue_ms=round(each * queue, 4),
             waits_ms=round(each * waits, 4),
-            other_ms=round(max(0.0, each * (seconds - self._cpu - self._queue - waits)), 4),
+            other_ms=round(max(0.0, each * (seconds - self._cpu - queue - waits)), 4),
             next_cpu_ms=round(each * self._next_cpu, 4),
             threads_cpu_ms=round(each * sum(times.cpu for times in self._others.values()), 4),
             threads_queue_ms=round(each * max(queues, default=0.0), 4),
@@ -206,4 +248,4 @@ class StepAccount:
     def _moment(self, others: dict[int, Times], steal: float) -> _Moment:
         in_next = self._in_next
         here = self._counters.here()
-        return _Moment(self._clock.now(), here, others, in_next.blocked, in_next.cpu, steal)
+        return _Moment(self._clock.now(), here, others, in_next.blocked, in_next.cpu, in_next.queue, steal)

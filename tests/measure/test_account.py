@@ -50,11 +50,15 @@ class Loop:
             before = self.counters.times
             self.counters.times = Times(before.cpu + cpu, before.queue + queue)
 
-    def step(self, waits: float = 0.0, **work: float) -> None:
+    def step(self, waits: float = 0.0, late: float = 0.0, **work: float) -> None:
+        """Do a step. The kernel counts ``late`` seconds of waiting for a core after ``next()``, not within it."""
         self.in_next.asks()
         self.spend(cpu=0.125, blocked=waits)
         self.in_next.gets()
         self.spend(**work)
+        if self.counters.times is not None:
+            self.counters.times = Times(self.counters.times.cpu, self.counters.times.queue + late)
+        self.account.count()
 
     @contextmanager
     def stretch(self) -> Iterator[None]:
@@ -81,9 +85,7 @@ def test_it_closes(late: float, work: dict[str, float], seconds: float, expected
     loop = Loop()
     with loop.stretch():
         for _ in range(2):
-            loop.step(waits=0.75, **work)
-            cpu, queue = loop.counters.times or Times(0.0, 0.0)
-            loop.counters.times = Times(cpu, queue + late)
+            loop.step(waits=0.75, late=late, **work)
     found = loop.figures(2, seconds)
     assert (found.cpu_ms, found.queue_ms, found.waits_ms, found.other_ms) == expected
     assert found.next_cpu_ms == 125.0 and sum(expected) == 500 * seconds
@@ -97,6 +99,63 @@ def test_waiting_for_a_core_in_next_is_no_waiting_for_a_batch() -> None:
         loop.in_next.gets()
     found = loop.figures(1, 1.0)
     assert (found.queue_ms, found.waits_ms) == (500.0, 250.0)
+
+
+SLEEPS = {"cpu": 0.125, "blocked": 0.5}
+#: A step of the same length in which the kernel counts the sleep as waiting for a core.
+MISCOUNTED = {"cpu": 0.125, "queue": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("steps", "queue", "other"),
+    [
+        ([SLEEPS, SLEEPS, MISCOUNTED, SLEEPS], 0.0, 0.5),
+        ([SLEEPS, MISCOUNTED], 0.0, 0.5),
+        # its length leaves room for a part of the waiting
+        ([SLEEPS, SLEEPS, {"cpu": 0.125, "queue": 0.75}, SLEEPS], 0.0625, 0.5),
+        # the thread works, sleeps and waits for a core
+        ([SLEEPS, SLEEPS, {**SLEEPS, "queue": 0.5}, SLEEPS], 0.125, 0.5),
+        ([{**SLEEPS, "queue": 0.5}] * 4, 0.5, 0.5),
+        # steps of two lengths
+        ([SLEEPS, {"cpu": 0.125, "queue": 0.25}, {"cpu": 0.125}, SLEEPS], 0.0625, 0.25),
+        ([MISCOUNTED], 0.5, 0.0),  # nothing shows what is usual
+    ],
+)
+def test_sleep_that_the_kernel_counts_as_waiting_for_a_core(
+    steps: list[dict[str, float]], queue: float, other: float
+) -> None:
+    loop = Loop()
+    with loop.stretch():
+        for step in steps:
+            loop.step(**step)
+    found = loop.figures(len(steps), loop.clock.seconds)
+    assert (found.queue_ms, found.waits_ms, found.other_ms) == (1000 * queue, 0.0, 1000 * other)
+
+
+def test_sleep_in_next_that_is_miscounted_is_waiting_for_a_batch() -> None:
+    loop = Loop()
+    with loop.stretch():
+        for queue in (0.0, 0.0, 0.5, 0.0):
+            loop.in_next.asks()
+            loop.spend(queue=queue, blocked=0.5 - queue)
+            loop.in_next.gets()
+            loop.spend(cpu=0.125)
+            loop.account.count()
+    found = loop.figures(4, loop.clock.seconds)
+    assert (found.cpu_ms, found.queue_ms, found.waits_ms, found.other_ms) == (125.0, 0.0, 500.0, 0.0)
+
+
+def test_time_beside_the_steps_is_no_part_of_them() -> None:
+    """Another loader takes 2 s of the first of two steps, on a CPU and waiting for a core."""
+    loop = Loop()
+    with loop.stretch():
+        loop.spend(**SLEEPS)
+        loop.spend(cpu=1.5, queue=0.5)
+        loop.account.count(2.0, Times(1.5, 0.5))
+        loop.spend(**MISCOUNTED)
+        loop.account.count()
+    found = loop.figures(2, 2 * 0.625)
+    assert (found.cpu_ms, found.queue_ms, found.other_ms) == (125.0, 0.0, 500.0)
 
 
 def test_stretches_add_up_and_what_lies_between_them_does_not_count() -> None:
