@@ -31,6 +31,13 @@ _STEP = re.compile(
 _UPDATES = re.compile(
     r"(.*/)?torch/(optim/\w+|_tensor|autograd/__init__|amp/grad_scaler)\.py:(.*\.)?(step|backward|_?(single|multi)_tensor_\w+)$"
 )
+#: What makes and fills models and optimizers, before the loop or between its steps.
+_SETS_UP = re.compile(
+    r"(.*/)?torch/(nn|optim|distributed)/.*:(.*\.)?(__init__|to|cuda|half|bfloat16|_?apply|(load_)?state_dict)$"
+    r"|(.*/)?torch/nn/init\.py:"
+)
+#: Python's own code that runs a module when it is imported.
+_IMPORTS = "<frozen importlib"
 #: Calls that wait for what another thread or process makes.
 _TAKES = re.compile(
     r"(queue|multiprocessing/queues)\.py:(\w+\.)?get$|multiprocessing/connection\.py:(\w+\.)?(recv\w*|poll)$"
@@ -114,9 +121,11 @@ def of_loop(stack: Stack, training: Collection[tuple[str, str]], source: Reads) 
     for place, frame in enumerate(stack):
         if (frame.file, frame.name) in training:
             continue
+        caller = stack[place - 1] if place else None
+        if _prepares(frame, caller):
+            break
         if _STEP.match(known(frame)):
             return Moment(TRAINS, place)
-        caller = stack[place - 1] if place else None
         if not (frame.file.endswith(_LOADER) or _TAKES.match(known(frame)) or _supplies(frame, caller, source)):
             continue
         below = stack[place:]
@@ -125,6 +134,22 @@ def of_loop(stack: Stack, training: Collection[tuple[str, str]], source: Reads) 
         draws = [one.name.endswith("__next__") for one in below if one.file.endswith(_LOADER)]
         return Moment(DATA if any(draws) or not draws else START, place, any(_TAKES.match(known(one)) for one in below))
     return Moment(OTHER)
+
+
+def _prepares(frame: Frame, caller: Frame | None) -> bool:
+    """Return whether a call imports a library, or makes or fills a model: no part of a step, whatever runs below."""
+    imported = caller is not None and caller.file.startswith(_IMPORTS) and frame.name == "<module>"
+    return bool(_SETS_UP.match(known(frame))) or (imported and not users(frame))
+
+
+def _trains(stack: Stack) -> bool:
+    """Return whether a training step runs on a stack, also above or below a loader."""
+    for caller, frame in zip((None, *stack), stack, strict=False):
+        if _prepares(frame, caller):
+            return False
+        if _STEP.match(known(frame)):
+            return True
+    return False
 
 
 def _supplies(frame: Frame, caller: Frame | None, source: Reads) -> bool:
@@ -174,7 +199,7 @@ def loop_thread(threads: Sequence[Thread], pid: int) -> Thread | None:
     rests = all(_RESTS.match(known(stack[-1])) for one in own if one.tid == pid for stack in one.stacks if stack)
 
     def seen(thread: Thread) -> tuple[int, int, bool]:
-        trains = sum(any(_STEP.match(known(frame)) for frame in stack) for stack in thread.stacks)
+        trains = sum(map(_trains, thread.stacks))
         draws = rests * sum(any(frame.file.endswith(_LOADER) for frame in stack) for stack in thread.stacks)
         return trains, draws, thread.tid == pid
 

@@ -26,6 +26,8 @@ from .made import (
 )
 from .made import DATA as TORCH_DATA
 
+IMPORT = frame("_call_with_frames_removed", "<frozen importlib._bootstrap>", 241)
+IN_INIT = frame("SGD.__init__", f"{PACKAGES}/torch/optim/sgd.py", 65)
 QUEUE_GET = frame("Queue.get", "/usr/lib/python3.9/queue.py", 171)
 MINE = frame("batches", SCRIPT, 12)
 
@@ -40,6 +42,15 @@ MINE = frame("batches", SCRIPT, 12)
         ((*MAIN, BACKWARD_CALL), Moment(TRAINS, 2)),
         ((*MAIN, frame("log", SCRIPT, 80)), Moment(OTHER)),
         (MAIN, Moment(OTHER)),
+        # What runs while a library is imported, and what makes models, is no step; a module of the user's may train.
+        ((*MAIN, IMPORT, frame("<module>", f"{PACKAGES}/torch/optim/__init__.py", 9)), Moment(OTHER)),
+        ((*MAIN, IMPORT, frame("<module>", f"{PACKAGES}/torchvision/transforms/v2/__init__.py", 9)), Moment(OTHER)),
+        ((*MAIN, IMPORT, frame("<module>", SCRIPT, 2), CALL), Moment(TRAINS, 4)),
+        ((*MAIN, IN_INIT, frame("inner", f"{PACKAGES}/torch/_dynamo/utils.py", 3)), Moment(OTHER)),
+        ((*MAIN, frame("Net.__init__", SCRIPT, 8), IN_INIT), Moment(OTHER)),
+        ((*MAIN, frame("xavier_", f"{PACKAGES}/torch/nn/init.py", 8)), Moment(OTHER)),
+        ((*MAIN, frame("to", f"{PACKAGES}/torch/nn/modules/module.py", 8)), Moment(OTHER)),
+        ((*MAIN, CALL, IMPORT, frame("<module>", f"{PACKAGES}/torch/nn/x.py", 9)), Moment(TRAINS, 2)),
         ((*MAIN, QUEUE_GET), Moment(DATA, 2, True)),
         ((*MAIN, MINE), Moment(DATA, 2)),
         ((*MAIN, MINE, QUEUE_GET), Moment(DATA, 2, True)),
@@ -94,6 +105,8 @@ def test_the_loop_is_the_thread_that_trains() -> None:
     assert stacks.loop_thread([main, trains, worker], 5) is trains
     assert stacks.loop_thread([main, worker], 5) is main
     assert stacks.loop_thread([worker], 5) is None
+    makes = trains._replace(stacks=[(*MAIN, IN_INIT, CALL)] * 3)
+    assert stacks.loop_thread([main, makes], 5) is main
 
 
 def test_the_loop_of_a_main_thread_that_only_waits_is_the_one_that_draws() -> None:
