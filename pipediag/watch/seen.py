@@ -34,6 +34,7 @@ from .stacks import (
     loop_thread,
     of_loop,
     of_worker,
+    part_of_loop,
     producing,
     users,
     wrappers,
@@ -102,7 +103,8 @@ def session_of(seen: Seen) -> Session:
         busy = [frame for stack in loop.stacks for frame in stack if users(frame)][-1:]
         where = f" It is at {source.where(busy[0])}." if busy else ""
         child = seen.training.child
-        do = f"Its process {child} may train: pipediag watch {child}" if child is not None else "Watch it later"
+        do = "Watch it later, or longer if that makes its batches"
+        do = f"Its process {child} may train: pipediag watch {child}" if child is not None else do
         raise NothingMeasured(f"process {pid} neither trains nor draws batches yet.{where} {do}")
     seconds, shares = sum(one.seconds for one in sampled), defaultdict[str, float](float)
     for part in sampled:
@@ -186,7 +188,7 @@ class _Sampled(NamedTuple):
 
 
 def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
-    """Return what the loop's thread did from the first moment on at which it trains or draws a batch."""
+    """Return what the loop's thread did from the first moment on that shows a loop."""
     # A stack that was read while it changed may lack its outer calls: it does not begin where the others do.
     root = _most(Counter(stack[0].name for stack in loop.stacks if stack))
     wraps, found = wrappers(loop.stacks), list[_Sampled]()
@@ -195,8 +197,8 @@ def _of_loop(seen: Seen, loop: Thread) -> list[_Sampled]:
         stacks = [stack for stack in stacks if stack and stack[0].name == root]
         if stacks:
             moments = [of_loop(stack, wraps, seen.source) for stack in stacks]
-            begins = next((number for number, moment in enumerate(moments) if moment.kind != OTHER), len(moments))
-            begins = 0 if found else begins
+            shows = (number for number, one in enumerate(moments) if part_of_loop(stacks[number], one))
+            begins = 0 if found else next(shows, len(moments))
             if begins < len(moments):
                 seconds = one.seconds * (1 - begins / len(moments))
                 found.append(_Sampled(seconds, stacks[begins:], moments[begins:]))

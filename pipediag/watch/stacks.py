@@ -136,6 +136,12 @@ def of_loop(stack: Stack, training: Collection[tuple[str, str]], source: Reads) 
     return Moment(OTHER)
 
 
+def part_of_loop(stack: Stack, moment: Moment) -> bool:
+    """Return whether a moment shows a loop: a step, or an iterator of batches. Other code may read data before it."""
+    at = stack[moment.at] if moment.waiting else None
+    return moment.kind == TRAINS or (at is not None and (at.file.endswith(_LOADER) or at.name.endswith("__next__")))
+
+
 def _prepares(frame: Frame, caller: Frame | None) -> bool:
     """Return whether a call imports a library, or makes or fills a model: no part of a step, whatever runs below."""
     imported = caller is not None and caller.file.startswith(_IMPORTS) and frame.name == "<module>"

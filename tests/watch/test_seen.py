@@ -31,6 +31,7 @@ from .made import (
     IN_NEXT,
     IN_WORKER,
     MAIN,
+    PACKAGES,
     POLL,
     SCRIPT,
     STEP_CALL,
@@ -186,18 +187,27 @@ def test_a_loop_that_does_little_but_train() -> None:
 
 #: A thread that does what is no part of a training: it makes data ready, or imports modules.
 PREPARES = (*MAIN, frame("prepare", SCRIPT, 12), frame("dumps", "/usr/lib/python3.9/json/__init__.py", 30))
+#: A thread that reads pictures: before a loop, or for its steps.
+READS = (*MAIN, frame("prepare", SCRIPT, 12), frame("Image.resize", f"{PACKAGES}/PIL/Image.py", 30))
 
 
-def test_a_process_that_does_not_train_yet() -> None:
+@pytest.mark.parametrize("stack", [PREPARES, READS])
+def test_a_process_that_does_not_train_yet(stack: Stack) -> None:
     """Nothing is said of its waiting: it has no loop."""
-    told = rf"process 5 neither trains nor draws batches yet. It is at {SCRIPT}:12. Watch it later"
+    told = rf"process 5 neither trains nor draws batches yet. It is at {SCRIPT}:12. Watch it later, or longer if"
     with pytest.raises(NothingMeasured, match=told):
-        session_of(seen([PREPARES] * 40))
+        session_of(seen([stack] * 40))
 
 
-def test_what_is_before_the_training_does_not_count() -> None:
+def test_a_loop_that_reads_in_its_body() -> None:
+    session = session_of(seen([READS] * 30 + [(*MAIN, CALL)] + [READS] * 99))
+    assert session.watched is not None and session.watched.shares["data"] == 0.99
+
+
+@pytest.mark.parametrize("before", [PREPARES, READS])
+def test_what_is_before_the_training_does_not_count(before: Stack) -> None:
     found = seen([IN_NEXT, (*MAIN, CALL)] * 40)
-    found.stretches.insert(0, Stretch(10.0, [Thread(5, 5, "MainThread", [PREPARES] * 40)], 0))
+    found.stretches.insert(0, Stretch(10.0, [Thread(5, 5, "MainThread", [before] * 40)], 0))
     watched = session_of(found).watched
     assert watched is not None
     assert (watched.seconds, watched.shares["data"], watched.shares["other"]) == (10.0, 0.5, 0.0)
