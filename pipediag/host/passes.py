@@ -7,6 +7,7 @@ script cannot run again, the results of its first run are reported.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .._version import __version__
+from ..analysis.trials.remedy import any_kept, left_to_try
 from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, NothingMeasured
 from ..measure.schedule import KNOBS_SHARE, Plan
@@ -160,14 +162,14 @@ def _acquit(session: Session, history: list[Outcome]) -> None:
 def _give_up(outcome: Outcome, session: Session) -> None:
     """Give up the remedy or other loader settings if the script failed on their batches.
 
-    Without the remedy no further pass is needed; the other settings are still tried.
+    No other remedy is tried then; other settings are.
     """
     rung = outcome.failed_under
     if outcome.exit_code and fed_apart(rung):
         session.rungs[rung] = Rung(rung, False, f"{_FAILED_UNDER}: {outcome.story.error}")
         outcome.exit_code = 0
         if rung in REMEDIES:
-            outcome.reason = "settled"
+            outcome.applied = math.inf
 
 
 def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
@@ -179,8 +181,9 @@ def _next(plan: Plan, outcome: Outcome, session: Session) -> Plan | None:
     following = _repeated(plan)
     following.budget -= outcome.seconds
     following.knobs = min(following.knobs - outcome.tried, following.budget)
-    following.knobs = following.knobs if following.knobs >= 1.0 else 0.0
-    following.apply -= outcome.applied
+    following.knobs = 0.0 if following.knobs < 1.0 or any_kept(session) else following.knobs
+    remedies_left = left_to_try(session, plan.approximate) is not None
+    following.apply = max(0.0, following.apply - outcome.applied) if remedies_left else 0.0
     if outcome.climbed or following.budget < 1.0:
         left = max(following.budget if following.knobs else 0.0, following.apply)
         if left < 1.0:

@@ -38,6 +38,8 @@ PROLOGUE = 300.0
 FAREWELL = 10.0
 #: Seconds beyond the budget after which a child that has not stopped by itself counts as hung.
 OVERDUE = 15.0
+#: Parts of a pass.
+_LADDER, _SETTINGS, _REMEDIES = "ladder", "settings", "remedies"
 #: Advice for a script that stopped asking for batches.
 LONGER_BUDGET = "if single steps or batches take that long, give a longer --budget"
 
@@ -105,9 +107,8 @@ class Watch:
         self._plan, self._session = plan, session
         self._started = time.monotonic() if started is None else started
         self._first_batch: float | None = None
-        self._ladder_over: float | None = None
-        self._trial_begun: float | None = None
-        self._remedy_begun: float | None = None
+        self._part: tuple[str, float] | None = (_LADDER, self._started) if plan.attempt > 1 else None
+        self._spent = dict.fromkeys((_LADDER, _SETTINGS, _REMEDIES), 0.0)
         self._until = self._started + max(patience, plan.budget)
         self._unmeasured = False
 
@@ -117,21 +118,20 @@ class Watch:
         match event:
             case FirstBatch():
                 self._first_batch = now
+                self._part = self._part or (_LADDER, now)
                 self._until = now + self._plan.budget + OVERDUE
                 outcome.batches = True
                 outcome.prologue = now - self._started
             case Loader():  # measuring begins; compiling and warming up may have taken long
                 self._until = max(self._until, now + self._plan.budget + OVERDUE)
             case Trying(budget):
-                self._trial_begun = now
+                self._turn_to(_SETTINGS, now)
                 self._until = max(self._until, now + budget + OVERDUE)
                 outcome.climbed = True
             case Applying(ended="", budget=budget):
                 self._until = now + budget + OVERDUE
             case Applying():
-                self._end_remedy(now)  # another remedy may have been under way
-                self._remedy_begun = now
-                self._ladder_over = self._ladder_over or now
+                self._turn_to(_REMEDIES, now)
                 self._until = now + PROLOGUE
                 outcome.climbed = True
             case Warning_(code=code) if code == UNMEASURABLE:
@@ -177,20 +177,15 @@ class Watch:
 
     def close(self) -> None:
         """Record the seconds of each part of the pass."""
-        now = time.monotonic()
-        ladder_over = self._ladder_over or now
+        self._turn_to("", time.monotonic())
+        self.outcome.seconds = self._spent[_LADDER] + self._spent[_SETTINGS]
+        self.outcome.tried, self.outcome.applied = self._spent[_SETTINGS], self._spent[_REMEDIES]
 
-        def since(begun: float | None, until: float) -> float:
-            return until - begun if begun is not None else 0.0
-
-        self.outcome.seconds = since(self._first_batch if self._plan.attempt == 1 else self._started, ladder_over)
-        self.outcome.tried = since(self._trial_begun, ladder_over)
-        self._end_remedy(now)
-
-    def _end_remedy(self, now: float) -> None:
-        if self._remedy_begun is not None:
-            self.outcome.applied += now - self._remedy_begun
-            self._remedy_begun = None
+    def _turn_to(self, part: str, now: float) -> None:
+        if self._part is not None:
+            before, began = self._part
+            self._spent[before] += now - began
+        self._part = (part, now) if part else None
 
 
 #: A frame of a stack as :mod:`faulthandler` writes it, innermost first.

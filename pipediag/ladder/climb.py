@@ -13,8 +13,8 @@ from dataclasses import asdict
 from ..analysis.amortised import wants_start
 from ..analysis.recommend.cheaper import worth_trying
 from ..analysis.thresholds import GATE
-from ..analysis.trials.remedy import first, following, leaves_rest, remedy_of, reserved, under_way
-from ..analysis.trials.settings import makes_way
+from ..analysis.trials import making_way
+from ..analysis.trials.remedy import any_kept, following, leaves_rest, left_to_try, remedy_of, reserved, under_way
 from ..analysis.whatif import transfer_matters
 from ..session import CACHED, Rung, Session, is_found_later
 from .driven import Driven
@@ -41,6 +41,8 @@ _OBSERVE_STEPS, _OBSERVE_SECONDS, _OBSERVE_SHARE = 4, 6.0, 0.1
 #: Minimum share of the budget for the ladder, however long the first steps take, and minimum share of a remedy's time
 #: for measuring it, however long preparing it takes.
 _LEFT, _LEFT_FOR_REMEDY = 0.5, 0.25
+#: Share of the budget that is left when the ladder may make way for remedies: before, it measures what else it can.
+_LEFT_FOR_DETAILS = 0.5
 #: Smallest and largest share of the budget for starts of the workers. It is the share of an epoch that a start seems to
 #: take.
 _LEAST_FOR_STARTS, _MOST_FOR_STARTS = 0.1, 0.5
@@ -68,18 +70,25 @@ class Climb(Driven):
             if isinstance(self._lockstep, Leader):
                 ended = yield from self._climb_in_job(self._lockstep, until)
             else:
-                since = until - self._plan.knobs  # from then on trying other settings may be worth more
-                ended = yield from self._rounds(lambda: self._clock.now() > since and makes_way(self._session))
+                ended = yield from self._rounds(lambda: self._makes_way(until))
             yield from self._try_alternatives()
             yield from self._look_at_model()
-        if self._plan.knobs and not self._lockstep.in_job:
-            yield from self._try_settings(until)
+        began = self._clock.now()
         if self._plan.apply and self._session.windows:
             yield from self._try_remedies(ended)
+        if self._plan.knobs and not self._lockstep.in_job and not any_kept(self._session):
+            yield from self._try_settings(until + self._clock.now() - began)  # remedies have time of their own
         self.steering.until = math.inf
         yield from self._settler.take_granted()
         self._setting.take_reports(self._lockstep.stop())
         self._setting.finish(ended)
+
+    def _makes_way(self, until: float) -> bool:
+        """Return whether the trials that follow the ladder, whose time ends at ``until``, tell more than it."""
+        left, plan = until - self._clock.now(), self._plan
+        if plan.apply and left < _LEFT_FOR_DETAILS * plan.budget and making_way.for_remedies(self._session):
+            return True
+        return left < plan.knobs and making_way.for_settings(self._session)
 
     def _climb_in_job(self, leader: Leader, until: float) -> Turn[str]:
         """Measure the ladder and make the trials of ranks; the time that they leave goes to the ladder again."""
@@ -195,23 +204,18 @@ class Climb(Driven):
 
     def _try_remedies(self, ended: str) -> Turn[None]:
         session, until = self._session, self._clock.now() + self._plan.apply
-        begun, then = under_way(session), first(self._plan.approximate)
-        self._prepare_remedy(ended, begun or then)
-        if begun is None:
-            self._device.forget_peak()
-            yield from self._settler.settle("baseline")
-            self._peak = self._device.peak_bytes()
-        rung: str | None = begun or then
+        rung, begins = left_to_try(session, self._plan.approximate), under_way(session) is None
         while rung is not None:
+            self.steering.until = math.inf  # a trial in the workers is not limited by the budget
+            self._setting.send("applying", {"ended": ended, "rung": rung})
+            if begins:
+                begins = False
+                self._device.forget_peak()
+                yield from self._settler.settle("baseline")
+                self._peak = self._device.peak_bytes()
             left = until - self._clock.now()
             yield from self._try_remedy(rung, left / (1 + len(reserved(session, rung))), left)
             rung = following(session, rung) if self._clock.now() < until else None
-            if rung is not None:
-                self._prepare_remedy(ended, rung)
-
-    def _prepare_remedy(self, ended: str, rung: str) -> None:
-        self.steering.until = math.inf  # a trial in the workers is not limited by the budget
-        self._setting.send("applying", {"ended": ended, "rung": rung})
 
     def _try_remedy(self, rung: str, seconds: float, at_most: float) -> Turn[None]:
         """Compare the loop under one remedy with the loop as it is, in rounds of their own.

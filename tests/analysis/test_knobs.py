@@ -15,8 +15,9 @@ import pytest
 from pipediag.analysis import diagnose_session
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.recommend.tried import IDS
+from pipediag.analysis.trials import making_way
 from pipediag.analysis.trials.halving import FIRST_LOOK, arms, best, next_settings, rate, to_dict
-from pipediag.analysis.trials.settings import MOST, Memory, candidates, current, left_out, makes_way
+from pipediag.analysis.trials.settings import MOST, Memory, candidates, current, left_out
 from pipediag.analysis.whatif import what_if
 from pipediag.host.passes import Request
 from pipediag.host.progress_line import ProgressLine
@@ -111,7 +112,7 @@ class TestCandidates:
         assert proposed(session) == [(0, None, False)]
         found = candidates(session)
         assert (found.base, found.steps) == (pytest.approx(10.0), (pytest.approx(10.0 - 7.8 + 0.87),))
-        assert makes_way(session)
+        assert making_way.for_settings(session)
 
     @pytest.mark.parametrize(("made", "none"), [(7.2, True), (7.4, False), (7.6, False), (8.0, False), (40.0, False)])
     def test_some_where_making_it_takes_longer_or_hardly_less(self, made: float, none: bool) -> None:
@@ -156,22 +157,37 @@ class TestCandidates:
         assert current(Loader(num_workers=3, prefetch_factor=4, pin_memory=True)) == LoaderSettings(3, 4, True)
 
 
-class TestMakesWay:
-    """The ladder leaves the last third of its time to a trial once the verdict is known."""
+class TestMakingWay:
+    """The ladder leaves the rest of its time to trials once the verdict is known."""
 
-    def test_what_is_left_open_are_small_stages(self) -> None:
+    WAYS = pytest.mark.parametrize("makes_way", [making_way.for_settings, making_way.for_remedies])
+
+    @WAYS
+    def test_what_is_left_open_are_small_stages(self, makes_way: Callable[[Session], bool]) -> None:
         assert makes_way(starved())
 
-    def test_not_before_every_rung_has_its_window(self) -> None:
+    @WAYS
+    def test_not_before_every_rung_has_its_window(self, makes_way: Callable[[Session], bool]) -> None:
         assert not makes_way(lacking(starved(), "raw"))
 
-    def test_not_while_the_verdict_is_open(self) -> None:
+    @WAYS
+    def test_not_while_the_verdict_is_open(self, makes_way: Callable[[Session], bool]) -> None:
         session = make(climbing(raw=1.6), rounds=3, noise=0.03, evidence={"baseline": BUSY}, inside=inside(4.0))
         assert diagnose_session(session).verdict.bottleneck == "inconclusive" and not makes_way(session)
 
-    def test_not_where_there_is_nothing_to_try(self) -> None:
-        assert not makes_way(starved(environment={"cores": 4}))
+    @WAYS
+    def test_not_where_data_costs_nothing(self, makes_way: Callable[[Session], bool]) -> None:
         assert not makes_way(make(FLAT))
+
+    def test_settings_need_one_to_try(self) -> None:
+        session = starved(environment={"cores": 4})
+        assert (making_way.for_settings(session), making_way.for_remedies(session)) == (False, True)
+
+    def test_remedies_need_a_certain_verdict(self) -> None:
+        session = make(STARVED, rounds=1, noise=0.0, evidence={"baseline": dict(BUSY)}, inside=inside(4.0), workers=4)
+        verdict = diagnose_session(session).verdict
+        assert verdict.bottleneck != "inconclusive" and not verdict.certain
+        assert not making_way.for_remedies(session)
 
 
 class TestMemory:

@@ -19,11 +19,12 @@ from pipediag.analysis.trials.remedy import (
     FIRST_LOOK,
     HAND_OFF,
     Outcome,
+    any_kept,
     at_ceiling,
     best,
     by_work,
-    first,
     following,
+    left_to_try,
     loading_matters,
     next_trial,
     outcome,
@@ -381,11 +382,24 @@ class TestOrder:
 
     def test_decoding_comes_first_where_it_is_allowed(self) -> None:
         """It contains the offload, so it is decided even if time runs out."""
-        assert (first(False), first(True)) == (REMEDIED, DECODED)
+        assert [left_to_try(make(climbing()), approximate) for approximate in (False, True)] == [REMEDIED, DECODED]
         decoded = measured(make(climbing(raw=30.0)), DECODED, Remedy(device="cuda:0"), 2.0)
         assert under_way(decoded) == DECODED
         assert following(decoded, DECODED) == REMEDIED and reserved(decoded, DECODED) == [REMEDIED]
         assert under_way(measured(decoded, REMEDIED, Remedy(device="cuda:0"), 0.9)) == REMEDIED
+
+    def test_what_is_left_to_try(self) -> None:
+        """A later pass of the script goes on with the trial that is open, or with the next one."""
+        assert left_to_try(tried(2.0, FIRST_LOOK - 1), False) == REMEDIED, "it is open"
+        assert left_to_try(offloaded(1.3), False) == LOADED_ONCE, "it is decided"
+        not_tried = make(climbing(raw=30.0))
+        not_tried.remedy = Remedy(device="cpu", why_not="nothing moves")
+        failed = tried(2.0, 1)
+        failed.rungs[REMEDIED] = Rung(REMEDIED, False, "the script failed on these batches")
+        assert left_to_try(not_tried, False) == left_to_try(failed, False) == LOADED_ONCE
+        over = kept(offloaded(2.0), 0.9)
+        assert left_to_try(over, False) is None and any_kept(over)
+        assert not any_kept(kept(offloaded(0.7), 0.9)) and not any_kept(make(climbing()))
 
     def test_it_is_under_way_once_it_is_prepared(self) -> None:
         assert under_way(make(climbing(raw=30.0))) is None

@@ -67,6 +67,15 @@ class TestNext:
         assert (found is None) == (following is None)
         assert found is None or {name: getattr(found, name) for name in following or {}} == following
 
+    def test_settings_are_left_alone_once_a_remedy_pays(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plan, outcome = Plan(budget=30.0, knobs=10.0, apply=20.0), ended(climbed=True, applied=5.0)
+        monkeypatch.setattr("pipediag.host.passes.left_to_try", lambda session, approximate: None)
+        for kept, knobs in ((False, 10.0), (True, 0.0)):
+            monkeypatch.setattr("pipediag.host.passes.any_kept", lambda session, kept=kept: kept)
+            found = _next(plan, outcome, Session())
+            assert (found.knobs if found is not None else 0.0) == knobs
+            assert found is None or found.apply == 0.0, "no remedy is left to try"
+
     def test_why_the_script_runs_again(self) -> None:
         """The progress display shows it."""
         plan = _next(Plan(budget=30.0), ended(), Session())
@@ -166,17 +175,24 @@ class TestWatch:
         assert watch.overdue() and outcome.reason == "settled"
 
     def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:
+        """Remedies have time of their own, before it."""
         outcome = Outcome()
         watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome)
         events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
-            ("trying", {"budget": 10.0}, 40.0),
-            ("applying", {"ended": "settled"}, 60.0),
-            ("applying", {"budget": 20.0}, 80.0),
+            ("applying", {"ended": "settled"}, 40.0),
+            ("applying", {"budget": 20.0}, 60.0),
+            ("trying", {"budget": 10.0}, 80.0),
             ("finished", {"reason": "settled"}, 100.0),
         ]
         self.play(watch, clock, events)
         assert outcome.climbed and (outcome.seconds, outcome.tried, outcome.applied) == (55.0, 20.0, 40.0)
+
+    def test_a_later_pass_takes_from_the_budget_from_its_start(self, clock: list[float]) -> None:
+        outcome = Outcome()
+        watch = Watch(Plan(budget=30.0, knobs=10.0, attempt=2, climbed=True), Session(), outcome)
+        self.play(watch, clock, [("first-batch", {}, 5.0), ("trying", {"budget": 10.0}, 8.0), ("finished", {"reason": "settled"}, 15.0)])
+        assert (outcome.seconds, outcome.tried) == (15.0, 7.0)
 
     @pytest.mark.parametrize(
         ("kind", "data", "late"), [("first-batch", {}, 46.0), ("applying", {"budget": 20.0}, 36.0)]

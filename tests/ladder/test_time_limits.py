@@ -31,6 +31,7 @@ class Run:
         self.clock, self.session = Clock(100.0), Session()
         self.events: list[tuple[str, dict[str, Any], float]] = []
         self.plan, self._first_steps = plan, first_steps
+        self.data = 0.09  # seconds for a batch; a step takes 0.01 s more
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
         self.events.append((kind, data, self.clock.now()))
@@ -54,7 +55,7 @@ class Run:
         )
         steps = chain(self._first_steps, repeat(0.01))
         with measurement.installed(), pytest.raises(AnalysisOver, match="pipediag ends the script here"):
-            for batch in self.loader(0.09):
+            for batch in self.loader(self.data):
                 model(batch).sum().backward()
                 optimizer.step()
                 self.clock.seconds += next(steps)
@@ -110,6 +111,18 @@ def test_preparing_a_remedy_is_a_part_of_its_time(
     run = remedied(monkeypatch, preparing, [])
     assert run.session.windows_of(REMEDIED)
     assert most - 1.0 < run.time_of("finished") - run.time_of("applying") < most + 2.5
+
+
+@pytest.mark.parametrize(("data", "apply", "took"), [(0.09, 20.0, 15.0), (0.09, 0.0, 30.0), (0.0, 20.0, 30.0)], ids=str)
+def test_the_ladder_makes_way_for_remedies_once_it_is_certain_that_the_loop_starves(
+    monkeypatch: pytest.MonkeyPatch, data: float, apply: float, took: float
+) -> None:
+    """From half of its budget on."""
+    run = Run(Plan(budget=30.0, apply=apply, rungs=["device", "baseline"]))
+    run.data = data
+    monkeypatch.setattr("pipediag.ladder.climb.left_to_try", lambda *_: run.send("remedies", {}))
+    run.train()
+    assert run.time_of("remedies" if apply else "finished") - run.time_of("first-batch") == pytest.approx(took, abs=3.0)
 
 
 @pytest.mark.parametrize(("preparing", "took"), [(0.0, 10.0), (9.0, 15.0)])

@@ -126,9 +126,9 @@ def best(session: Session) -> Outcome | None:
 
 def why_none(session: Session) -> str:
     """Return why no remedy is kept; empty if one is, or if none was requested."""
-    results = outcomes(session)
-    if any(result.applied for result in results):
+    if any_kept(session):
         return ""
+    results = outcomes(session)
     whys = [(BESIDE.get(one.rung, "transforms moved"), why) for one in results if (why := one.why_not or one.reverted)]
     if len(whys) == 1 and results[0].rung not in BESIDE:
         return whys[0][1]
@@ -235,11 +235,6 @@ def to_dict(session: Session, rung: str = REMEDIED) -> dict[str, Any] | None:
     return {key: value for key, value in told.items() if key not in left_out}
 
 
-def first(approximate: bool) -> str:
-    """Return the rung of the remedy to try first; ``approximate`` allows decoding."""
-    return DECODED if approximate else REMEDIED
-
-
 def under_way(session: Session) -> str | None:
     """Return the rung of the remedy that is being tried, or None before the first."""
     return next((rung for rung in reversed(ORDER) if remedy_of(session, rung) is not None), None)
@@ -253,6 +248,21 @@ def next_trial(session: Session) -> list[str]:
     return [] if sure(session, pair[1]) is not None else pair
 
 
+def left_to_try(session: Session, approximate: bool) -> str | None:
+    """Return the rung of the remedy to go on with or to begin; None once all are decided."""
+    begun = under_way(session)
+    if begun is None:
+        return DECODED if approximate else REMEDIED
+    remedy = remedy_of(session, begun)
+    decided = (remedy is not None and remedy.why_not) or not next_trial(session)
+    return following(session, begun) if decided else begun
+
+
+def any_kept(session: Session) -> bool:
+    """Return whether a remedy pays."""
+    return any(result.applied for result in outcomes(session))
+
+
 def following(session: Session, rung: str) -> str | None:
     """Return the rung of the remedy to try after that of ``rung``, or None."""
     if rung == DECODED:
@@ -260,7 +270,7 @@ def following(session: Session, rung: str) -> str | None:
     has_ladder = "device" in session.measured()  # without one, a gain of the hand-off could pass for the cache's
     if rung == REMEDIED and has_ladder and not at_ceiling(session) and loading_matters(session) is not False:
         return LOADED_ONCE
-    return HANDED_OVER if rung != HANDED_OVER and not any(result.applied for result in outcomes(session)) else None
+    return HANDED_OVER if rung != HANDED_OVER and not any_kept(session) else None
 
 
 def reserved(session: Session, rung: str) -> list[str]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...session import Loader, LoaderSettings, Session
-from ..checks import missing
 from ..numbers.ladder import LadderView
 from ..recommend.workers import irregular
 from ..thresholds import GATE, QUEUED
@@ -91,18 +90,6 @@ def candidates(session: Session) -> Candidates:
     if not found:
         return Candidates(why_not="no measurement suggests other settings")
     return Candidates(tuple(found), numbers.base, tuple(_step(numbers, one) for one in found))
-
-
-def makes_way(session: Session) -> bool:
-    """Return whether the ladder leaves the rest of its time to a trial of other settings.
-
-    It does once the verdict is known and there are settings to try: further windows would only narrow the costs of
-    smaller stages.
-    """
-    ladder = LadderView(session)
-    if missing(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
-        return False
-    return bool(candidates(session).settings)
 
 
 def current(loader: Loader) -> LoaderSettings:
