@@ -13,15 +13,13 @@ from .numbers.cores import busy_cores, filled_by_others, full
 from .numbers.foreign_load import others, worth_telling
 from .numbers.ladder import LadderView
 from .ranks.shared_cores import too_many
-from .thresholds import GATE
+from .thresholds import GATE, SLOW
 from .verdict import disagreements
 from .waterfall import input_stages
 from .words import first_of, number, percent, shown
 
 #: Largest number of files named in a warning.
 FILES = 4
-#: The tail is heavy if the 99th percentile is at least this many times the median.
-SLOW = 3.0
 #: Sample sizes vary if the largest is at least this many times the smallest.
 VARIED = 1.5
 #: Steps depend on the batch if they differ by this share of the median, and by this many times the spread of repeats.

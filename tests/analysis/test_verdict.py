@@ -22,7 +22,7 @@ from pipediag.analysis.thresholds import GATE, SEVERE
 from pipediag.analysis.verdict import decided, measured_share, so_far, starved_share
 from pipediag.analysis.words import percent
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, Account, HotLine, Observed, Session
+from pipediag.session import RUNGS, Account, HotLine, Observed, Session, Tail
 
 from ..golden import agrees
 from ..made import FLAT, blocks, but, climbing, cut, inside, make, waits, without
@@ -387,6 +387,26 @@ def test_the_share_holds_for_another_run(cost: float, half_width: float) -> None
     assert told.value == measured.value == pytest.approx(cost / (50.0 + cost))
     assert told.value - told.low == pytest.approx(math.hypot(half_width, measured.value - measured.low))
     assert told.high - told.value == pytest.approx(math.hypot(half_width, measured.high - measured.value))
+
+
+@pytest.mark.parametrize(
+    "slow, of, ms, workers, cost, certain",
+    [
+        (0, 100, 450.0, 0, 5.0, True),
+        (1, 100, 450.0, 0, 5.0, False),
+        (1, 100, 450.0, 4, 5.0, False),
+        (1, 100, 450.0, 0, 0.5, False),
+        (1, 100, 60.0, 4, 0.5, True),  # the workers hide it
+        (400, 4000, 45.0, 0, 150.0, True),  # every step has some of them
+    ],
+)
+def test_a_few_slow_samples_leave_it_open(
+    slow: int, of: int, ms: float, workers: int, cost: float, certain: bool
+) -> None:
+    """The windows of another run may hold none of them, or twice as many."""
+    session = make({"device": 50.0, "baseline": 50.0 + cost}, noise=0.0, workers=workers, evidence=waits(cost))
+    session.tail = Tail(of, 1.1, 1.2, [], [1.0, 2.0, ms, ms + 1], [of - slow, 0, slow])
+    assert judged(session).verdict.certain is certain
 
 
 @pytest.mark.parametrize("rung", ["raw", "host"])
