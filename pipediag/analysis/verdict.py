@@ -142,12 +142,16 @@ def _at_the_gate(starved: Interval) -> str:
 
 
 def _beyond_the_wait(ladder: LadderView) -> str:
-    """Return, as a clause, that a loop without workers, which makes its batches in ``next()``, hardly waits there.
+    """Return, as a clause, that the input costs a loop without workers more than its time in ``next()``.
 
-    The rest of the cost is what else differs between steps with new and with cached batches, such as the core's speed.
+    It makes its batches there. The rest of the cost is what else differs between steps with new and with cached
+    batches: they may be larger, or the core slower.
     """
-    waited = ladder.waited("baseline")
-    if ladder.session.workers or waited is None or waited.high >= GATE:
+    waited, found = ladder.waited("baseline"), sides(ladder)
+    if ladder.session.workers or waited is None:
+        return ""
+    beyond = found.waits.value + found.sampler - waited.high * found.step.value
+    if waited.high >= GATE and beyond <= GATE * found.step.value:
         return ""
     return f"it makes its batches in {percent(waited.value)} of a step"
 

@@ -363,6 +363,19 @@ def test_without_workers_the_rest_of_the_step_is_the_inputs_too(device: float, w
     assert summarise(diagnosis).rates[-1].steps_per_s == pytest.approx(1000 / step)
 
 
+@pytest.mark.parametrize(
+    "device, wait, host, certain",
+    [(70.0, 29.0, None, True), (45.0, 29.0, None, False), (45.0, 29.0, 70.0, True), (90.0, 4.0, None, False)],
+)
+def test_without_workers_the_input_costs_little_beyond_the_wait(
+    device: float, wait: float, host: float | None, certain: bool
+) -> None:
+    """If batches become longer as the training goes on, steps with those that were cached first are no ceiling."""
+    verdict = judged(without_workers(device, wait, **({} if host is None else {"host": host}))).verdict
+    assert verdict.certain is certain
+    assert certain or verdict.uncertain == f"it makes its batches in {wait:.0f} % of a step"
+
+
 def test_inconclusive_in_noise() -> None:
     """The pipeline costs 5 % of a step, and windows differ by that much."""
     found = [judged(make(climbing(raw=1.6), rounds=3, noise=0.05, seed=seed)).verdict for seed in range(20)]
