@@ -166,14 +166,17 @@ def _clone_leaf_pinned(leaf: Any) -> Any:
 
 
 def in_shared_memory(batch: Any) -> Any:
-    """Return a copy whose tensors other processes can map; objects with their own ``.to`` are shared when sent."""
+    """Return a copy whose tensors other processes can map.
+
+    Objects with their own ``.to`` are shared when sent, and so are tensors of several parts, as sparse ones.
+    """
     return map_leaves(batch, _shared_leaf)
 
 
 def _shared_leaf(leaf: Any) -> Any:
-    if not is_a(leaf, torch.Tensor):
+    if not is_a(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.is_nested:
         return _clone_leaf(leaf)
-    if leaf.layout != torch.strided or leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
+    if leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
         return leaf.detach().clone().share_memory_()
     storage = torch.UntypedStorage._new_shared(leaf.numel() * leaf.element_size())  # as torch's own collating does it
     return torch.empty(0, dtype=leaf.dtype, device="cpu").set_(storage, 0, leaf.shape).copy_(leaf)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import copy
+import pickle
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -203,6 +205,22 @@ def test_in_shared_memory() -> None:
     assert shared["x"].is_shared()
     assert not batch["x"].is_shared()
     assert same(shared, batch)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.eye(3).to_sparse(),
+        torch.eye(3).to_sparse_csr(),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    ],
+    ids=["sparse", "by rows", "nested", "jagged"],
+)
+def test_tensors_of_several_parts_can_be_sent(batch: torch.Tensor) -> None:
+    """None of them has a storage that could be shared."""
+    sent = pickle.loads(ForkingPickler.dumps(tree.in_shared_memory(batch)))
+    assert [one.tolist() for one in sent.unbind()] if sent.is_nested else torch.equal(sent.to_dense(), torch.eye(3))
 
 
 def test_versions_of_inference_tensors() -> None:
