@@ -37,6 +37,8 @@ _APART, DISTURBED = 0.25, 0.1
 #: Share of a step for which other processes may make the loop wait for a core though it is fed: what data costs beside
 #: them differs from what it costs without them, or beside more, by up to as much.
 _CROWDED = 0.1
+#: Number of steps that show nothing yet if the loop waits in none of them and was not fed from a cache.
+_FIRST_STEPS = 4
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
 _SHORT = 2
 #: Verdicts on what remains of a step, which rest on the kernel's counters.
@@ -114,13 +116,20 @@ def starves(ladder: LadderView, starved: Interval) -> bool | None:
     """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait.
 
     Not if other processes may have disturbed one side of the measurements: workers that are on time also take cores. A
-    loop that waits for other loaders in its steps starves as far as is known. Of one that was watched, nothing is known
-    if no batch was seen to come from anywhere.
+    loop that waits for other loaders in its steps starves as far as is known. Its first steps show nothing: they are
+    slow, and their batches were made before. Of a loop that was watched, nothing is known if no batch was seen to come
+    from anywhere.
     """
     if draws_unseen(ladder.session):
         return None
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is not True and ladder.waits_beside > GATE:
+        return None
+    if (
+        known is False
+        and not (ladder.intervened or ladder.session.watched)
+        and ladder.session.steps_seen < _FIRST_STEPS
+    ):
         return None
     alike = not ladder.intervened or ladder.disturbed("baseline", ladder.ceiling) <= DISTURBED
     if known is None and alike and waited is not None and waited.high < GATE and starved.value < GATE:

@@ -449,6 +449,14 @@ def test_any_chain_gets_a_verdict(costs: list[float], seed: int) -> None:
     assert judged(session).verdict.sentence
 
 
+@pytest.mark.parametrize("steps, ms, said", [(1, 0.0, "inconclusive"), (4, 0.0, "none"), (1, 50.0, "load")])
+def test_the_first_steps_do_not_show_that_nothing_is_lost(steps: int, ms: float, said: str) -> None:
+    """They are slow, and their batches were made before them: that a step waits all the same is shown by one."""
+    session = make({}, observed=blocks(1, 100.0, ms, steps=steps))
+    verdict = judged(session).verdict
+    assert (verdict.bottleneck, verdict.certain) == (said, False)
+
+
 def test_more_blocks_know_it_better() -> None:
     found = [judged(make({}, observed=blocks(n, 100.0, 60.0, noise=0.05))).verdict.starved for n in (1, 4, 40)]
     widths = [share.high - share.low for share in found if share is not None]
