@@ -215,6 +215,13 @@ def nbytes(obj: Any) -> int:
     return total
 
 
+#: Methods that give the tensors of which a sparse one consists.
+_BY_ROWS, _BY_COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _BY_ROWS),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _BY_COLUMNS),
+}
 #: Bytes assumed for a number, a label or an object without data.
 _SMALL = 32
 
@@ -222,7 +229,8 @@ _SMALL = 32
 def _leaf_bytes(leaf: Any) -> int | None:
     """Return the bytes of a leaf that holds data, or None if its content must be examined."""
     if is_a(leaf, torch.Tensor):
-        return int(leaf.numel() * leaf.element_size())
+        parts = [getattr(leaf, name)() for name in _PARTS.get(leaf.layout, ())] or [leaf]
+        return sum(int(part.numel() * part.element_size()) for part in parts)
     size = attribute(leaf, "nbytes", None)  # numpy and similar
     if is_a(size, int):
         return int(size)

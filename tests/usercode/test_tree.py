@@ -239,6 +239,10 @@ def test_versions_tell_which() -> None:
     [
         (torch.zeros(4, 4, dtype=torch.float16), 32),
         (torch.zeros(0), 0),
+        (torch.eye(100).to_sparse(), 100 * (2 * 8 + 4)),
+        (torch.eye(100).to_sparse_csr(), 101 * 8 + 100 * (8 + 4)),
+        (torch.eye(100).to_sparse_csc(), 101 * 8 + 100 * (8 + 4)),
+        (torch.eye(100).to_sparse_bsr((2, 2)), 51 * 8 + 50 * (8 + 16)),
         (np.zeros((2, 3)), 48),
         (np.float32(1), 4),
         (Image.new("RGB", (10, 20)), 600),
