@@ -45,6 +45,7 @@ class EpochStart:
         shutdown: seconds of it for ending the workers of the previous epoch.
         usual: the start that took the middle time of those that show the cost.
         starts: number of these starts; 0 if only the first launch of a process was seen.
+        once: seconds of it by which a new worker's first batch takes longer than later ones, as it opens files then.
     """
 
     seconds: Interval
@@ -52,6 +53,7 @@ class EpochStart:
     shutdown: float
     usual: Startup
     starts: int
+    once: float = 0.0
 
     @property
     def by_sampler(self) -> bool:
@@ -64,7 +66,7 @@ class EpochStart:
         if not self.usual.ready:
             return 0.0
         # Kept workers wait for the sampler as new ones do.
-        return min(max(0.0, self.seconds.value - self.usual.sampler), self.usual.ready + self.shutdown)
+        return min(max(0.0, self.seconds.value - self.usual.sampler), self.usual.ready + self.shutdown + self.once)
 
 
 def epoch_start(ladder: LadderView) -> EpochStart | None:
@@ -99,7 +101,11 @@ def epoch_start(ladder: LadderView) -> EpochStart | None:
     else:
         return None
     per_step = seconds.times(1000.0 / loader.epoch) if loader.epoch else None
-    return EpochStart(seconds, per_step, shutdown, usual, len(costs))
+    later_batch = ladder.evidence("baseline").get("worker_ms", 0.0) / 1000.0
+    once = 0.0
+    if usual.ready and later_batch and not loader.iterable:  # a stream begins anew in kept workers, too
+        once = max(0.0, usual.seconds - usual.ready - usual.sampler - max(later_batch, hidden))
+    return EpochStart(seconds, per_step, shutdown, usual, len(costs), once)
 
 
 def undisturbed(seconds: list[float], bound: float = math.inf) -> list[float]:

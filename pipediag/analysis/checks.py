@@ -13,15 +13,13 @@ from .numbers.cores import busy_cores, filled_by_others, full
 from .numbers.foreign_load import others, worth_telling
 from .numbers.ladder import LadderView
 from .ranks.shared_cores import too_many
-from .thresholds import GATE
+from .thresholds import GATE, SLOW
 from .verdict import disagreements
 from .waterfall import input_stages
 from .words import first_of, number, percent, shown
 
 #: Largest number of files named in a warning.
 FILES = 4
-#: The tail is heavy if the 99th percentile is at least this many times the median.
-SLOW = 3.0
 #: Sample sizes vary if the largest is at least this many times the smallest.
 VARIED = 1.5
 #: Steps depend on the batch if they differ by this share of the median, and by this many times the spread of repeats.
@@ -195,15 +193,18 @@ def _kib(nbytes: float) -> str:
 
 
 def _varying_steps(ladder: LadderView) -> Warning_ | None:
-    """Warn of a model whose step depends on the batch: the ceiling is an average over the cached batches."""
+    """Warn of a model whose step depends on the batch: the ceiling is an average over the cached batches.
+
+    A batch's shortest step counts: other processes only make it longer.
+    """
     session = ladder.session
-    steps = [(statistics.median(s.ms), max(s.ms) - min(s.ms), s.nbytes) for s in session.batch_steps if len(s.ms) > 1]
+    steps = [(min(s.ms), max(s.ms) - min(s.ms), s.nbytes) for s in session.batch_steps if len(s.ms) > 1]
     if len(steps) < 3:
         return None
-    medians = [median for median, _, _ in steps]
-    spread = max(medians) - min(medians)
+    shortest = [ms for ms, _, _ in steps]
+    spread = max(shortest) - min(shortest)
     noise = statistics.median(again for _, again, _ in steps)
-    if spread < DEPENDENT * statistics.median(medians) or spread < REPEATABLE * noise:
+    if spread < DEPENDENT * statistics.median(shortest) or spread < REPEATABLE * noise:
         return None
     if ladder.has("baseline") and spread < GATE * ladder.ms("baseline").value:
         return None

@@ -25,3 +25,5 @@ QUEUED = 0.05
 #: Factor by which a rung may differ from the value that the workers' time predicts, beyond its interval: on six
 #: recorded sessions the law held to 5 %, and rungs are measured at other times than the baseline.
 AGREE = 1.15
+#: A sample is slow if it takes at least this many times the median.
+SLOW = 3.0

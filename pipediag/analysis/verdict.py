@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from math import hypot
+from math import hypot, sqrt
 from statistics import median
 
 from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
@@ -22,7 +22,7 @@ from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
-from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
+from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN, SLOW
 from .waterfall import input_stages, ranked
 from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
 
@@ -37,6 +37,8 @@ _APART, DISTURBED = 0.25, 0.1
 #: Share of a step for which other processes may make the loop wait for a core though it is fed: what data costs beside
 #: them differs from what it costs without them, or beside more, by up to as much.
 _CROWDED = 0.1
+#: Number of steps that show nothing yet if the loop waits in none of them and was not fed from a cache.
+_FIRST_STEPS = 4
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
 _SHORT = 2
 #: Verdicts on what remains of a step, which rest on the kernel's counters.
@@ -114,13 +116,20 @@ def starves(ladder: LadderView, starved: Interval) -> bool | None:
     """Return whether the loop starves, or None while open. Less certainty suffices if it certainly does not wait.
 
     Not if other processes may have disturbed one side of the measurements: workers that are on time also take cores. A
-    loop that waits for other loaders in its steps starves as far as is known. Of one that was watched, nothing is known
-    if no batch was seen to come from anywhere.
+    loop that waits for other loaders in its steps starves as far as is known. Its first steps show nothing: they are
+    slow, and their batches were made before. Of a loop that was watched, nothing is known if no batch was seen to come
+    from anywhere.
     """
     if draws_unseen(ladder.session):
         return None
     waited, known = ladder.waited("baseline"), decided(starved)
     if known is not True and ladder.waits_beside > GATE:
+        return None
+    if (
+        known is False
+        and not (ladder.intervened or ladder.session.watched)
+        and ladder.session.steps_seen < _FIRST_STEPS
+    ):
         return None
     alike = not ladder.intervened or ladder.disturbed("baseline", ladder.ceiling) <= DISTURBED
     if known is None and alike and waited is not None and waited.high < GATE and starved.value < GATE:
@@ -142,12 +151,16 @@ def _at_the_gate(starved: Interval) -> str:
 
 
 def _beyond_the_wait(ladder: LadderView) -> str:
-    """Return, as a clause, that a loop without workers, which makes its batches in ``next()``, hardly waits there.
+    """Return, as a clause, that the input costs a loop without workers more than its time in ``next()``.
 
-    The rest of the cost is what else differs between steps with new and with cached batches, such as the core's speed.
+    It makes its batches there. The rest of the cost is what else differs between steps with new and with cached
+    batches: they may be larger, or the core slower.
     """
-    waited = ladder.waited("baseline")
-    if ladder.session.workers or waited is None or waited.high >= GATE:
+    waited, found = ladder.waited("baseline"), sides(ladder)
+    if ladder.session.workers or waited is None:
+        return ""
+    beyond = found.waits.value + found.sampler - waited.high * found.step.value
+    if waited.high >= GATE and beyond <= GATE * found.step.value:
         return ""
     return f"it makes its batches in {percent(waited.value)} of a step"
 
@@ -224,15 +237,32 @@ def starved_share(ladder: LadderView) -> Interval | None:
 
     The interval holds for another run of the same script: its input may cost :data:`.thresholds.RUN_TO_RUN` of its cost
     more or less. That matters little for shares near 0 or 1. Other processes that hold up the step may do so half as
-    much or half as much again; that matters if the loop waits, and its workers have no time in hand.
+    much or half as much again; that matters if the loop waits, and its workers have no time in hand. So do samples that
+    take far longer than the rest: another run meets more or fewer of them.
     """
     share = measured_share(ladder)
     if share is None:
         return None
     part = min(1.0, max(0.0, share.value))
-    by_others = ladder.crowded("baseline", ladder.ceiling) / 2 if ladder.intervened else 0.0
-    by_others *= min(1.0, part / (2 * GATE))
-    return least(share.blurred(hypot(RUN_TO_RUN * part * (1 - part), by_others)).not_negative(), exactly(1.0))
+    waits = min(1.0, part / (2 * GATE))
+    by_others = waits * ladder.crowded("baseline", ladder.ceiling) / 2 if ladder.intervened else 0.0
+    by_chance = (1 - part) * _rare_ms(ladder) / ladder.ms("baseline").value * (waits if ladder.session.workers else 1.0)
+    blur = hypot(RUN_TO_RUN * part * (1 - part), by_others, by_chance)
+    return least(share.blurred(blur).not_negative(), exactly(1.0))
+
+
+def _rare_ms(ladder: LadderView) -> float:
+    """Return by how many milliseconds a step another run may differ, as it meets more or fewer of the slow samples.
+
+    The number of rare samples varies by twice its root, in 95 % of runs.
+    """
+    tail, loader = ladder.session.tail, ladder.session.loader
+    if tail is None or loader is None or not loader.batch_size or not tail.counts:
+        return 0.0
+    bins = [(count, low) for low, count in zip(tail.edges_ms, tail.counts, strict=False) if low >= SLOW * tail.p50_ms]
+    slow = sum(count for count, _ in bins)
+    more = sum(count * (low - tail.p50_ms) for count, low in bins) / sum(tail.counts)
+    return 2 / sqrt(slow) * more * loader.batch_size / max(1, ladder.session.workers) if slow else 0.0
 
 
 def measured_share(ladder: LadderView) -> Interval | None:

@@ -3,6 +3,7 @@
 Keys of :attr:`pipediag.session.Window.evidence`:
 
 ``worker_ms``      wall milliseconds a worker took to make one batch, without ``own_ms``
+``typical_ms``     the median of those times: a few batches that take far longer leave it as it is
 ``own_ms``         milliseconds per batch that pipediag itself took in a worker; no other figure contains them
 ``worker_cpu``     share of that time on a CPU, its own or that of programs that it ran (above 1 if several run)
 ``worker_blocked`` share of it spent waiting: for storage, the network, a lock, a sleep
@@ -29,6 +30,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -117,6 +119,7 @@ def worker_figures(costs: Sequence[BatchCost]) -> dict[str, float]:
         return {}
     figures = {
         "worker_ms": 1000 * wall / len(costs),
+        "typical_ms": 1000 * statistics.median(cost.wall for cost in costs),
         "worker_cpu": cpu / wall,
         "worker_queued": queued / wall,
         "worker_blocked": max(0.0, wall - cpu - queued) / wall,

@@ -166,14 +166,17 @@ def _clone_leaf_pinned(leaf: Any) -> Any:
 
 
 def in_shared_memory(batch: Any) -> Any:
-    """Return a copy whose tensors other processes can map; objects with their own ``.to`` are shared when sent."""
+    """Return a copy whose tensors other processes can map.
+
+    Objects with their own ``.to`` are shared when sent, and so are tensors of several parts, as sparse ones.
+    """
     return map_leaves(batch, _shared_leaf)
 
 
 def _shared_leaf(leaf: Any) -> Any:
-    if not is_a(leaf, torch.Tensor):
+    if not is_a(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.is_nested:
         return _clone_leaf(leaf)
-    if leaf.layout != torch.strided or leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
+    if leaf.device.type != "cpu" or type(leaf) is not torch.Tensor:
         return leaf.detach().clone().share_memory_()
     storage = torch.UntypedStorage._new_shared(leaf.numel() * leaf.element_size())  # as torch's own collating does it
     return torch.empty(0, dtype=leaf.dtype, device="cpu").set_(storage, 0, leaf.shape).copy_(leaf)
@@ -212,6 +215,13 @@ def nbytes(obj: Any) -> int:
     return total
 
 
+#: Methods that give the tensors of which a sparse one consists.
+_BY_ROWS, _BY_COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _BY_ROWS),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _BY_COLUMNS),
+}
 #: Bytes assumed for a number, a label or an object without data.
 _SMALL = 32
 
@@ -219,7 +229,8 @@ _SMALL = 32
 def _leaf_bytes(leaf: Any) -> int | None:
     """Return the bytes of a leaf that holds data, or None if its content must be examined."""
     if is_a(leaf, torch.Tensor):
-        return int(leaf.numel() * leaf.element_size())
+        parts = [getattr(leaf, name)() for name in _PARTS.get(leaf.layout, ())] or [leaf]
+        return sum(int(part.numel() * part.element_size()) for part in parts)
     size = attribute(leaf, "nbytes", None)  # numpy and similar
     if is_a(size, int):
         return int(size)

@@ -55,6 +55,15 @@ class TestCost:
         assert (start.starts, start.shutdown, start.usual) == (2, 1.0, LATER)
         assert start.launching == 4.0, "without their first batch"
 
+    @pytest.mark.parametrize(
+        "worker_ms, iterable, launching",
+        [(10.0, False, 4.99), (400.0, False, 4.6), (2000.0, False, 4.0), (10.0, True, 4.0)],
+    )
+    def test_kept_workers_open_their_files_only_once(self, worker_ms: float, iterable: bool, launching: float) -> None:
+        """Their first batch takes 1 s of the start of an epoch; a stream is opened again for each."""
+        session = run(FIRST, LATER, LATER, evidence=waits(0.0, worker_ms=worker_ms))
+        assert told(but(session, loader__iterable=iterable)).launching == pytest.approx(launching)
+
     def test_kept_workers_wait_for_the_sampler_too(self) -> None:
         """Sorting a data set for 3 s before each epoch is no launch of workers."""
         start = told(VERDICTS["startup"]["the sampler takes most of it"])

@@ -120,6 +120,12 @@ WARNED: dict[str, dict[str, Session]] = {
         "a batch's own steps differ as much": stepping(
             *(BatchStep(1024, [10.0 * n, 10.0 * n + 12.0]) for n in (1, 2, 3))
         ),
+        "other processes made some of two steps on batches of one size longer": stepping(
+            *(
+                BatchStep(131072, [*ms])
+                for ms in ((40, 12), (12, 12), (16, 16), (12, 12), (12, 276), (13, 20), (16, 145), (12, 9))
+            )
+        ),
         "steps are alike": stepping(*(BatchStep(1024 * n, [10.0 + 0.1 * n] * 2) for n in range(8))),
         "too few batches": stepping(*(BatchStep(1, [10.0 * n] * 2) for n in (1, 2))),
         "too few steps": stepping(*(BatchStep(1, [10.0 * n]) for n in (1, 2, 3))),

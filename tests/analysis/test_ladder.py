@@ -58,6 +58,14 @@ class TestWarmUp:
         not_seen = session_of(device=[50, 50], baseline=[200, 100])
         assert LadderView(not_seen).windows("baseline") == 2
 
+    @pytest.mark.parametrize("typical, left", [(300, 3), (380, 3), (400, 2)])
+    def test_most_batches_are_slow_in_a_warm_up(self, typical: float, left: int) -> None:
+        """If a few were, as with rare large samples, to leave them out would hide what they cost."""
+        session = with_workers(session_of(device=[50] * 3, baseline=[130, 100, 100]), 400, 300, 300)
+        for window, ms in zip(session.windows_of("baseline"), (typical, 300, 300), strict=True):
+            window.evidence["typical_ms"] = ms
+        assert LadderView(session).windows("baseline") == left
+
     @pytest.mark.parametrize("first, left", [(383, 3), (384, 2)])
     def test_slower_by_nearly_a_third(self, first: float, left: int) -> None:
         session = with_workers(session_of(device=[50], baseline=[130, 100, 100]), first, 300, 290)

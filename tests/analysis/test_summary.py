@@ -216,6 +216,7 @@ SUMMARIES: dict[str, Session | Comparison] = {
         make(FLAT), script__wrote=["last.pt", "new.pt"], script__overwrote=["last.pt"]
     ),
     "the most important warnings first": warned("one", "writes-in-place", "hung", "script-failed"),
+    "that measuring failed": warned("unmeasurable"),
     # The command to type next, with all that the user gave.
     "after a change the same is measured again": but(
         make(climbing(raw=30.0)), script__argv=["train.py", "--lr", "0 1"],

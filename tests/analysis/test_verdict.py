@@ -22,7 +22,7 @@ from pipediag.analysis.thresholds import GATE, SEVERE
 from pipediag.analysis.verdict import decided, measured_share, so_far, starved_share
 from pipediag.analysis.words import percent
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, Account, HotLine, Observed, Session
+from pipediag.session import RUNGS, Account, HotLine, Observed, Session, Tail
 
 from ..golden import agrees
 from ..made import FLAT, blocks, but, climbing, cut, inside, make, waits, without
@@ -363,6 +363,19 @@ def test_without_workers_the_rest_of_the_step_is_the_inputs_too(device: float, w
     assert summarise(diagnosis).rates[-1].steps_per_s == pytest.approx(1000 / step)
 
 
+@pytest.mark.parametrize(
+    "device, wait, host, certain",
+    [(70.0, 29.0, None, True), (45.0, 29.0, None, False), (45.0, 29.0, 70.0, True), (90.0, 4.0, None, False)],
+)
+def test_without_workers_the_input_costs_little_beyond_the_wait(
+    device: float, wait: float, host: float | None, certain: bool
+) -> None:
+    """If batches become longer as the training goes on, steps with those that were cached first are no ceiling."""
+    verdict = judged(without_workers(device, wait, **({} if host is None else {"host": host}))).verdict
+    assert verdict.certain is certain
+    assert certain or verdict.uncertain == f"it makes its batches in {wait:.0f} % of a step"
+
+
 def test_inconclusive_in_noise() -> None:
     """The pipeline costs 5 % of a step, and windows differ by that much."""
     found = [judged(make(climbing(raw=1.6), rounds=3, noise=0.05, seed=seed)).verdict for seed in range(20)]
@@ -387,6 +400,26 @@ def test_the_share_holds_for_another_run(cost: float, half_width: float) -> None
     assert told.value == measured.value == pytest.approx(cost / (50.0 + cost))
     assert told.value - told.low == pytest.approx(math.hypot(half_width, measured.value - measured.low))
     assert told.high - told.value == pytest.approx(math.hypot(half_width, measured.high - measured.value))
+
+
+@pytest.mark.parametrize(
+    "slow, of, ms, workers, cost, certain",
+    [
+        (0, 100, 450.0, 0, 5.0, True),
+        (1, 100, 450.0, 0, 5.0, False),
+        (1, 100, 450.0, 4, 5.0, False),
+        (1, 100, 450.0, 0, 0.5, False),
+        (1, 100, 60.0, 4, 0.5, True),  # the workers hide it
+        (400, 4000, 45.0, 0, 150.0, True),  # every step has some of them
+    ],
+)
+def test_a_few_slow_samples_leave_it_open(
+    slow: int, of: int, ms: float, workers: int, cost: float, certain: bool
+) -> None:
+    """The windows of another run may hold none of them, or twice as many."""
+    session = make({"device": 50.0, "baseline": 50.0 + cost}, noise=0.0, workers=workers, evidence=waits(cost))
+    session.tail = Tail(of, 1.1, 1.2, [], [1.0, 2.0, ms, ms + 1], [of - slow, 0, slow])
+    assert judged(session).verdict.certain is certain
 
 
 @pytest.mark.parametrize("rung", ["raw", "host"])
@@ -414,6 +447,14 @@ def test_the_same_session_gets_the_same_diagnosis() -> None:
 def test_any_chain_gets_a_verdict(costs: list[float], seed: int) -> None:
     session = make(cut(climbing(raw=sum(costs)), costs), noise=0.05, seed=seed, inside=inside(*costs))
     assert judged(session).verdict.sentence
+
+
+@pytest.mark.parametrize("steps, ms, said", [(1, 0.0, "inconclusive"), (4, 0.0, "none"), (1, 50.0, "load")])
+def test_the_first_steps_do_not_show_that_nothing_is_lost(steps: int, ms: float, said: str) -> None:
+    """They are slow, and their batches were made before them: that a step waits all the same is shown by one."""
+    session = make({}, observed=blocks(1, 100.0, ms, steps=steps))
+    verdict = judged(session).verdict
+    assert (verdict.bottleneck, verdict.certain) == (said, False)
 
 
 def test_more_blocks_know_it_better() -> None:

@@ -14,10 +14,15 @@ from pipediag.measure.evidence import BatchCost, Evidence, worker_figures
 
 
 def figures_of(
-    worker_ms: float, cpu: float = 1.0, queued: float = 0.0, blocked: float = 0.0, **more: float
+    worker_ms: float,
+    cpu: float = 1.0,
+    queued: float = 0.0,
+    blocked: float = 0.0,
+    typical_ms: float | None = None,
+    **more: float,
 ) -> dict[str, float]:
-    shares = {"worker_cpu": cpu, "worker_queued": queued, "worker_blocked": blocked}
-    return {"worker_ms": worker_ms, **shares, **more}
+    took = {"worker_ms": worker_ms, "typical_ms": worker_ms if typical_ms is None else typical_ms}
+    return {**took, "worker_cpu": cpu, "worker_queued": queued, "worker_blocked": blocked, **more}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +31,7 @@ def figures_of(
         ([], {}),
         ([BatchCost()], {}),
         ([BatchCost(0.2, 0.1, 0.02), BatchCost(0.3, 0.2, 0.03)], figures_of(250.0, 0.6, 0.1, 0.3)),
+        ([BatchCost(0.1, 0.1)] * 3 + [BatchCost(0.5, 0.5)], figures_of(200.0, typical_ms=100.0)),
         # More CPU time than wall time, by threads: the blocked share is 0, not negative.
         ([BatchCost(0.1, 0.25)], figures_of(100.0, 2.5)),
         ([BatchCost(0.1, 0.1, copy=0.004), BatchCost(0.1, 0.1, copy=0.002)], figures_of(100.0, copy_ms=3.0)),

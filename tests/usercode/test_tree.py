@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import copy
+import pickle
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -205,6 +207,22 @@ def test_in_shared_memory() -> None:
     assert same(shared, batch)
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.eye(3).to_sparse(),
+        torch.eye(3).to_sparse_csr(),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    ],
+    ids=["sparse", "by rows", "nested", "jagged"],
+)
+def test_tensors_of_several_parts_can_be_sent(batch: torch.Tensor) -> None:
+    """None of them has a storage that could be shared."""
+    sent = pickle.loads(ForkingPickler.dumps(tree.in_shared_memory(batch)))
+    assert [one.tolist() for one in sent.unbind()] if sent.is_nested else torch.equal(sent.to_dense(), torch.eye(3))
+
+
 def test_versions_of_inference_tensors() -> None:
     with torch.inference_mode():
         assert tree.versions((t(), [t()])) == (0, 0)
@@ -221,6 +239,10 @@ def test_versions_tell_which() -> None:
     [
         (torch.zeros(4, 4, dtype=torch.float16), 32),
         (torch.zeros(0), 0),
+        (torch.eye(100).to_sparse(), 100 * (2 * 8 + 4)),
+        (torch.eye(100).to_sparse_csr(), 101 * 8 + 100 * (8 + 4)),
+        (torch.eye(100).to_sparse_csc(), 101 * 8 + 100 * (8 + 4)),
+        (torch.eye(100).to_sparse_bsr((2, 2)), 51 * 8 + 50 * (8 + 16)),
         (np.zeros((2, 3)), 48),
         (np.float32(1), 4),
         (Image.new("RGB", (10, 20)), 600),

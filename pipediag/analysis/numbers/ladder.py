@@ -71,6 +71,12 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+def _typical_batch(window: Window) -> float:
+    """Return the milliseconds that workers took for most batches of a window; 0 if unknown."""
+    seen = window.evidence
+    return seen.get("typical_ms", seen.get("worker_ms", 0.0))
+
+
 def _once(method: Callable[Concatenate[LadderView, _P], _T]) -> Callable[Concatenate[LadderView, _P], _T]:
     """Compute a figure of a ladder once for the same arguments."""
 
@@ -113,7 +119,9 @@ class LadderView:
         self.rungs = [name for name in ordered(self._windows) if is_of_ladder(name)]
 
     def _leave_out_warm_up(self) -> None:
-        """Drop the first baseline windows if their workers were far slower than later.
+        """Drop the first baseline windows if their workers were far slower than later, with most of their batches.
+
+        A few batches that take far longer than the others are no warm-up: the training has them, too.
 
         Also drop the first windows fed from a cache if another device than the CPU was slower in them: such steps do
         not depend on the host's load. On the CPU they do, and a loop that was slower by chance would be left out, but
@@ -123,7 +131,7 @@ class LadderView:
         for rung, apart in (("baseline", _WARM_UP), *cold):
             windows = self._windows.get(rung, {})
             took = {
-                round_: window.evidence.get("worker_ms", 0.0) if rung == "baseline" else window.ms_per_step
+                round_: _typical_batch(window) if rung == "baseline" else window.ms_per_step
                 for round_, window in sorted(windows.items())
             }
             while len(took) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ...session.events import EDITED
 from ..amortised import epoch_start, other_loaders
@@ -304,10 +305,18 @@ def persistent_workers(view: View) -> Recommendation | None:
         f"the first batch: {number(each.value)} ms per step, in addition to {number(base)} ms for the step itself",
         f"the workers take {number(one.ready)} s of that to get ready",
     ]
+    if start.once > GATE * start.seconds.value:
+        evidence.append(f"their first batch takes {number(start.once)} s longer than later ones")
     if start.shutdown:
         evidence.append(f"ending the previous epoch's workers takes another {number(start.shutdown)} s")
     evidence.append(f"timed in {counted(start.starts, 'start')} after the first of the process")
     evidence.append(_TIMED.format("epochs"))
+    # Workers that are kept still make a first batch, unless it is ready before it is asked for. At worst, it takes as
+    # long as that of new ones.
+    left, most = (
+        1 - saved / start.seconds.value for saved in (start.launching, max(0.0, start.launching - start.once))
+    )
+    gain = replace(_gain(base, each, each.value * left), low=_gain(base, each, each.value * most).low)
     title, how = "Keep the workers from epoch to epoch", f"persistent_workers=True {view.in_the_loader}"
     if view.session.warned(EDITED):
         title += ", and share with them what changes"
@@ -319,8 +328,7 @@ def persistent_workers(view: View) -> Recommendation | None:
         "persistent-workers",
         title,
         "startup",
-        # Workers that are kept still make a first batch, unless it is ready before it is asked for.
-        _gain(base, each, each.value * (1 - start.launching / start.seconds.value)),
+        gain,
         evidence,
         how,
         "changes to the dataset object between epochs no longer reach the workers, which keep their memory",

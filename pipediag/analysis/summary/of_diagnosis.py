@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...session import CACHED, DECODED, HANDED_OVER, LOADED_ONCE, HotLine, Place, Session, Watched
+from ...session.events import UNMEASURABLE
 from ...session.remedies import elsewhere
 from ..amortised import with_amortised
 from ..diagnosis import Diagnosis, Recommendation, Stage
@@ -39,6 +40,7 @@ _FIRST = (
     "later-pass-failed",
     "kept-batches",
     "hung",
+    UNMEASURABLE,
     "elsewhere",
     "training-not-restored",
     "start-seen-once",
