@@ -371,6 +371,9 @@ ADVISED: dict[str, dict[str, Session]] = {
     },
     "hand-off": {
         "it costs": make({**climbing(worker=20.0), "supply": 30.0}, noise=0.0, leaves=[leaf(), leaf("[1]")]),
+        "a small batch": make(
+            {**climbing(worker=20.0), "supply": 30.0}, noise=0.0, leaves=[leaf(nbytes=8192), leaf("[1]", nbytes=256)]
+        ),
     },
     "storage": {
         "as measured with warm files": cold(),

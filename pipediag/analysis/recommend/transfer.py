@@ -14,6 +14,8 @@ from ..words import counted, number, percent
 from .tried import RISKS, found_best, predicted_only
 from .view import ALL, View, batch_text, bytes_text, leaf_text
 
+#: Numbers of tensors and of bytes of a batch up to which packing it otherwise saves nothing.
+_FEW, _SMALL = 4, 1 << 16
 #: Low-precision dtypes for a model, with at most half the bytes of float32, and their sizes in bytes.
 _LOW = {"bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -241,19 +243,21 @@ def handoff(view: View) -> Recommendation | None:
         f"handing over a batch that a worker has ready costs {number(cost.value)} ms of a "
         f"{number(view.whatif.base)} ms step: {ALL}"
     ]
-    if leaves:
-        nbytes = bytes_text(sum(leaf.nbytes for leaf in leaves))
-        evidence.append(f"a batch holds {counted(len(leaves), 'tensor')}, {nbytes} in all")
-    return view.made(
-        "hand-off",
+    title, how, risk = (
         "Hand over batches in fewer and smaller pieces",
-        "ipc",
-        Change(loop=cost),
-        evidence,
         "one tensor in place of lists of tensors or objects, bytes in place of floats, larger batches of small samples",
         "the device has to unpack what was packed",
-        at_most=True,
     )
+    if leaves:
+        nbytes = sum(leaf.nbytes for leaf in leaves)
+        evidence.append(f"a batch holds {counted(len(leaves), 'tensor')}, {bytes_text(nbytes)} in all")
+        if len(leaves) <= _FEW and nbytes <= _SMALL:
+            title, how = (
+                "Hand over fewer, larger batches",
+                "a larger batch_size: each batch costs the same, however small",
+            )
+            risk = "the model trains in fewer steps"
+    return view.made("hand-off", title, "ipc", Change(loop=cost), evidence, how, risk, at_most=True)
 
 
 def _sent(view: View) -> list[Leaf]:
