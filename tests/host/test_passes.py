@@ -191,7 +191,12 @@ class TestWatch:
     def test_a_later_pass_takes_from_the_budget_from_its_start(self, clock: list[float]) -> None:
         outcome = Outcome()
         watch = Watch(Plan(budget=30.0, knobs=10.0, attempt=2, climbed=True), Session(), outcome)
-        self.play(watch, clock, [("first-batch", {}, 5.0), ("trying", {"budget": 10.0}, 8.0), ("finished", {"reason": "settled"}, 15.0)])
+        events: list[tuple[str, dict[str, Any], float]] = [
+            ("first-batch", {}, 5.0),
+            ("trying", {"budget": 10.0}, 8.0),
+            ("finished", {"reason": "settled"}, 15.0),
+        ]
+        self.play(watch, clock, events)
         assert (outcome.seconds, outcome.tried) == (15.0, 7.0)
 
     @pytest.mark.parametrize(
