@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -81,11 +82,12 @@ class Source(NamedTuple):
 class Leaf:
     """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed, laid out and wrapped.
 
-    ``stride`` is given if the tensor is not contiguous.
+    ``stride`` is given if the tensor is not contiguous, ``image`` in the loop's process, where other code may hold the
+    recorded image too.
     It is no dataclass or named tuple, which tree functions would take for containers.
     """
 
-    __slots__ = ("mixes", "number", "shape", "stride", "wrap")
+    __slots__ = ("image", "mixes", "number", "shape", "stride", "wrap")
 
     def __init__(
         self,
@@ -94,7 +96,9 @@ class Leaf:
         mixes: Sequence[tuple[str, Any]],
         wrap: Callable[[Tensor], Tensor] | None,
         stride: Strides | None = None,
+        image: weakref.ref[Any] | None = None,
     ) -> None:
+        self.image = image
         self.number = number
         self.shape = shape
         self.mixes = mixes
@@ -103,12 +107,17 @@ class Leaf:
 
 
 class Arranged:
-    """Placeholder for a tensor that a call makes, by its name, of those whose placeholders its arguments hold."""
+    """Placeholder for a tensor that a call makes, by its name, of those whose placeholders its arguments hold.
 
-    __slots__ = ("args", "kwargs", "name")
+    ``image`` is that of a :class:`Leaf`. From a worker, the tensor is no view.
+    """
 
-    def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.name, self.args, self.kwargs = name, args, kwargs
+    __slots__ = ("args", "image", "kwargs", "name")
+
+    def __init__(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], image: weakref.ref[Any] | None = None
+    ) -> None:
+        self.name, self.args, self.kwargs, self.image = name, args, kwargs, image
 
 
 class Object:

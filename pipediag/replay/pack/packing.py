@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import math
 import pickle
+import weakref
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -218,12 +219,14 @@ class _Gathered(_Placing):
             return value
         if id(value) not in self._known:
             made = simplified(value) if self._is_argument else self._given(value)
+            image = weakref.ref(value) if self._is_here and not self._is_argument else None
             if isinstance(made, tuple):
                 before, self._is_argument = self._is_argument, True
-                self._known[id(value)] = value, Arranged(made[0], *self.placed(made[1:]))
+                args, kwargs = self.placed(made[1:])
                 self._is_argument = before
+                self._known[id(value)] = value, Arranged(made[0], args, kwargs, image)
             else:
-                self._known[id(value)] = value, self._leaf(made) if is_recording(made) else self.placed(made)
+                self._known[id(value)] = value, self._leaf(made, image) if is_recording(made) else self.placed(made)
         return self._known[id(value)][1]
 
     def _given(self, value: Any) -> Any:
@@ -249,7 +252,7 @@ class _Gathered(_Placing):
             others.append((keys, value))
         return made
 
-    def _leaf(self, value: Any) -> Leaf:
+    def _leaf(self, value: Any, image: weakref.ref[Any] | None) -> Leaf:
         begin = len(self.tapes)
         self.tapes.extend(image.tape for image in _images(value))
         for tape in self.tapes[begin:]:
@@ -260,7 +263,7 @@ class _Gathered(_Placing):
         stride = value.strides()
         if stride == contiguous(value.shape):
             stride = None
-        return Leaf(len(self.members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
+        return Leaf(len(self.members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride, image)
 
 
 def check_holds_no_image(value: Any) -> None:

@@ -183,9 +183,13 @@ class Unreadable:
         if not self.tape.settled:
             self.tape.is_needed()
             with session.idle():
-                self.tape = self._tape_of(real(self))
+                self.becomes(real(self))
         image: Tensor = self.tape.given
         return image
+
+    def becomes(self, image: Tensor) -> None:
+        """Stand for this real image from now on."""
+        self.tape = self._tape_of(image)
 
     def standing_for(self, image: Tensor) -> Any:
         """Return what stands for a real image that this one's stack has given to code."""
@@ -366,10 +370,13 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
             image.tape.is_needed()
         with session.idle():
             images = real(self)
-            self.parts = self._parts_of(images)
-            self._lies_in(images)
-        self.mixes, self.memory_layout = (), Layout(tuple(images.shape), images.dtype, images.stride())
+            self.becomes(images)
         return images
+
+    def becomes(self, image: Tensor) -> None:
+        self.parts = self._parts_of(image)
+        self._lies_in(image)
+        self.mixes, self.memory_layout = (), Layout(tuple(image.shape), image.dtype, image.stride())
 
     def standing_for(self, image: Tensor) -> Any:
         stack = RecordingStack.made_of(self._parts_of(image)).laid(image.stride())

@@ -141,6 +141,9 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
                 image.tape.is_needed()
         return real(self)
 
+    def becomes(self, image: Tensor) -> None:
+        self.made[:] = [image]
+
     def strides(self) -> Strides:
         return tuple(self.like.stride())
 

@@ -120,6 +120,27 @@ def test_what_the_loops_process_may_hold_too_stays_itself() -> None:
     assert type(made["x"]) is type(held[0]) is Tensor and torch.equal(held[0], pixels(8).flip(-1))
 
 
+def test_an_image_that_other_code_keeps_is_that_of_the_batch() -> None:
+    flip = Recorder(v2.RandomHorizontalFlip(1.0), 0)
+    with recording(calls=Calls()):
+        kept = [flip(pixels(8)), flip(pixels(9)), torch.stack([flip(pixels(k)) for k in range(2)])]
+        kept[1] = kept[1].permute(1, 2, 0)
+        made = replay(pack(tuple(kept), here=True), CPU)
+    for image, ours in zip(kept, made, strict=True):
+        assert type(ours) is Tensor is not type(image) and ours.count_nonzero()
+        ours.zero_()
+        assert not image.count_nonzero() and image.numpy().ctypes.data == ours.data_ptr()
+
+
+def test_images_are_tensors_of_their_own() -> None:
+    flip = Recorder(v2.RandomHorizontalFlip(1.0), 0)
+    with recording(calls=Calls()):
+        batch = [flip(pixels(8)), flip(pixels(9)), flip(pixels(8)).permute(1, 2, 0)]
+        made = replay(pickle.loads(pickle.dumps(pack(batch))), CPU)
+    for ours in made:
+        assert not ours._is_view() and ours.untyped_storage().nbytes() == ours.nbytes
+
+
 def test_on_a_device_nothing_of_the_datasets_changes() -> None:
     meta, labels = torch.device("meta"), torch.arange(4)
     target, own = {"y": labels}, [pixels(0)]
