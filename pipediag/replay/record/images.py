@@ -24,7 +24,7 @@ from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
 from ..layout import Strides, contiguous
 from ..ops import mixing
 from ..ops.op import NotRecordable, State
-from .call import Call
+from .call import Call, itself
 from .functional_calls import record, record_each
 from .session import session
 from .strides import Layout, strides_of, strides_of_stack
@@ -488,11 +488,6 @@ STANDING_FOR: dict[type, type[Unreadable]] = {
 def blank(cls: type) -> Any:
     """Return a recording image without a tape, which can only be passed on."""
     return _subclass(cls, _EMPTY)
-
-
-def itself(image: Any) -> Any:
-    """Return the image: recorded in place of a call that changes only the type, or what a pickled one becomes."""
-    return image
 
 
 def retyped(image: Any, cls: type) -> Any:

@@ -80,15 +80,14 @@ class _Placed:
             return _by_itself(value, self._memory)
         if isinstance(value, (Leaf, Arranged)):
             made = self._image(value) if isinstance(value, Leaf) else self._arranged(value)
-            image = None if value.image is None else value.image()
-            if image is not None and made.is_cpu:
-                image.becomes(made)
+            if value.elsewhere is not None and made.is_cpu:
+                value.elsewhere.becomes(made)
             return made
         return moved(value.value if isinstance(value, Kept) else value, self._device, non_blocking=True)
 
     def _arranged(self, value: Arranged) -> Tensor:
         made = arranged(value.name, *tree.map_leaves((value.args, value.kwargs), self.leaf))
-        return made.data if value.image is None else made
+        return made.data if value.elsewhere is None else made
 
     def _image(self, value: Leaf) -> Tensor:
         made = self._results[value.number].reshape(value.shape).data  # no view: code may detach it in place

@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packed_batch import Held, Packed, Plain, Section
 from pipediag.replay.pack.packing import pack, pack_plain
-from pipediag.replay.record.batches import Parts, stacking
+from pipediag.replay.record.batches import Parts, real_leaf, stacking
 from pipediag.replay.record.hooks import recording, register
 from pipediag.replay.record.plain_code import Calls
 from pipediag.replay.record.recorder import Recorder
@@ -125,11 +125,20 @@ def test_an_image_that_other_code_keeps_is_that_of_the_batch() -> None:
     with recording(calls=Calls()):
         kept = [flip(pixels(8)), flip(pixels(9)), torch.stack([flip(pixels(k)) for k in range(2)])]
         kept[1] = kept[1].permute(1, 2, 0)
-        made = replay(pack(tuple(kept), here=True), CPU)
-    for image, ours in zip(kept, made, strict=True):
+        part, base = kept[2][1:], flip(pixels(7))
+        made = replay(pack((*kept, base.permute(1, 2, 0)), here=True), CPU)
+    for image, ours in zip((*kept, base), made, strict=True):
         assert type(ours) is Tensor is not type(image) and ours.count_nonzero()
         ours.zero_()
         assert not image.count_nonzero() and image.numpy().ctypes.data == ours.data_ptr()
+    assert not part.count_nonzero()
+
+
+def test_an_image_that_other_code_keeps_is_that_of_a_batch_with_pixels() -> None:
+    with recording():
+        kept = Recorder(v2.RandomHorizontalFlip(1.0), 0)(pixels(8))
+    real_leaf(kept).zero_()
+    assert not kept.count_nonzero()
 
 
 def test_images_are_tensors_of_their_own() -> None:

@@ -1,8 +1,11 @@
 """A dataset and a collate function that keep the images of the loop's batches, into which both write."""
 
+import random
+
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, default_collate
+from torchvision import transforms as T
 from torchvision.transforms import v2
 
 from record import alive, called, files, finish, saw, trainer
@@ -31,11 +34,27 @@ class Data(Dataset):
 
 
 class Collate:
-    batch = None
+    batch = part = None
 
     def __call__(self, samples):
         self.batch = default_collate(samples)
-        return self.batch["x"], samples[0]["before"]
+        self.part = self.batch["x"][:2]
+        return self.batch["x"], samples[0]["before"].permute(1, 2, 0)
+
+
+class Bank:
+    """Its images take a part from one that an earlier batch may hold."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, x):
+        self.kept = [*self.kept[-2:], x]
+        if len(self.kept) < 3 or random.random() < 0.5:
+            return x
+        x = x.clone()
+        x[:, 2:6, 2:6] = self.kept[0][:, 2:6, 2:6]
+        return x
 
 
 def main():
@@ -53,8 +72,15 @@ def main():
         for x, before in DataLoader(Data(), batch_size=4, collate_fn=collate):
             x.mul_(0.5)
             collate.batch["x"].add_(0.1)
-            saw("kept", x, before, collate.batch["x"].as_subclass(torch.Tensor))
+            saw("kept", x, before, *(one.as_subclass(torch.Tensor) for one in (collate.batch["x"], collate.part)))
             step((x, torch.zeros(4)))
+    data = Data()
+    data.transform = T.Compose([T.RandomCrop(9), T.ToTensor(), Bank()])
+    for epoch in range(3):
+        for batch in DataLoader(data, batch_size=4, collate_fn=list):
+            for sample in batch:
+                sample["x"].mul_(0.9)
+            step((torch.stack([sample["x"] for sample in batch]), torch.zeros(4)))
 
 
 if __name__ == "__main__":
