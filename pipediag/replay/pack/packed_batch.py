@@ -22,6 +22,7 @@ from ...usercode.objects import Content
 from ..decode.decoding import Files, with_pixels
 from ..layout import Strides
 from ..ops.op import Shape
+from ..record.views import Elsewhere
 from .ring import Claim, Lease
 
 
@@ -81,11 +82,12 @@ class Source(NamedTuple):
 class Leaf:
     """Placeholder in the batch for a tensor: result ``number``, viewed as ``shape``, then mixed, laid out and wrapped.
 
-    ``stride`` is given if the tensor is not contiguous.
+    ``stride`` is given if the tensor is not contiguous, ``elsewhere`` in the loop's process, where other code may hold
+    the recorded image too.
     It is no dataclass or named tuple, which tree functions would take for containers.
     """
 
-    __slots__ = ("mixes", "number", "shape", "stride", "wrap")
+    __slots__ = ("elsewhere", "mixes", "number", "shape", "stride", "wrap")
 
     def __init__(
         self,
@@ -94,7 +96,9 @@ class Leaf:
         mixes: Sequence[tuple[str, Any]],
         wrap: Callable[[Tensor], Tensor] | None,
         stride: Strides | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        self.elsewhere = elsewhere
         self.number = number
         self.shape = shape
         self.mixes = mixes
@@ -103,12 +107,17 @@ class Leaf:
 
 
 class Arranged:
-    """Placeholder for a tensor that a call makes, by its name, of those whose placeholders its arguments hold."""
+    """Placeholder for a tensor that a call makes, by its name, of those whose placeholders its arguments hold.
 
-    __slots__ = ("args", "kwargs", "name")
+    ``elsewhere`` is as in :class:`Leaf`. From a worker, the tensor is no view.
+    """
 
-    def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.name, self.args, self.kwargs = name, args, kwargs
+    __slots__ = ("args", "elsewhere", "kwargs", "name")
+
+    def __init__(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], elsewhere: Elsewhere | None = None
+    ) -> None:
+        self.name, self.args, self.kwargs, self.elsewhere = name, args, kwargs, elsewhere
 
 
 class Object:

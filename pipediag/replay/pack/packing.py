@@ -36,7 +36,7 @@ from ..record.memory import Memory as Shared
 from ..record.pictures import RecordingPicture
 from ..record.substitutes import is_recording
 from ..record.tape import Tape
-from ..record.views import memories_of, region_of, simplified
+from ..record.views import Elsewhere, memories_of, region_of, simplified
 from ..storage import place_of
 from .packed_batch import Arranged, Held, Kept, Launch, Leaf, Object, Packed, Plain, Result, Section, Selection, Source
 from .program import Program, Step, Take, merge
@@ -218,12 +218,14 @@ class _Gathered(_Placing):
             return value
         if id(value) not in self._known:
             made = simplified(value) if self._is_argument else self._given(value)
+            elsewhere = Elsewhere(value) if self._is_here else None
             if isinstance(made, tuple):
                 before, self._is_argument = self._is_argument, True
-                self._known[id(value)] = value, Arranged(made[0], *self.placed(made[1:]))
+                args, kwargs = self.placed(made[1:])
                 self._is_argument = before
+                self._known[id(value)] = value, Arranged(made[0], args, kwargs, elsewhere)
             else:
-                self._known[id(value)] = value, self._leaf(made) if is_recording(made) else self.placed(made)
+                self._known[id(value)] = value, self._leaf(made, elsewhere) if is_recording(made) else self.placed(made)
         return self._known[id(value)][1]
 
     def _given(self, value: Any) -> Any:
@@ -249,7 +251,7 @@ class _Gathered(_Placing):
             others.append((keys, value))
         return made
 
-    def _leaf(self, value: Any) -> Leaf:
+    def _leaf(self, value: Any, elsewhere: Elsewhere | None) -> Leaf:
         begin = len(self.tapes)
         self.tapes.extend(image.tape for image in _images(value))
         for tape in self.tapes[begin:]:
@@ -260,7 +262,7 @@ class _Gathered(_Placing):
         stride = value.strides()
         if stride == contiguous(value.shape):
             stride = None
-        return Leaf(len(self.members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride)
+        return Leaf(len(self.members) - 1, tuple(value.shape), getattr(value, "mixes", ()), wrap, stride, elsewhere)
 
 
 def check_holds_no_image(value: Any) -> None:

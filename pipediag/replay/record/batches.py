@@ -28,7 +28,7 @@ from ...usercode.objects import replaced
 from ..decode.undecoded import decoded
 from ..ops.op import NotRecordable
 from .hooks import register
-from .images import RecordingStack, real
+from .images import RecordingStack, Unreadable, real
 from .session import session
 from .substitutes import as_recorded, is_recording
 from .views import RecordingView, as_it_is
@@ -80,7 +80,12 @@ def real_leaf(leaf: Any) -> Any:
     """
     if isinstance(leaf, Tensor) and not is_recording(leaf) and leaf.is_meta:
         raise NotRecordable("an image was turned into another tensor")
-    return real(leaf) if is_recording(leaf) else decoded(leaf)
+    if not is_recording(leaf):
+        return decoded(leaf)
+    made = real(leaf)
+    if isinstance(leaf, Unreadable):
+        leaf.becomes(made)  # for whoever keeps it
+    return made
 
 
 # ---- default_collate

@@ -19,6 +19,11 @@ def spoken(fn: Callable[..., Any]) -> str:
     return label(fn).removeprefix("TensorBase.")
 
 
+def itself(image: Any) -> Any:
+    """Return the image: recorded in place of a call that changes only the type, or what a pickled one becomes."""
+    return image
+
+
 class Call(NamedTuple):
     """Functional call with its arguments, which can run again on real pixels."""
 

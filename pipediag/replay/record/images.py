@@ -24,7 +24,7 @@ from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
 from ..layout import Strides, contiguous
 from ..ops import mixing
 from ..ops.op import NotRecordable, State
-from .call import Call
+from .call import Call, itself
 from .functional_calls import record, record_each
 from .session import session
 from .strides import Layout, strides_of, strides_of_stack
@@ -183,9 +183,13 @@ class Unreadable:
         if not self.tape.settled:
             self.tape.is_needed()
             with session.idle():
-                self.tape = self._tape_of(real(self))
+                self.becomes(real(self))
         image: Tensor = self.tape.given
         return image
+
+    def becomes(self, image: Tensor) -> None:
+        """Stand for this real image from now on."""
+        self.tape = self._tape_of(image)
 
     def standing_for(self, image: Tensor) -> Any:
         """Return what stands for a real image that this one's stack has given to code."""
@@ -366,10 +370,13 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
             image.tape.is_needed()
         with session.idle():
             images = real(self)
-            self.parts = self._parts_of(images)
-            self._lies_in(images)
-        self.mixes, self.memory_layout = (), Layout(tuple(images.shape), images.dtype, images.stride())
+            self.becomes(images)
         return images
+
+    def becomes(self, image: Tensor) -> None:
+        self.parts = self._parts_of(image)
+        self._lies_in(image)
+        self.mixes, self.memory_layout = (), Layout(tuple(image.shape), image.dtype, image.stride())
 
     def standing_for(self, image: Tensor) -> Any:
         stack = RecordingStack.made_of(self._parts_of(image)).laid(image.stride())
@@ -481,11 +488,6 @@ STANDING_FOR: dict[type, type[Unreadable]] = {
 def blank(cls: type) -> Any:
     """Return a recording image without a tape, which can only be passed on."""
     return _subclass(cls, _EMPTY)
-
-
-def itself(image: Any) -> Any:
-    """Return the image: recorded in place of a call that changes only the type, or what a pickled one becomes."""
-    return image
 
 
 def retyped(image: Any, cls: type) -> Any:

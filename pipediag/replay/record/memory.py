@@ -57,6 +57,10 @@ class Memory:
         self.is_taken = True
         return self.real
 
+    def becomes(self, image: Tensor) -> None:
+        """Be that of a real image, which the loop got in place of the recorded one that fills it."""
+        self.real, self.is_taken = image, True
+
     def pixels(self) -> Any:
         """Return the image that the recorded calls make."""
         image = made_by(self._calls, copied(self.source) if isinstance(self.source, Tensor) else self.source)
@@ -86,6 +90,16 @@ class Rows:
         for _, memory in alive:
             memory.is_taken = True
         return self._real
+
+    def becomes(self, image: Tensor) -> None:
+        """Be that of a real stack, as :meth:`Memory.becomes`."""
+        self._real = image
+        for row, ref in zip(image, self._memories, strict=True):
+            if (memory := ref()) is not None:
+                memory.becomes(row)
+
+    def is_filled_by(self, memories: Sequence[Memory | None]) -> bool:
+        return [ref() for ref in self._memories] == [*memories]
 
     @staticmethod
     def of(memories: Sequence[Memory | None]) -> Tensor | None:

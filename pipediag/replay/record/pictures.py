@@ -22,7 +22,7 @@ from ..ops.arguments import MODES
 from ..ops.families.pillow_colour import adjusted
 from ..ops.op import NotRecordable, Op, encoded, gives_itself
 from ..ops.table import IMAGE_OPS, METHODS
-from .images import itself
+from .call import itself
 from .session import on_pixels, session
 from .tape import Tape
 

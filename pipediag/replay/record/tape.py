@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..ops.op import NotRecordable, Op, State, Track, state_of
-from .call import Call, Recorded, made_by, spoken
+from .call import Call, Recorded, itself, made_by, spoken
 from .memory import Memory, Rows, shares_memory
 from .session import session, why_not_now
 
@@ -164,7 +164,7 @@ class Tape:
     @property
     def is_whole(self) -> bool:
         """True if it fills its memory."""
-        return not self._path
+        return all(one.ops == 0 and one.made().fn is itself for one in self._path)
 
     @property
     def is_original(self) -> bool:

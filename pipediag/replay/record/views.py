@@ -8,6 +8,7 @@ consists of, if it is made of such.
 from __future__ import annotations
 
 import bisect
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any
@@ -29,6 +30,7 @@ from .images import (
     or_real,
     real,
 )
+from .memory import Memory, Rows
 from .session import session
 from .strides import Layout
 from .tape import Tape, not_recorded
@@ -141,6 +143,9 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
                 image.tape.is_needed()
         return real(self)
 
+    def becomes(self, image: Tensor) -> None:
+        self.made[:] = [image]
+
     def strides(self) -> Strides:
         return tuple(self.like.stride())
 
@@ -231,6 +236,35 @@ def memories_of(image: Any) -> list[Any]:
     if isinstance(image, RecordingStack):
         return [] if image.mixes else [one for part in image.parts for one in memories_of(part)]
     return [] if image.tape.memory is None else [image.tape.memory]
+
+
+class Elsewhere:
+    """Finds what other code of this process holds of an image of a batch: itself, or others in its memory.
+
+    It keeps none of that alive.
+    """
+
+    def __init__(self, image: Any) -> None:
+        filled = _filled(image)
+        self._held = [weakref.ref(one) for one in (image, filled) if one is not None]
+
+    def becomes(self, made: Tensor) -> None:
+        """Let it stand for the real image that the loop gets."""
+        for ref in self._held:
+            if (held := ref()) is not None:
+                held.becomes(made)
+
+
+def _filled(image: Any) -> Memory | Rows | None:
+    """Return the memory that an image or a stack fills; None if it is the user's, or no other lies there."""
+    if isinstance(image, RecordingView) or image.mixes:
+        return None
+    if not isinstance(image, RecordingStack):
+        memory: Memory | None = image.tape.memory if image.tape.is_whole else None
+        return None if memory is None or memory.real is not None else memory
+    memories = [part.tape.memory for part in image.parts]
+    rows: Rows | None = None if memories[0] is None else memories[0].rows
+    return rows if rows is not None and rows.is_filled_by(memories) else None
 
 
 def simplified(image: Any) -> Any:

@@ -78,14 +78,19 @@ class _Placed:
             return value.filled(lambda part: tree.map_leaves(part, self.leaf))
         if isinstance(value, Plain):
             return _by_itself(value, self._memory)
-        if isinstance(value, Leaf):
-            return self._image(value)
-        if isinstance(value, Arranged):
-            return arranged(value.name, *tree.map_leaves((value.args, value.kwargs), self.leaf))
+        if isinstance(value, (Leaf, Arranged)):
+            made = self._image(value) if isinstance(value, Leaf) else self._arranged(value)
+            if value.elsewhere is not None and made.is_cpu:
+                value.elsewhere.becomes(made)
+            return made
         return moved(value.value if isinstance(value, Kept) else value, self._device, non_blocking=True)
 
+    def _arranged(self, value: Arranged) -> Tensor:
+        made = arranged(value.name, *tree.map_leaves((value.args, value.kwargs), self.leaf))
+        return made.data if value.elsewhere is None else made
+
     def _image(self, value: Leaf) -> Tensor:
-        made = self._results[value.number].reshape(value.shape)
+        made = self._results[value.number].reshape(value.shape).data  # no view: code may detach it in place
         for how, amount in value.mixes:
             made = getattr(mixing, how)(made, amount)
         if value.stride is not None:
@@ -125,6 +130,10 @@ def _run(packed: Packed, memory: Tensor, sources: Sequence[Tensor | Source]) -> 
         return [groups.result(result) for result in packed.results]
 
 
+def _is_part(tensor: Tensor) -> bool:
+    return bool(tensor.nbytes < tensor.untyped_storage().nbytes())
+
+
 class _Groups:
     """Images of a batch during its replay, in groups of one shape."""
 
@@ -158,8 +167,8 @@ class _Groups:
     def result(self, result: Result) -> Tensor:
         parts = [self._taken(take) for take in result.takes]
         made = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if len(parts) == 1 and result.takes[0].group < self._sources:
-            made = made.clone()  # several results may share one unchanged image
+        if len(parts) == 1 and (result.takes[0].group < self._sources or (made.is_cpu and _is_part(made))):
+            made = made.clone()  # several results may share one unchanged image; who keeps or saves one has only that
         if result.order is not None:
             made = made.index_select(0, result.order.of(self._memory))
         return made.contiguous()

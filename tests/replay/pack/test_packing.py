@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 from pipediag.replay.ops.op import NotRecordable
 from pipediag.replay.pack.packed_batch import Held, Packed, Plain, Section
 from pipediag.replay.pack.packing import pack, pack_plain
-from pipediag.replay.record.batches import Parts, stacking
+from pipediag.replay.record.batches import Parts, real_leaf, stacking
 from pipediag.replay.record.hooks import recording, register
 from pipediag.replay.record.plain_code import Calls
 from pipediag.replay.record.recorder import Recorder
@@ -118,6 +118,36 @@ def test_what_the_loops_process_may_hold_too_stays_itself() -> None:
     assert made is batch and made["held"] is held, "the loop may write into what the dataset holds"
     assert made["targets"][0] is made["target"] is target and target["y"] is labels and made["own"] is own
     assert type(made["x"]) is type(held[0]) is Tensor and torch.equal(held[0], pixels(8).flip(-1))
+
+
+def test_an_image_that_other_code_keeps_is_that_of_the_batch() -> None:
+    flip = Recorder(v2.RandomHorizontalFlip(1.0), 0)
+    with recording(calls=Calls()):
+        kept = [flip(pixels(8)), flip(pixels(9)), torch.stack([flip(pixels(k)) for k in range(2)])]
+        kept[1] = kept[1].permute(1, 2, 0)
+        part, base = kept[2][1:], flip(pixels(7))
+        made = replay(pack((*kept, base.permute(1, 2, 0)), here=True), CPU)
+    for image, ours in zip((*kept, base), made, strict=True):
+        assert type(ours) is Tensor is not type(image) and ours.count_nonzero()
+        ours.zero_()
+        assert not image.count_nonzero() and image.numpy().ctypes.data == ours.data_ptr()
+    assert not part.count_nonzero()
+
+
+def test_an_image_that_other_code_keeps_is_that_of_a_batch_with_pixels() -> None:
+    with recording():
+        kept = Recorder(v2.RandomHorizontalFlip(1.0), 0)(pixels(8))
+    real_leaf(kept).zero_()
+    assert not kept.count_nonzero()
+
+
+def test_images_are_tensors_of_their_own() -> None:
+    flip = Recorder(v2.RandomHorizontalFlip(1.0), 0)
+    with recording(calls=Calls()):
+        batch = [flip(pixels(8)), flip(pixels(9)), flip(pixels(8)).permute(1, 2, 0)]
+        made = replay(pickle.loads(pickle.dumps(pack(batch))), CPU)
+    for ours in made:
+        assert not ours._is_view() and ours.untyped_storage().nbytes() == ours.nbytes
 
 
 def test_on_a_device_nothing_of_the_datasets_changes() -> None:
