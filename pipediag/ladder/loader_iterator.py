@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import traceback
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
@@ -43,6 +44,7 @@ class Track:
         self.draws = 0
         self.waited = 0.0  # seconds in next(), without the first batch of each iterator
         self.writes_in_place = False
+        self.nests = False  # whether its batches come from another loader with workers, which it starts itself
         self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
         self.findings = Findings()
@@ -105,7 +107,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def __next__(self) -> Any:
         try:
-            turn = self._turn()
+            with self._measurement.drawing(self.track):
+                turn = self._turn()
         except AnalysisOver:
             raise
         except Exception as error:
@@ -166,7 +169,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if not self.track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
         if self.track.facts is None:
-            self.track.facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch), self.track.where)
+            facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch), self.track.where)
+            self.track.facts = replace(facts, nests=self.track.nests and not self._loader.num_workers)
         self._handed += 1
         self._taken = None
         return delivery.batch

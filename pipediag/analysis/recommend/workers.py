@@ -42,7 +42,7 @@ def more_workers(view: View) -> Recommendation | None:
     if work is None or cores is None or wanted is None or not model.waits:
         return None
     wanted = wanted if fit is None else min(wanted, fit)
-    if wanted <= model.workers:
+    if wanted <= model.workers or view.loader.nests:
         return None
     if (full(view.ladder, "baseline") and not _sleep(view)) or refuted(view.session, "num-workers"):
         return None
