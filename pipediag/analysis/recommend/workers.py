@@ -28,6 +28,8 @@ _SEVERAL = 1.1
 _SHORT_EPOCH = 60.0
 _TIMED = "computed from these times, not tried: no steady window includes the time between {}"
 
+#: Risk of the first workers. That others run shows that the code can.
+_FIRST = "code that needs a library's threads hangs in forked ones: multiprocessing_context='spawn' starts them afresh"
 #: How batches of an iterable are made in workers.
 _AS_A_DATASET = (
     "DataLoader(dataset, batch_size=None, num_workers={}), where dataset is an IterableDataset whose __iter__ makes "
@@ -76,7 +78,7 @@ def more_workers(view: View) -> Recommendation | None:
             *notes,
         ],
         how,
-        RISKS["num-workers"],
+        RISKS["num-workers"] if model.workers else f"{RISKS['num-workers']}; {_FIRST}",
     )
 
 
