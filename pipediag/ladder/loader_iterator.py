@@ -156,6 +156,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
             return Failure(error)
         if self._handed:
             self.track.waited += self._feed.waited - waited
+            self._measurement.waited(self._feed.waited - waited)
         if delivery is None:
             self.track.observer.breaks()
             self._measurement.training.ended(self.track.ordinal)

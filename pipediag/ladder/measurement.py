@@ -220,6 +220,14 @@ class Measurement:
         drawn: list[Track] = self._drawing.__dict__.setdefault("tracks", [])
         return drawn
 
+    def waited(self, seconds: float) -> None:
+        """Note a wait in ``next()`` of a loader, which is part of other loaders' steps if it is not in theirs."""
+        if self.training.in_loop:
+            drawn = self._drawn()
+            for track in self._tracks:
+                if track not in drawn:
+                    track.observer.waits_beside(seconds)
+
     def beside(self, track: Track, starts: bool = False) -> AbstractContextManager[None]:
         """Return a context in which a loader is used: the time counts if the loop uses it between its training steps.
 
