@@ -44,7 +44,7 @@ class Track:
         self.draws = 0
         self.waited = 0.0  # seconds in next(), without the first batch of each iterator
         self.writes_in_place = False
-        self.nests = False  # whether its batches come from another loader with workers, which it starts itself
+        self.nests = False  # whether its dataset draws from another loader with workers, in this process
         self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
         self.findings = Findings()
@@ -58,12 +58,16 @@ class Track:
         return self.place.where
 
     @property
+    def has_workers(self) -> bool:
+        return bool(self._kind[-1])
+
+    @property
     def signature(self) -> tuple[Any, ...]:
         return (*self._kind, self.where)
 
     def look_at_dataset(self) -> None:
         """Note what the script has changed in the dataset since the last epoch began, of what its workers copy."""
-        if self._kind[-1]:
+        if self.has_workers:
             before, self._settings = self._settings, settings(self.dataset)
             now = self._settings.items()
             self.edited.update((name, None) for name, value in now if before.get(name, value) not in (value,))
@@ -171,7 +175,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
             self._watched = (delivery.batch, tree.versions(delivery.batch))
         if self.track.facts is None:
             facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch), self.track.where)
-            self.track.facts = replace(facts, nests=self.track.nests and not self._loader.num_workers)
+            self.track.facts = replace(facts, nests=self.track.nests and not self.track.has_workers)
         self._handed += 1
         self._taken = None
         return delivery.batch

@@ -151,8 +151,6 @@ class Measurement:
         try:
             track = self._track(loader)
             track.look_at_dataset()
-            for outer in self._drawn() if loader.num_workers else ():
-                outer.nests = True
             if track.climb is not None:
                 track.climb.begin_epoch(loader)
             iterator = LoaderIterator(loader, track, self, native)
@@ -210,6 +208,8 @@ class Measurement:
     def drawing(self, track: Track) -> Iterator[None]:
         """Know within the context that this thread is in ``next()`` of a loader."""
         drawn = self._drawn()
+        for outer in drawn:
+            outer.nests = outer.nests or track.has_workers
         drawn.append(track)
         try:
             yield

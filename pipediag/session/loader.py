@@ -33,7 +33,7 @@ class Loader:
     ``plain_iterable`` is true if the loop draws finished batches from an iterable that is no DataLoader; ``dataset`` is
     then its name.
 
-    ``nests`` is true if making its batches starts another loader with workers, which no worker process may do.
+    ``nests`` is true if its dataset draws from another loader with workers, which no worker process may start.
 
     ``uncached`` says why ``run`` keeps nothing of what it reads, as far as that is known before it tries.
     """

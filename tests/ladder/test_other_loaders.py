@@ -115,11 +115,12 @@ class TestRecorder:
 class Script:
     """A training that calls ``between`` with its other loader every five steps."""
 
-    def __init__(self, between: Callable[[DataLoader[Any]], None], data: Dataset[Any] | None = None) -> None:
+    def __init__(
+        self, between: Callable[[DataLoader[Any]], None], data: Callable[[], Dataset[Any]] | None = None
+    ) -> None:
         self.clock, self.session = Clock(100.0), Session()
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
-        training = DataLoader(data if data is not None else Numbers(self.clock, SAMPLE, 4000), BATCH)
         other = DataLoader(Numbers(self.clock, OTHER, 2 * BATCH), BATCH)
         measurement = Measurement(
             Plan(budget=60.0, rungs=["device", "baseline"]),
@@ -129,6 +130,7 @@ class Script:
             self.clock,
         )
         with measurement.installed(), pytest.raises(AnalysisOver):
+            training = DataLoader(data() if data is not None else Numbers(self.clock, SAMPLE, 4000), BATCH)
             steps = 0
             while True:
                 for batch in training:
@@ -147,9 +149,9 @@ class Script:
 class Nested(Dataset[Any]):
     """Samples of a loader that the dataset starts itself, again and again, as for patches of volumes."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, early: bool) -> None:
         self.loader = DataLoader(Numbers(), None, num_workers=workers)
-        self.samples: Iterator[Any] = iter(())
+        self.samples: Iterator[Any] = iter(self.loader if early else ())
 
     def __len__(self) -> int:
         return 64
@@ -163,10 +165,10 @@ class Nested(Dataset[Any]):
 
 
 class TestScript:
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_a_loader_inside_the_dataset_is_part_of_making_a_batch(self, workers: int) -> None:
+    @pytest.mark.parametrize(("workers", "early"), [(0, False), (1, False), (1, True)])
+    def test_a_loader_inside_the_dataset_is_part_of_making_a_batch(self, workers: int, early: bool) -> None:
         """A worker process could not start it, if it has workers."""
-        session = Script(lambda other: None, Nested(workers)).session
+        session = Script(lambda other: None, lambda: Nested(workers, early)).session
         assert session.other_starts == []
         assert session.loader is not None and session.loader.nests == bool(workers)
 
