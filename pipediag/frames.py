@@ -26,6 +26,8 @@ _COMMANDS = {
 }
 #: Folders that installed packages are in; what follows in a path is the package.
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+#: What torch says of an error in a worker.
+_IN_WORKER = re.compile(r"Caught (\w+) in DataLoader worker process")
 #: Where torch calls a dataset and its collate function.
 _FETCHER = os.path.join("torch", "utils", "data", "_utils", "fetch.py")
 #: One frame of a formatted traceback: its header line, and its source and marker lines.
@@ -190,8 +192,9 @@ def in_one_line(error: BaseException) -> str:
     except Exception:  # of its class, or of what it names as its cause
         text = _NAME.__get__(type(error))
     lines = [line for line in text.splitlines() if line.strip()]
-    if "in DataLoader worker process" in lines[0]:
-        return lines[-1].strip()
+    if caught := _IN_WORKER.search(lines[0]):  # what follows is its traceback, and all lines of its message
+        begins = re.compile(rf"(\w+\.)*{caught[1]}(:|$)")
+        return next(filter(begins.match, reversed(lines)), lines[-1]).strip()
     return next((line for line in lines if not line.startswith(" ")), lines[-1]).strip()
 
 

@@ -39,9 +39,12 @@ def test_an_error_in_one_line(error: Exception, line: str) -> None:
     assert in_one_line(error) == line
 
 
-def test_a_workers_error_is_the_original() -> None:
+@pytest.mark.parametrize(
+    "more", ["", "\nreasons:\nit is empty", "\n[Traceback (most recent call last):\nOSError: x\n]"]
+)
+def test_a_workers_error_is_the_original(more: str) -> None:
     try:
-        raise LookupError("sample 3 is damaged")
+        raise LookupError(f"sample 3 is damaged{more}")
     except LookupError:
         wrapped = ExceptionWrapper(where="in DataLoader worker process 0")
     with pytest.raises(LookupError) as caught:

@@ -305,7 +305,8 @@ def amortised(ladder: LadderView) -> list[Stage]:
     found = []
     if start is not None and start.per_step is not None:
         place = culprit(session, "sampler") if start.by_sampler else None
-        named = [f"the sampler {place.name}"] if place is not None else []
+        persistent = session.loader is not None and session.loader.persistent_workers
+        named = [f"the sampler {place.name}"] if place is not None else ["an epoch's first batch"] * persistent
         found = [Stage(STARTUP, start.per_step, 0.0, place or culprit(session, STARTUP), links=named)]
     found += [Stage(OTHER_LOADERS, one.per_step, 0.0, Place("DataLoader", one.where)) for one in other_loaders(ladder)]
     found = [replace(stage, ms=stage.ms.blurred(RUN_TO_RUN * stage.ms.value)) for stage in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import traceback
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
@@ -43,6 +44,7 @@ class Track:
         self.draws = 0
         self.waited = 0.0  # seconds in next(), without the first batch of each iterator
         self.writes_in_place = False
+        self.nests = False  # whether its dataset draws from another loader with workers, in this process
         self.climb: Driven | None = None
         self.facts: Loader | None = None  # as it was when it gave its first batch
         self.findings = Findings()
@@ -56,12 +58,16 @@ class Track:
         return self.place.where
 
     @property
+    def has_workers(self) -> bool:
+        return bool(self._kind[-1])
+
+    @property
     def signature(self) -> tuple[Any, ...]:
         return (*self._kind, self.where)
 
     def look_at_dataset(self) -> None:
         """Note what the script has changed in the dataset since the last epoch began, of what its workers copy."""
-        if self._kind[-1]:
+        if self.has_workers:
             before, self._settings = self._settings, settings(self.dataset)
             now = self._settings.items()
             self.edited.update((name, None) for name, value in now if before.get(name, value) not in (value,))
@@ -105,7 +111,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def __next__(self) -> Any:
         try:
-            turn = self._turn()
+            with self._measurement.drawing(self.track):
+                turn = self._turn()
         except AnalysisOver:
             raise
         except Exception as error:
@@ -153,6 +160,7 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
             return Failure(error)
         if self._handed:
             self.track.waited += self._feed.waited - waited
+            self._measurement.waited(self._feed.waited - waited)
         if delivery is None:
             self.track.observer.breaks()
             self._measurement.training.ended(self.track.ordinal)
@@ -166,7 +174,8 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         if not self.track.writes_in_place:
             self._watched = (delivery.batch, tree.versions(delivery.batch))
         if self.track.facts is None:
-            self.track.facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch), self.track.where)
+            facts = describe(self._loader, self.track.line, tree.nbytes(delivery.batch), self.track.where)
+            self.track.facts = replace(facts, nests=self.track.nests and not self.track.has_workers)
         self._handed += 1
         self._taken = None
         return delivery.batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -114,6 +115,7 @@ class Measurement:
         self._ignored = 0
         self.others = OtherLoaders(self.clock, plan.attempt, lambda start: self.send("other-start", asdict(start)))
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
+        self._drawing = threading.local()  # in each thread, the loaders in whose ``next()`` it is
 
     @contextmanager
     def installed(self) -> Iterator[Measurement]:
@@ -202,6 +204,30 @@ class Measurement:
             os._exit(0)
         raise analysis_over(self.over)
 
+    @contextmanager
+    def drawing(self, track: Track) -> Iterator[None]:
+        """Know within the context that this thread is in ``next()`` of a loader."""
+        drawn = self._drawn()
+        for outer in drawn:
+            outer.nests = outer.nests or track.has_workers
+        drawn.append(track)
+        try:
+            yield
+        finally:
+            drawn.pop()
+
+    def _drawn(self) -> list[Track]:
+        drawn: list[Track] = self._drawing.__dict__.setdefault("tracks", [])
+        return drawn
+
+    def waited(self, seconds: float) -> None:
+        """Note a wait in ``next()`` of a loader, which is part of other loaders' steps if it is not in theirs."""
+        if self.training.in_loop:
+            drawn = self._drawn()
+            for track in self._tracks:
+                if track not in drawn:
+                    track.observer.waits_beside(seconds)
+
     def beside(self, track: Track, starts: bool = False) -> AbstractContextManager[None]:
         """Return a context in which a loader is used: the time counts if the loop uses it between its training steps.
 
@@ -209,6 +235,8 @@ class Measurement:
         """
         target = self._target
         if target is None or track.climb is not None or track.is_like(target) or not self.training.in_loop:
+            return nullcontext()
+        if target in self._drawn():  # a part of making its batches
             return nullcontext()
         if starts:
             target.observer.breaks()

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from ..analysis.trials.halving import FIRST_LOOK, next_settings
 from ..analysis.trials.settings import Candidates, Memory, candidates, current, left_out
+from ..frames import in_one_line
 from ..loop.copies import detached_twin, with_own_generators
 from ..measure.machine import free_bytes, own_bytes, shared_bytes
 from ..measure.schedule import Schedule
@@ -64,19 +65,13 @@ class ClonedFeed(Feed):
                     delivery.rung = self._rung
                 return delivery
             except Exception as error:
-                self._trouble = _short(error)
+                self._trouble = in_one_line(error)
                 self.close()
         return Delivery(None, self._rung, False, NO_COST, 0, self._trouble)
 
     def renew(self) -> None:
         if not self._trouble:
             super().renew()
-
-
-def _short(error: Exception) -> str:
-    """Return the error in one line; the text of a worker's error is its whole traceback."""
-    name, text = type(error).__name__, str(error).strip().splitlines() or [""]
-    return text[-1] if text[-1].startswith(name) else f"{name}: {text[-1]}"
 
 
 class SettingsTrial:

@@ -142,8 +142,11 @@ class Observer:
         self._blocks: list[Observed] = []
         self._device: torch.device | None = None
         self._steps = StepClock(clock)
-        self._open: list[tuple[float, float, float]] = []  # seconds, seconds waited, seconds that a worker took
-        self._made: deque[BatchCost] = deque()  # of the steps that are not in a block yet
+        #: Seconds, seconds waited, seconds that a worker took, and seconds waited for other loaders.
+        self._open: list[tuple[float, float, float, float]] = []
+        #: What making the batch took and the wait for other loaders, of the steps that are not in a block yet.
+        self._made: deque[tuple[BatchCost, float]] = deque()
+        self._beside = 0.0
         self._got: BatchCost | None = None  # of the batch that the loop has
         self.seen = 0
 
@@ -157,11 +160,11 @@ class Observer:
             self._got = None
         now = self._steps.asks()
         if self._got is not None:
-            self._made.append(self._got)
+            self._made.append((self._got, self._beside))
         else:
             self._recorder.ends()
         self._recorder.asks(now, queue)
-        self._got = None
+        self._got, self._beside = None, 0.0
         self._sort()
 
     def gets(self, delivery: Delivery) -> None:
@@ -171,6 +174,10 @@ class Observer:
             self._recorder.took(delivery)
             self._recorder.gets(now)
             self._got = delivery.cost
+
+    def waits_beside(self, seconds: float) -> None:
+        """Note that the loop has waited for a batch of another loader in this step."""
+        self._beside += seconds
 
     def breaks(self) -> None:
         """Discard the current step: it is not a training step."""
@@ -194,17 +201,18 @@ class Observer:
 
     def _sort(self) -> None:
         for seconds, waited in self._steps.take():
-            cost = self._made.popleft()
+            cost, beside = self._made.popleft()
             # The loop waits for pipediag too, which training does not do.
             own = min(waited, cost.own / max(1, self._workers))
-            self._open.append((seconds - own, waited - own, cost.wall))
+            self._open.append((seconds - own, waited - own, cost.wall, beside))
             self.seen += 1
             if len(self._open) >= self._size:
                 self._close()
 
     def _close(self) -> None:
         steps, self._open = self._open, []
-        seconds, waited, made = (sum(step[i] for step in steps) for i in range(3))
+        seconds, waited, made, beside = (sum(step[i] for step in steps) for i in range(4))
         if seconds > 0:
             each = round(1000 * made / len(steps), 4)
-            self._blocks.append(Observed(len(steps), seconds, min(waited, seconds), each, self._attempt))
+            seen = {"beside_ms": round(1000 * beside / len(steps), 4)} if beside else {}
+            self._blocks.append(Observed(len(steps), seconds, min(waited, seconds), each, self._attempt, seen))

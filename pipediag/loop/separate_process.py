@@ -23,6 +23,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, Sampler, get_worker_info
 
@@ -40,6 +41,10 @@ Task = Callable[[Any, Collate, list[Any]], Any]
 
 #: Linux's table of this process's open files; the first three, its standard input and output, stay shared.
 _OPEN_FILES, _STANDARD = "/proc/self/fd", 2
+
+
+#: Seconds after which workers that send nothing are looked at, and number of looks that must see them stand still.
+_LOOK, _IDLE = 10, 3
 
 
 class TrialFailed(Exception):
@@ -84,6 +89,7 @@ def tried(
             batch_size=None,
             num_workers=max(1, useful),
             prefetch_factor=1,
+            timeout=_LOOK,
             collate_fn=_unchanged,
             worker_init_fn=_Init(InitWorker(_OfWorker(loader.dataset), user), shared),
             multiprocessing_context=context,
@@ -97,7 +103,7 @@ def tried(
     try:
         while True:
             try:
-                result = pickle.loads(next(results))
+                result = pickle.loads(_next(results))
             except StopIteration:
                 return
             except RuntimeError as error:  # the process died
@@ -107,6 +113,41 @@ def tried(
             yield result
     finally:
         results._shutdown_workers()  # now, so that processes forked later do not inherit it
+
+
+def _next(results: Any) -> bytes:
+    """Return the next result. Raises TrialFailed if the workers have stopped: no time limit fits all code.
+
+    The threads that a library has started, and locks that they hold, are not forked with a process.
+    """
+    looks = [_worked(results)]
+    while True:
+        try:
+            result: bytes = next(results)
+            return result
+        except RuntimeError as error:
+            if "timed out" not in str(error):
+                raise
+        looks = [*looks[-_IDLE:], _worked(results)]
+        if len(looks) > _IDLE and looks[0] == looks[-1] is not None:
+            raise TrialFailed(
+                f"its code stood still for {_IDLE * _LOOK} s in a process of its own, as code does that needs threads "
+                "from before fork(); it may also hang in workers without multiprocessing_context='spawn'"
+            )
+
+
+def _worked(results: Any) -> float | None:
+    """Return the CPU time of the workers, in seconds; None unless all sleep."""
+    total = 0.0
+    for worker in results._workers:
+        try:
+            process = psutil.Process(worker.pid)
+            if process.status() != psutil.STATUS_SLEEPING:
+                return None
+            total += sum(process.cpu_times()[:2])
+        except psutil.Error:
+            return None
+    return total
 
 
 def _silence() -> None:

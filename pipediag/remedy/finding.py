@@ -25,10 +25,11 @@ from ..replay.ops.table import FUNCTIONALS, OLDER
 from ..replay.plan import Plan
 from ..replay.record.answers import ARRANGING
 from ..replay.record.scouting import has_only_librarys
+from ..replay.record.twins import is_librarys
 from ..usercode.attributes import ByObject, has_attribute, is_a
 from ..usercode.contents import compares_identity, is_library, is_library_module, loaded_in, names_in, package, reached
 from ..usercode.links import links_of
-from ..usercode.places import label
+from ..usercode.places import label, place_of
 from ..usercode.transform_slots import find_slots
 from .summary import class_name
 
@@ -48,11 +49,11 @@ def why_stream_stays(loader: DataLoader[Any]) -> str:
 
     A sample of a stream cannot be made again. So its code must not be able to fail on a recorded image, however late.
     """
-    if not isinstance(loader.dataset, IterableDataset) or shown_by_batches(loader):
+    if not isinstance(loader.dataset, IterableDataset) or not (why := _why_not_shown(loader)):
         return ""
     return (
-        f"a sample of {type(loader.dataset).__name__} cannot be made again, and code that may need its pixels can be "
-        "reached; if that code can do without, move the transforms in the script: loader = pipediag.offload(loader)"
+        f"a sample of {type(loader.dataset).__name__} cannot be made again, and {why}; if it changes images and can do "
+        "without their pixels, move that in the script: loader = pipediag.offload(loader)"
     )
 
 
@@ -62,8 +63,15 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
     All code of the user's that the dataset and the collate function can reach is read: it must not ask for types, call
     no library that may, and make no calls that could move.
     """
+    return not _why_not_shown(loader)
+
+
+def _why_not_shown(loader: DataLoader[Any]) -> str:
+    """Return which code hinders that, in words; empty if none does."""
     if not has_only_librarys(loader.dataset):
-        return False
+        links = [link for slot in find_slots(loader.dataset) for link in links_of(slot.get())]
+        own = [_in_words(link) for link in links if not is_librarys(link)]
+        return f"its transform {own[0]} is not torchvision's" if own else "no transforms of torchvision's were found"
     functions = 0
     for value in reached(loader.dataset, loader.collate_fn):
         if isinstance(value, types.FunctionType):
@@ -71,11 +79,21 @@ def shown_by_batches(loader: DataLoader[Any]) -> bool:
             code = value.__code__
             telling = _TELLING if is_library(value) else _TELLING | _CHANGING
             names = set(names_in(code)) - ({"id"} - loaded_in(code))  # a worker's own number is ``info.id``
-            if functions > _MOST or not telling.isdisjoint(names) or compares_identity(code):
-                return False
+            if functions > _MOST:
+                return "its code is too long to be read"
+            if not telling.isdisjoint(names) or compares_identity(code):
+                return f"{_in_words(value)} may ask for types or change images"
         elif _is_of_another_library(value):
-            return False
-    return True
+            return f"its code can call {_in_words(value)}, which may need pixels"
+    return ""
+
+
+def _in_words(value: Any) -> str:
+    """Return the name of a module, or of code and its place or library."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    place = place_of(value)
+    return f"{place.name} ({place.where or package(value)})"
 
 
 def _is_of_another_library(value: Any) -> bool:

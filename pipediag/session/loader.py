@@ -33,6 +33,8 @@ class Loader:
     ``plain_iterable`` is true if the loop draws finished batches from an iterable that is no DataLoader; ``dataset`` is
     then its name.
 
+    ``nests`` is true if its dataset draws from another loader with workers, which no worker process may start.
+
     ``uncached`` says why ``run`` keeps nothing of what it reads, as far as that is known before it tries.
     """
 
@@ -55,6 +57,7 @@ class Loader:
     collate: Place | None = None
     sampler: Place | None = None
     uncached: str = ""
+    nests: bool = False
     plain_iterable: bool = False
 
     @property

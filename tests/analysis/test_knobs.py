@@ -153,6 +153,10 @@ class TestCandidates:
         session.loader.iterable = True
         assert candidates(session).settings == () and "iterable" in candidates(session).why_not
 
+    def test_a_dataset_that_starts_workers(self) -> None:
+        session = but(starved(), loader__nests=True)
+        assert candidates(session).settings == () and "another loader's workers" in candidates(session).why_not
+
     def test_the_loader_as_it_is(self) -> None:
         assert current(Loader(num_workers=3, prefetch_factor=4, pin_memory=True)) == LoaderSettings(3, 4, True)
 

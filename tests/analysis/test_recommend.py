@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -696,6 +697,7 @@ NOT: dict[str, dict[str, Session]] = {
         "cores unknown": starved(environment={"python": "3"}),
         "not starved": make({**FLAT, "supply": 40.0}, evidence={"baseline": BUSY}),
         "work unknown": make(STARVED, noise=0.0),
+        "its dataset starts workers": but(deepcopy(ADVISED["num-workers"]["none so far"]), loader__nests=True),
     },
     "prefetch-factor": {
         "not certain": lacking(irregular(supply=65.0), "supply", after=1),

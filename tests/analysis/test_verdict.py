@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,9 @@ VERDICTS: dict[str, dict[str, Session]] = {
     },
     "inconclusive": {
         "it waits for another loader, too": make(climbing(), evidence=waits(0.1, beside_ms=20.0)),
+        "it was seen to wait for another loader, too": make(
+            {}, observed=[replace(one, evidence={"beside_ms": 20.0}) for one in blocks(20, 100.0, 0.5)], device="cpu"
+        ),
         "a noisy host, and it waits 4.5 %": exact(
             {"device": 98.0, "baseline": 100.0}, rounds=1, workers=2, device="cpu", evidence=waits(4.5)
         ),

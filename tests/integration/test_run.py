@@ -82,7 +82,7 @@ class TestAsNatively:
         native, ran = natively(sandbox, "streams.py", kind), run(sandbox, "streams.py", kind)
         assert (native.code, ran.code) == (0, 0), ran.stderr
         assert ran.stdout == native.stdout and len(native.stdout.splitlines()) == 41
-        said = f"to cpu: {moved}" if moved else "cannot be made again, and code that may need its pixels can be reached"
+        said = f"to cpu: {moved}" if moved else "cannot be made again, and its transform augment ("
         assert said in ran.said[0] and len(ran.said) == 1
 
     @pytest.mark.slow

@@ -275,7 +275,10 @@ def test_of_loaders_side_by_side_the_one_that_costs_most_is_measured(slow: int, 
     assert script.session.loader is not None
     assert script.session.loader.dataset == ("Slow" if measured == slow else "Numbers")
     beside = [window.evidence["beside_ms"] for window in script.session.windows if window.rung == "baseline"]
-    assert beside and beside == pytest.approx([40.0 if measured == slow else 40.0 + 4000 * by] * len(beside))
+    its = 40.0 if measured == slow else 40.0 + 4000 * by
+    assert beside and beside == pytest.approx([its] * len(beside))
+    observed = [one.evidence["beside_ms"] for one in script.session.observed]
+    assert observed and observed == pytest.approx([its] * len(observed))
 
 
 class Failing:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from pipediag.errors import AnalysisOver
 from pipediag.ladder.findings import Findings
@@ -115,11 +115,12 @@ class TestRecorder:
 class Script:
     """A training that calls ``between`` with its other loader every five steps."""
 
-    def __init__(self, between: Callable[[DataLoader[Any]], None]) -> None:
+    def __init__(
+        self, between: Callable[[DataLoader[Any]], None], data: Callable[[], Dataset[Any]] | None = None
+    ) -> None:
         self.clock, self.session = Clock(100.0), Session()
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
-        training = DataLoader(Numbers(self.clock, SAMPLE, 4000), BATCH)
         other = DataLoader(Numbers(self.clock, OTHER, 2 * BATCH), BATCH)
         measurement = Measurement(
             Plan(budget=60.0, rungs=["device", "baseline"]),
@@ -129,6 +130,7 @@ class Script:
             self.clock,
         )
         with measurement.installed(), pytest.raises(AnalysisOver):
+            training = DataLoader(data() if data is not None else Numbers(self.clock, SAMPLE, 4000), BATCH)
             steps = 0
             while True:
                 for batch in training:
@@ -144,7 +146,32 @@ class Script:
         return {window.ms_per_step for window in self.session.windows_of(rung)}
 
 
+class Nested(Dataset[Any]):
+    """Samples of a loader that the dataset starts itself, again and again, as for patches of volumes."""
+
+    def __init__(self, workers: int, early: bool) -> None:
+        self.loader = DataLoader(Numbers(), None, num_workers=workers)
+        self.samples: Iterator[Any] = iter(self.loader if early else ())
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        sample = next(self.samples, None)
+        if sample is None:
+            self.samples = iter(self.loader)
+            sample = next(self.samples)
+        return sample
+
+
 class TestScript:
+    @pytest.mark.parametrize(("workers", "early"), [(0, False), (1, False), (1, True)])
+    def test_a_loader_inside_the_dataset_is_part_of_making_a_batch(self, workers: int, early: bool) -> None:
+        """A worker process could not start it, if it has workers."""
+        session = Script(lambda other: None, lambda: Nested(workers, early)).session
+        assert session.other_starts == []
+        assert session.loader is not None and session.loader.nests == bool(workers)
+
     def test_a_validation_in_every_fifth_step(self) -> None:
         def validate(loader: DataLoader[Any]) -> None:
             for _ in loader:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from torchvision.transforms import v2
 
 from pipediag.remedy import spotcheck
-from pipediag.remedy.finding import Known, _is_of_another_library, shown_by_batches
+from pipediag.remedy.finding import Known, _is_of_another_library, shown_by_batches, why_stream_stays
 from pipediag.remedy.remedied_run import RemediedRun
 from pipediag.replay.certify.certifying import Verdict
 from pipediag.replay.certify.differences import Difference
@@ -319,6 +319,29 @@ def test_what_is_tried_beforehand() -> None:
     assert not shown_by_batches(made(TypesAsked())) and not shown_by_batches(made(Subset(TypesAsked(), range(9))))
     assert not shown_by_batches(DataLoader(Images(), BATCH, collate_fn=by_type))
     assert not shown_by_batches(DataLoader(Numbers(), BATCH))
+
+
+class Stream(IterableDataset[Any]):
+    """Samples of a library's transform, or of the user's, and what comes after it."""
+
+    def __init__(self, transform: Any, after: Any = None) -> None:
+        self.transform, self.load_after = transform, after
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.load_after(self.transform(SAMPLES[0][0]))
+
+
+@pytest.mark.parametrize(
+    ("stream", "why"),
+    [
+        (Stream(None), "no transforms of torchvision's were found"),
+        (Stream(thresholded), "its transform thresholded (tests/remedy/test_finding.py:"),
+        (Stream(v2.RandomHorizontalFlip(), by_type), "by_type (tests/remedy/test_finding.py:"),
+        (Stream(v2.RandomHorizontalFlip(), by_another_library), "its code can call tabulate"),
+    ],
+)
+def test_what_keeps_a_stream_is_named(stream: Stream, why: str) -> None:
+    assert f"and {why}" in why_stream_stays(DataLoader(stream, BATCH))
 
 
 def test_objects_that_are_called_are_of_their_library() -> None:

@@ -107,7 +107,7 @@ STREAMS: dict[str, Callable[[], Any]] = {
 #: Why nothing moves of some.
 STAY = {
     "keeps": "keeps what its transforms have made",
-    **dict.fromkeys(("calls", "in batches"), "cannot be made again, and code that may need its pixels"),
+    **dict.fromkeys(("calls", "in batches"), "cannot be made again, and no transforms of torchvision's were found"),
 }
 EACH = pytest.mark.parametrize("name", STREAMS)
 

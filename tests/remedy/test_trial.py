@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 from torchvision.transforms import v2
 
+from pipediag.loop import separate_process
 from pipediag.loop.separate_process import TrialFailed
 from pipediag.remedy import offload
 from pipediag.remedy.loader import found, witnesses
@@ -244,6 +246,27 @@ def test_a_trial_whose_process_dies(workers: int) -> None:
     assert offloaded.plan.pieces == ()
     (reason,) = offloaded.plan.reasons
     assert reason.startswith("trying it ended the process: ")
+
+
+class NeedsThreads(Images):
+    """Waits for a lock that another thread holds, which no forked process has."""
+
+    def __init__(self) -> None:
+        super().__init__(chain())
+        self.lock = threading.Lock()
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 3 and multiprocessing.parent_process() is not None:
+            self.lock.acquire()
+        return super().__getitem__(index)
+
+
+def test_code_that_stands_still_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(separate_process, "_LOOK", 1)
+    dataset = NeedsThreads()
+    with dataset.lock:
+        offloaded = offload(loader(dataset), CPU, samples=10)
+    assert "stood still" in offloaded.plan.reasons[0] and not offloaded.recorded
 
 
 def test_a_certificate_whose_process_dies() -> None:

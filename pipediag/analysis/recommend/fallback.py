@@ -137,6 +137,12 @@ def _in_general(session: Session, stage: Stage) -> tuple[str, str, str]:
                 "the device has to convert what it gets",
             )
         case "startup":
+            if loader is not None and loader.persistent_workers:
+                return (
+                    "Begin epochs less often, or make their first batch cheaper",
+                    f"longer epochs, or less work for a batch {in_loader}; the workers persist already",
+                    "longer epochs are validated less often",
+                )
             return (
                 "Start workers less often, or make their start and first batch cheaper",
                 f"longer epochs, fewer imports and less work in worker_init_fn, fewer workers {in_loader}",

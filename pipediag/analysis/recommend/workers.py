@@ -29,6 +29,8 @@ _SEVERAL = 1.1
 _SHORT_EPOCH = 60.0
 _TIMED = "computed from these times, not tried: no steady window includes the time between {}"
 
+#: Risk of the first workers. That others run shows that the code can.
+_FIRST = "code that needs a library's threads hangs in forked ones: multiprocessing_context='spawn' starts them afresh"
 #: How batches of an iterable are made in workers.
 _AS_A_DATASET = (
     "DataLoader(dataset, batch_size=None, num_workers={}), where dataset is an IterableDataset whose __iter__ makes "
@@ -43,7 +45,7 @@ def more_workers(view: View) -> Recommendation | None:
     if work is None or cores is None or wanted is None or not model.waits:
         return None
     wanted = wanted if fit is None else min(wanted, fit)
-    if wanted <= model.workers:
+    if wanted <= model.workers or view.loader.nests:
         return None
     if (full(view.ladder, "baseline") and not _sleep(view)) or refuted(view.session, "num-workers"):
         return None
@@ -77,7 +79,7 @@ def more_workers(view: View) -> Recommendation | None:
             *notes,
         ],
         how,
-        RISKS["num-workers"],
+        RISKS["num-workers"] if model.workers else f"{RISKS['num-workers']}; {_FIRST}",
     )
 
 

@@ -74,6 +74,10 @@ def candidates(session: Session) -> Candidates:
         return Candidates()
     if loader.iterable:
         return Candidates(why_not="an iterable dataset's own code divides its data among the workers")
+    if loader.nests:
+        return Candidates(
+            why_not="its batches come from another loader's workers, which no worker of its own can start"
+        )
     workers = _workers(ladder, numbers, verdict.bottleneck)
     deeper = not workers and loader.num_workers and irregular(ladder, numbers)  # batches arrive irregularly
     ahead = [factor * (loader.prefetch_factor or AHEAD) for factor in (2, 4)] if deeper else []
