@@ -14,8 +14,6 @@ from .workers.delivery import Delivery
 #: A step is a pause if it takes at least these seconds and this many times a usual step, and if nearly all of it is
 #: idle time of the training thread and of the worker whose batch it got: the process was stopped, or its data was.
 _PAUSE, _UNUSUAL, _IDLE = 1.0, 20.0, 0.8
-#: Seconds after which the thread's work is read again: reading it at every step would take time.
-_READ_EVERY = 0.2
 #: Number of steps that show what is usual.
 _USUAL = 3
 
@@ -46,7 +44,6 @@ class OpenWindow:
         self._steps = StepClock(self._clock, self._device)
         self._account = StepAccount(self._clock, loop_side.counters, loop_side.in_next)
         self._asked = self._got = 0.0  # by the clock
-        self._busy = self._read = 0.0  # seconds of the thread's work when they were read last, and when that was
         self.left_out = self._left_out_in_next = 0.0
         self._others, self._on_others = setting.others, setting.others.spent
         self._beside, self._beside_before = 0.0, 0.0  # seconds of the stretches, and before the open one
@@ -68,8 +65,7 @@ class OpenWindow:
         self._watch.start()
         self._lay_ready = self._source.ready
         self._on_others, self._beside_before = self._others.spent, self._others.beside
-        self._asked = self._read = self._steps.asks()
-        self._busy = self._worked()
+        self._asked = self._steps.asks()
         self._recorder.asks(self._asked, self._queue)
 
     def takes(self, delivery: Delivery) -> None:
@@ -89,18 +85,11 @@ class OpenWindow:
         on_others, self._on_others = self._others.spent.since(self._on_others), self._others.spent
         if on_others.seconds:
             self._watch.leave_out(on_others.seconds)
-        self._account.count(on_others.seconds, on_others.worked)
+        busy = self._account.count(on_others.seconds, on_others.worked)
         step = self._asked - asked - on_others.seconds
-        if step >= _PAUSE or self._asked - self._read >= _READ_EVERY:
-            busy, self._busy, self._read = self._busy, self._worked(), self._asked
-            if step >= _PAUSE and not self.left_out:
-                self._cut_out_pause(step, self._got - asked, self._busy - busy)
+        if step >= _PAUSE and not self.left_out:
+            self._cut_out_pause(step, self._got - asked, busy)
         self._watch.count()
-
-    def _worked(self) -> float:
-        """Return the seconds that the training thread has worked or waited for a core; 0 if they are not known."""
-        times = self._loop_side.counters.here()
-        return sum(times) if times is not None else 0.0
 
     def _cut_out_pause(self, step: float, in_next: float, busy: float) -> None:
         """Cut what a step took longer than usual out of the window, once, if it was a pause."""

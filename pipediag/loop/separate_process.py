@@ -41,8 +41,6 @@ Task = Callable[[Any, Collate, list[Any]], Any]
 
 #: Linux's table of this process's open files; the first three, its standard input and output, stay shared.
 _OPEN_FILES, _STANDARD = "/proc/self/fd", 2
-
-
 #: Seconds after which workers that send nothing are looked at, and number of looks that must see them stand still.
 _LOOK, _IDLE = 10, 3
 

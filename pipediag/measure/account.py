@@ -184,17 +184,22 @@ class StepAccount:
         self._begun = self._counted = self._moment(others, steal)
         self._open_steps = []
 
-    def count(self, beside: float = 0.0, worked: Times = _NO_TIME) -> None:
-        """Count a step. ``beside`` seconds of it, in which the thread ``worked`` so much, belong to no step."""
+    def count(self, beside: float = 0.0, worked: Times = _NO_TIME) -> float:
+        """Count a step; return the seconds of it in which the thread worked or waited for a core, 0 if unknown.
+
+        ``beside`` seconds of it, in which the thread ``worked`` so much, belong to no step.
+        """
         begun, before, now = self._begun, self._counted, self._moment({}, 0.0)
         assert begun is not None and before is not None, "count() without start()"
         self._counted = now
         if begun.here is None or before.here is None or now.here is None:
-            return
+            return 0.0
         self._begun = begun._replace(here=Times(begun.here.cpu + worked.cpu, begun.here.queue + worked.queue))
-        queue = max(0.0, now.here.since(before.here).queue - worked.queue)
+        spent = now.here.since(before.here)
+        queue = max(0.0, spent.queue - worked.queue)
         rest = now.now - before.now - beside - queue
         self._open_steps.append(_Step(queue, now.next_queue - before.next_queue, rest))
+        return sum(spent)
 
     def stop(self) -> None:
         """End the stretch and keep it."""
@@ -227,10 +232,10 @@ class StepAccount:
         if not (self._complete and steps and self._wall > 0):
             return None
         each = 1000.0 / steps
-        # On a busy machine Linux may count late that a thread waited for a core. It then seemed to be blocked, which it
-        # was not as far as the step has no room for both.
         miscounted, in_next = _miscounted(self._steps)
         queue = max(0.0, self._queue - miscounted)
+        # On a busy machine Linux may count late that a thread waited for a core. It then seemed to be blocked, which it
+        # was not as far as the step has no room for both.
         waits = min(max(0.0, self._blocked + in_next - waiting), max(0.0, seconds - self._cpu - queue))
         queues = [times.queue for times in self._others.values()]
         return Account(

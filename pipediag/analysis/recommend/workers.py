@@ -28,7 +28,6 @@ _SEVERAL = 1.1
 #: Seconds of an epoch in which starting workers, from a tenth of a second to several, is worth avoiding.
 _SHORT_EPOCH = 60.0
 _TIMED = "computed from these times, not tried: no steady window includes the time between {}"
-
 #: Risk of the first workers. That others run shows that the code can.
 _FIRST = "code that needs a library's threads hangs in forked ones: multiprocessing_context='spawn' starts them afresh"
 #: How batches of an iterable are made in workers.
