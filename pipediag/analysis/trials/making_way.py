@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ...session import Session
 from ..checks import missing
+from ..diagnosis import Verdict
 from ..numbers.ladder import LadderView
 from ..thresholds import GATE
 from ..verdict import judge
@@ -16,16 +17,17 @@ from .settings import candidates
 
 def for_settings(session: Session) -> bool:
     """Return whether the verdict is known, each rung has a window, and there are settings to try."""
-    ladder = LadderView(session)
-    if missing(ladder) or judge(ladder, waterfall(ladder)).bottleneck == "inconclusive":
-        return False
-    return bool(candidates(session).settings)
+    verdict = _verdict(session)
+    return verdict is not None and verdict.bottleneck != "inconclusive" and bool(candidates(session).settings)
 
 
 def for_remedies(session: Session) -> bool:
     """Return whether it is certain that the loop starves, and each rung has a window."""
+    verdict = _verdict(session)
+    return verdict is not None and verdict.certain and verdict.starved is not None and verdict.starved.low > GATE
+
+
+def _verdict(session: Session) -> Verdict | None:
+    """Return the verdict; None while a rung lacks a window."""
     ladder = LadderView(session)
-    if missing(ladder):
-        return False
-    verdict = judge(ladder, waterfall(ladder))
-    return verdict.certain and verdict.starved is not None and verdict.starved.low > GATE
+    return None if missing(ladder) else judge(ladder, waterfall(ladder))
