@@ -38,7 +38,7 @@ from pipediag.session import Session
 
 from .. import common
 
-RUNGS = ["device", "host", "sample", "raw", "baseline"]
+RUNGS = ["device", "host", "sample", "raw", "baseline", "longer"]
 BATCH, BUDGET, CORES = 4, 120.0, 2.0
 #: Points outside the truth that an interval may lie, and the cost in percent above which "none" is wrong.
 _OUTSIDE, _NONE = 3.0, 8.0

@@ -11,7 +11,7 @@ from functools import partial
 from math import hypot, sqrt
 from statistics import median
 
-from ..session import LADDER, RUNGS, STAGE_OF_RUNG, Session, Watched
+from ..session import LADDER, LONGER, RUNGS, STAGE_OF_RUNG, Session, Watched
 from ..session.events import KEPT_BATCHES
 from ..session.remedies import listed
 from .amortised import amortised, described, open_start
@@ -37,6 +37,8 @@ _APART, DISTURBED = 0.25, 0.1
 #: Share of a step for which other processes may make the loop wait for a core though it is fed: what data costs beside
 #: them differs from what it costs without them, or beside more, by up to as much.
 _CROWDED = 0.1
+#: Share of what data costs above which the rare slow batches are most of it.
+_MOST_RARE = 0.5
 #: Number of steps that show nothing yet if the loop waits in none of them and was not fed from a cache.
 _FIRST_STEPS = 4
 #: Number of runs of a script from which on it ends too soon to be measured twice in one of them.
@@ -237,8 +239,8 @@ def starved_share(ladder: LadderView) -> Interval | None:
 
     The interval holds for another run of the same script: its input may cost :data:`.thresholds.RUN_TO_RUN` of its cost
     more or less. That matters little for shares near 0 or 1. Other processes that hold up the step may do so half as
-    much or half as much again; that matters if the loop waits, and its workers have no time in hand. So do samples that
-    take far longer than the rest: another run meets more or fewer of them.
+    much or half as much again; that matters if the loop waits, and its workers have no time in hand. And it meets more
+    or fewer rare long steps.
     """
     share = measured_share(ladder)
     if share is None:
@@ -246,16 +248,26 @@ def starved_share(ladder: LadderView) -> Interval | None:
     part = min(1.0, max(0.0, share.value))
     waits = min(1.0, part / (2 * GATE))
     by_others = waits * ladder.crowded("baseline", ladder.ceiling) / 2 if ladder.intervened else 0.0
-    by_chance = (1 - part) * _rare_ms(ladder) / ladder.ms("baseline").value * (waits if ladder.session.workers else 1.0)
-    blur = hypot(RUN_TO_RUN * part * (1 - part), by_others, by_chance)
+    blur = hypot(RUN_TO_RUN * part * (1 - part), by_others, _by_chance(ladder, part))
     return least(share.blurred(blur).not_negative(), exactly(1.0))
 
 
-def _rare_ms(ladder: LadderView) -> float:
-    """Return by how many milliseconds a step another run may differ, as it meets more or fewer of the slow samples.
+def _by_chance(ladder: LadderView, part: float) -> float:
+    """Return by how much the starved share ``part`` may differ in another run, as it meets more or fewer rare steps.
 
-    The number of rare samples varies by twice its root, in 95 % of runs.
+    Their number varies by twice its root, in 95 % of runs. A loop that was not watched for long may have made slow
+    samples outside of its windows; its workers hide them as far as they have time in hand.
     """
+    base = ladder.ms("baseline").value
+    met = 2 * hypot((1 - part) * ladder.rare.waits.sd, part * ladder.rare.trains.sd) / base
+    if ladder.has(LONGER):
+        return met
+    hidden = min(1.0, part / (2 * GATE)) if ladder.session.workers else 1.0
+    return max(met, (1 - part) * hidden * _slow_samples_ms(ladder) / base)
+
+
+def _slow_samples_ms(ladder: LadderView) -> float:
+    """Return by how many milliseconds a step another run may differ, as it makes more or fewer of the slow samples."""
     tail, loader = ladder.session.tail, ladder.session.loader
     if tail is None or loader is None or not loader.batch_size or not tail.counts:
         return 0.0
@@ -314,6 +326,12 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"{who}, and not evenly"
     if shares and (crowded := ladder.crowded("baseline", ceiling)) > _CROWDED:
         yield f"{who}; without them data may cost up to {percent(median(shares) + crowded)}"
+    if (
+        bottleneck in OF_THE_WORKERS
+        and session.links
+        and ladder.rare.waits.ms > _MOST_RARE * ladder.cost("baseline", ceiling).value
+    ):
+        yield "most of it is due to a few slow batches, and which stage makes them slow is not known"
     if bottleneck in _COUNTED and session.workers:
         yield from busy  # these are what remains of a step, and so is the time that others take
         if any(window.account is None for window in windows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, worker_figures
 from ..measure.machine import Gpu
+from ..measure.rare_steps import rare_steps
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, StepClock, Stopwatch
 from ..session import CACHED, Account, Stretch, Window
 from .loop_side import LoopSide
@@ -51,6 +52,7 @@ class OpenWindow:
         self._queue = None if rung in CACHED else source
         self._costs: list[BatchCost] = []
         self._spans: list[tuple[float, float]] = []  # seconds, and seconds waited, of each step
+        self._apart: list[float] = []  # seconds of each step that are not its own
         self._source = source
         self._lay_ready = self._stock = 0
         self._waited, self._stalled, self._late = source.waited, source.stalled, source.late
@@ -85,10 +87,11 @@ class OpenWindow:
         on_others, self._on_others = self._others.spent.since(self._on_others), self._others.spent
         if on_others.seconds:
             self._watch.leave_out(on_others.seconds)
-        busy = self._account.count(on_others.seconds, on_others.worked)
+        spent = self._account.count(on_others.seconds, on_others.worked)
+        self._apart.append(on_others.seconds + spent.queue)
         step = self._asked - asked - on_others.seconds
         if step >= _PAUSE and not self.left_out:
-            self._cut_out_pause(step, self._got - asked, busy)
+            self._cut_out_pause(step, self._got - asked, sum(spent))
         self._watch.count()
 
     def _cut_out_pause(self, step: float, in_next: float, busy: float) -> None:
@@ -104,6 +107,7 @@ class OpenWindow:
             return
         self.left_out, self._left_out_in_next = more, more if waits else 0.0
         self._watch.leave_out(more)
+        self._apart[-1] += more
 
     def stop(self) -> None:
         """End the stretch and keep it."""
@@ -120,6 +124,7 @@ class OpenWindow:
         self._watch.drop()
         self._account.drop()
         self._recorder.drop()
+        del self._apart[len(self._spans) :]
         self._steps = StepClock(self._clock, self._device)
 
     # The whole window
@@ -169,6 +174,8 @@ class OpenWindow:
         steps, left_out = self._watch.steps, self.left_out
         costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
         figures = {**self._evidence.finish(steps), **worker_figures(costs)}
+        if self.rung != "supply":
+            figures |= rare_steps(self._spans, self._apart, max(1, self._source.workers))
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
         in_next = self._left_out_in_next

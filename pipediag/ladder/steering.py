@@ -13,8 +13,8 @@ from typing import Protocol
 
 from ..clock import Clock
 from ..measure.schedule import Schedule
-from ..measure.window import window_seconds, window_steps
-from ..session import CACHED, REMEDIES, Window
+from ..measure.window import MIN_STEPS, window_seconds, window_steps
+from ..session import CACHED, LONGER, REMEDIES, Window
 
 #: Maximum share of the budget for one wait until workers are idle or have filled their queues.
 _QUIET_SHARE = 0.05
@@ -33,6 +33,8 @@ _ROUNDS = 3
 #: Maximum time for these rounds: seconds, or a share of the budget if that is longer, but no more than the last share.
 #: Windows of slower workers have fewer rounds: one is enough to know the workers' time for a batch.
 _ROUNDS_SECONDS, _ROUNDS_SHARE, _SHARE = 3.0, 0.025, 0.15
+#: Share of the budget for the long window of the loop as it is.
+_LONGER_SHARE = 1 / 12
 #: Maximum window length, as a multiple of the target, if steps are slower than expected.
 _LONGEST = 3.0
 
@@ -239,6 +241,9 @@ class Steering:
     def window(self, rung: str, workers: int) -> tuple[int, float]:
         """Return the steps of a window, and its maximum seconds: whole rounds if the loop waits for workers."""
         pace = self.pace[rung]
+        if rung == LONGER:
+            seconds = _LONGER_SHARE * self._budget  # a rare long step may lie among those that showed the pace
+            return max(MIN_STEPS, round(seconds / min(pace, self.pace.get("baseline", pace)))), seconds
         if rung in CACHED or self.keeps_up:  # the length of such windows does not affect their pace
             return window_steps(pace, self.target, 0), _LONGEST * self.target
         seconds = min(_SHARE * self._budget, max(_ROUNDS_SECONDS, _ROUNDS_SHARE * self._budget))

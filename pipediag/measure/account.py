@@ -184,8 +184,8 @@ class StepAccount:
         self._begun = self._counted = self._moment(others, steal)
         self._open_steps = []
 
-    def count(self, beside: float = 0.0, worked: Times = _NO_TIME) -> float:
-        """Count a step; return the seconds of it in which the thread worked or waited for a core, 0 if unknown.
+    def count(self, beside: float = 0.0, worked: Times = _NO_TIME) -> Times:
+        """Count a step; return its times of the thread, 0 if unknown.
 
         ``beside`` seconds of it, in which the thread ``worked`` so much, belong to no step.
         """
@@ -193,13 +193,13 @@ class StepAccount:
         assert begun is not None and before is not None, "count() without start()"
         self._counted = now
         if begun.here is None or before.here is None or now.here is None:
-            return 0.0
+            return _NO_TIME
         self._begun = begun._replace(here=Times(begun.here.cpu + worked.cpu, begun.here.queue + worked.queue))
         spent = now.here.since(before.here)
         queue = max(0.0, spent.queue - worked.queue)
         rest = now.now - before.now - beside - queue
         self._open_steps.append(_Step(queue, now.next_queue - before.next_queue, rest))
-        return sum(spent)
+        return spent
 
     def stop(self) -> None:
         """End the stretch and keep it."""

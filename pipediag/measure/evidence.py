@@ -17,6 +17,10 @@ Keys of :attr:`pipediag.session.Window.evidence`:
 ``sampler_ms``     the part of ``next_ms`` in which the sampler chose the indices of a later batch, in the loop's thread
 ``stalled_ms``     the part of ``next_ms`` in which later batches were ready but one slow batch held them up
 ``beside_ms``      milliseconds per step in ``next()`` of other loaders that the training draws from in its steps
+``rare``           number of steps that took far longer than those around them; see :mod:`.rare_steps`
+``rare_wait_ms``   milliseconds that these add to a mean step by waiting for a batch; ``rare_train_ms``: by the rest
+``rare_wait_root`` square root of the sum of the squares of what each of them waits longer, in milliseconds;
+                   ``rare_train_root``: of the rest
 ``stock``          queued batches at the end minus queued batches at the beginning
 ``process_cpu``    cores used by the training process itself
 ``cores_used``     cores used by the training process and its workers together

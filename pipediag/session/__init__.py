@@ -27,6 +27,7 @@ from .rungs import (
     HANDED_OVER,
     LADDER,
     LOADED_ONCE,
+    LONGER,
     MOST_OF_A_LINE,
     REMEDIED,
     REMEDIES,

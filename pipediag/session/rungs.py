@@ -97,10 +97,13 @@ LADDER = (
 )
 #: The loop as it is, with no more torch threads in the training process than there are cores left for them.
 FEWER_THREADS = "fewer-threads"
+#: The loop as it is in one long window: slow steps that come now and then are met there.
+LONGER = "longer"
 #: Controls, measured in addition to the ladder.
 _CONTROLS = (
     RungKind("supply", "", "", "the loader alone, without the training step"),
     RungKind(FEWER_THREADS, "", "", "the loader as it is, with fewer torch threads in the training process"),
+    RungKind(LONGER, "", "", "the loader as it is, watched for longer"),
 )
 #: The loop under a remedy: transforms move to the device; JPEGs are decoded there too; what library calls read and
 #: decode is kept; or only the hand-off of the batches changes. Each is measured after the ladder, in rounds that

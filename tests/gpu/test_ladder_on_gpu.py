@@ -40,7 +40,8 @@ def test_planted_transform_is_found_and_every_rung_is_measured(tmp_path: Path) -
     for name in ("device", "host", "worker", "sample", "raw", "warm", "baseline", "supply"):
         assert rung(report, name)["windows"] >= 1, name
     cost = next(s["ms"]["value"] for s in report["waterfall"] if s["stage"] == "transform")
-    assert cost == pytest.approx(16 * 3 / 4, rel=0.3)  # 16 samples of 3 ms on 4 workers, less what a step hides
+    hidden = 1000 / rung(report, "device")["steps_per_s"]["value"]  # by a step, which is longer beside other tests
+    assert cost + hidden == pytest.approx(16 * 3 / 4, rel=0.3)  # 16 samples of 3 ms on 4 workers
 
 
 def test_gpu_utilization_is_seen_where_nvml_is_installed(tmp_path: Path) -> None:

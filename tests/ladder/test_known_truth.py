@@ -7,7 +7,7 @@ import pytest
 from benchmarks.word.simulated import KINDS, invented
 
 
-@pytest.mark.parametrize("kind", ["steady", "load", "uneven"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_certain_is_true(kind: str) -> None:
     certain = 0
     for seed in range(10):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipediag.ladder.steering import Epochs, OutOfTime, Steering
-from pipediag.session import Window
+from pipediag.session import LONGER, Window
 
 from ..clock import Clock
 from . import simulated
@@ -92,6 +92,13 @@ def test_a_window_holds_whole_rounds_of_workers_that_the_loop_waits_for(steering
     steering.pace.update(baseline=0.25, device=0.25)
     assert steering.window("baseline", workers=3) == (9, 3.0)
     assert steering.window("device", workers=3) == (4, 3.0)
+
+
+def test_the_long_window_lasts_a_twelfth_of_the_budget(steering: Steering) -> None:
+    """A rare long step may lie among those that showed its pace."""
+    steering.pace.update({"baseline": 0.01, LONGER: 0.5})
+    steps, longest = steering.window(LONGER, 0)
+    assert steps == round(longest / 0.01) and longest == pytest.approx(steering.patience / 0.05 / 12)
 
 
 def test_the_time_limit(steering: Steering, clock: Clock) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ...session import (
     CACHED,
+    LONGER,
     RUNGS,
     STAGE_OF_RUNG,
     Link,
@@ -28,6 +29,7 @@ from .foreign_load import alike, foreign_ms, mean_account, others, wait_ms, with
 from .intervals import Interval, exactly, largest
 from .paired_windows import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .paired_windows import share as share_of_sums
+from .rare_steps import RareSteps
 
 #: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
 #: the device agreed to 0.01 or 0.02 on an H200.
@@ -94,7 +96,8 @@ def _once(method: Callable[Concatenate[LadderView, _P], _T]) -> Callable[Concate
 class LadderView:
     """A session's windows as they are now, read rung by rung and paired round by round.
 
-    If the loop ended before the first baseline window, its observed steps replace the baseline.
+    If the loop ended before the first baseline window, its observed steps replace the baseline. All windows are read as
+    if they had met as many rare steps as there are on average: ``rare``.
     """
 
     def __init__(self, session: Session) -> None:
@@ -112,6 +115,10 @@ class LadderView:
             self._windows.setdefault(window.rung, {})[window.round] = window
         self._leave_out_warm_up()
         self._leave_out_unlike_load()
+        self.rare = RareSteps(window for windows in self._windows.values() for window in windows.values())
+        for rung, windows in self._windows.items():
+            if is_of_ladder(rung) or rung == LONGER:
+                self._windows[rung] = {round_: self.rare.spread(window) for round_, window in windows.items()}
         self._only_observed = "baseline" not in self._windows
         if self._only_observed and session.observed:
             self._windows["baseline"] = {n: _window(one) for n, one in enumerate(_going(session.observed))}
@@ -227,9 +234,9 @@ class LadderView:
 
         Windows back to back are one time: what makes the machine faster or slower for some seconds does it to both.
         """
-        used = {id(window) for window in self.windows_used(rung)}
+        used = {window.round for window in self.windows_used(rung)}
         stretches = itertools.groupby(self.session.windows, key=lambda window: window.rung)
-        return sum(any(id(window) in used for window in windows) for _, windows in stretches)
+        return sum(name == rung and any(window.round in used for window in windows) for name, windows in stretches)
 
     @_once
     def values(self, rung: str) -> list[float]:

@@ -1,0 +1,46 @@
+"""Find the steps of a window that take far longer than those around them: they come too rarely for a short window."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+#: A step is rare if it takes this many times as long as the median of this many steps before it and after it.
+_FAR_LONGER, _AROUND = 2.0, 16
+#: Minimum number of steps that tell what is usual, and maximum number that are looked at: of more, several are one.
+_FEWEST, _MOST = 3, 2000
+
+
+def rare_steps(spans: Sequence[tuple[float, float]], apart: Sequence[float], size: int) -> dict[str, float]:
+    """Return what rare steps add to a mean step, as evidence of a window; empty if there are none.
+
+    ``spans`` holds seconds and seconds waited of each step, ``apart`` the seconds of it that are not its own: another
+    process had the core, or other code ran. Workers deliver in bursts, so ``size`` steps count as one.
+    """
+    size = max(size, math.ceil(len(spans) / _MOST))
+    own = [(max(0.0, took - less), max(0.0, waited - less)) for (took, waited), less in zip(spans, apart, strict=True)]
+    blocks = [
+        (sum(took for took, _ in own[at : at + size]), sum(waited for _, waited in own[at : at + size]))
+        for at in range(0, len(own) - size + 1, size)
+    ]
+    if len(blocks) < _FEWEST:
+        return {}
+    waits, trains = [], []
+    for at, (took, waited) in enumerate(blocks):
+        around = blocks[max(0, at - _AROUND) : at + _AROUND + 1]
+        usual, usually_waited = (statistics.median(column) for column in zip(*around, strict=True))
+        if took > _FAR_LONGER * usual:
+            more = took - usual
+            waits.append(min(more, max(0.0, waited - usually_waited)))
+            trains.append(more - waits[-1])
+    if not waits:
+        return {}
+    each = 1000 / len(spans)
+    return {
+        "rare": float(len(waits)),
+        "rare_wait_ms": round(each * sum(waits), 4),
+        "rare_train_ms": round(each * sum(trains), 4),
+        "rare_wait_root": round(1000 * math.hypot(*waits), 4),
+        "rare_train_root": round(1000 * math.hypot(*trains), 4),
+    }
