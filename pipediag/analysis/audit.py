@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..session import FEWER_THREADS, Loader, Session, fed_apart, ordered
+from ..session import FEWER_THREADS, LONGER, Loader, Session, fed_apart, ordered
 from .amortised import epoch_start
 from .diagnosis import Diagnosis, Recommendation
 from .numbers.cores import threads
@@ -397,7 +397,7 @@ def next_round(session: Session, gate: float) -> list[str]:
     ladder, bound = LadderView(session), least_worth(gate)
     refused = {rung.name for rung in session.rungs.values() if not rung.available}
     rungs = {name for name in session.rungs if not fed_apart(name)} - {FEWER_THREADS}
-    wanted = {name for name in rungs if ladder.windows(name) < _ENOUGH}
+    wanted = {name for name in rungs if ladder.windows(name) < (1 if name == LONGER else _ENOUGH)}
     compared: list[tuple[str, str, Interval, float]] = []
     if "baseline" in ladder.rungs and len(ladder.rungs) > 1:
         top, starved = ladder.rungs[0], measured_share(ladder)

@@ -91,7 +91,7 @@ class Windows:
                     yield from self.settler.drop_stock(rung)
                 assert window is not None, "settling opens it"
                 settled = yield from self.stretch(window)
-                if window.full and steering.keeps_up and window.used_up_stock:
+                if rung != LONGER and window.full and steering.keeps_up and window.used_up_stock:
                     steering.used_up_stock(rung)  # start again without queued batches
                     window, settled = None, False
                 elif not settled:

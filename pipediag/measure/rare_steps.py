@@ -12,13 +12,16 @@ _FAR_LONGER, _AROUND = 2.0, 16
 _FEWEST, _MOST = 3, 2000
 
 
-def rare_steps(spans: Sequence[tuple[float, float]], apart: Sequence[float], size: int) -> dict[str, float]:
+def rare_steps(
+    spans: Sequence[tuple[float, float]], apart: Sequence[float], workers: int = 0, queued: int = 0
+) -> dict[str, float]:
     """Return what rare steps add to a mean step, as evidence of a window; empty if there are none.
 
     ``spans`` holds seconds and seconds waited of each step, ``apart`` the seconds of it that are not its own: another
-    process had the core, or other code ran. Workers deliver in bursts, so ``size`` steps count as one.
+    process had the core, or other code ran. ``workers`` deliver in bursts, so a round of them counts as one step. While
+    the loop waits for one of them, the others fill the queues: up to ``queued`` batches then come sooner.
     """
-    size = max(size, math.ceil(len(spans) / _MOST))
+    size = max(1, workers, math.ceil(len(spans) / _MOST))
     own = [(max(0.0, took - less), max(0.0, waited - less)) for (took, waited), less in zip(spans, apart, strict=True)]
     blocks = [
         (sum(took for took, _ in own[at : at + size]), sum(waited for _, waited in own[at : at + size]))
@@ -31,7 +34,8 @@ def rare_steps(spans: Sequence[tuple[float, float]], apart: Sequence[float], siz
         around = blocks[max(0, at - _AROUND) : at + _AROUND + 1]
         usual, usually_waited = (statistics.median(column) for column in zip(*around, strict=True))
         if took > _FAR_LONGER * usual:
-            more = took - usual
+            sooner = (min(0.0, next_ - usual) for next_, _ in blocks[at + 1 : at + 1 + math.ceil(queued / size)])
+            more = max(0.0, took - usual + sum(sooner))
             waits.append(min(more, max(0.0, waited - usually_waited)))
             trains.append(more - waits[-1])
     if not waits:

@@ -10,17 +10,17 @@ USUAL = (0.010, 0.002)
 
 
 def test_usual_steps_are_not_rare() -> None:
-    assert rare_steps([USUAL, (0.019, 0.011)] * 20, [0.0] * 40, 1) == {}
+    assert rare_steps([USUAL, (0.019, 0.011)] * 20, [0.0] * 40) == {}
 
 
 def test_two_steps_tell_nothing() -> None:
-    assert rare_steps([USUAL, (1.0, 0.9)], [0.0, 0.0], 1) == {}
+    assert rare_steps([USUAL, (1.0, 0.9)], [0.0, 0.0]) == {}
 
 
 def test_what_a_long_wait_adds() -> None:
     """10 of 110 ms are usual; 90 of the other 100 are spent waiting."""
     spans = [USUAL] * 9 + [(0.110, 0.092)]
-    assert rare_steps(spans, [0.0] * 10, 1) == {
+    assert rare_steps(spans, [0.0] * 10) == {
         "rare": 1.0,
         "rare_wait_ms": pytest.approx(9.0),
         "rare_train_ms": pytest.approx(1.0),
@@ -30,26 +30,26 @@ def test_what_a_long_wait_adds() -> None:
 
 
 def test_several_add_up() -> None:
-    found = rare_steps([*[USUAL] * 6, (0.040, 0.032), *[USUAL] * 6, (0.050, 0.042)], [0.0] * 14, 1)
+    found = rare_steps([*[USUAL] * 6, (0.040, 0.032), *[USUAL] * 6, (0.050, 0.042)], [0.0] * 14)
     assert found["rare"] == 2 and found["rare_wait_ms"] == pytest.approx(70 / 14, abs=1e-4)
     assert found["rare_wait_root"] == pytest.approx(50.0) and found["rare_train_ms"] == 0.0
 
 
 def test_what_is_not_the_steps_own_is_left_out() -> None:
     """It waited for a core."""
-    assert rare_steps([USUAL] * 9 + [(0.110, 0.002)], [0.0] * 9 + [0.095], 1) == {}
+    assert rare_steps([USUAL] * 9 + [(0.110, 0.002)], [0.0] * 9 + [0.095]) == {}
 
 
 def test_a_slower_machine_is_not_rare() -> None:
     """A step is compared with those around it."""
-    assert rare_steps([USUAL] * 100 + [(0.030, 0.006)] * 100, [0.0] * 200, 1) == {}
+    assert rare_steps([USUAL] * 100 + [(0.030, 0.006)] * 100, [0.0] * 200) == {}
 
 
 def test_bursts_of_the_workers_are_one() -> None:
     """The first of each round waits; one round waits for long."""
     burst = [(0.040, 0.035), (0.005, 0.0), (0.005, 0.0), (0.005, 0.0)]
     spans = burst * 5 + [(0.240, 0.235), *burst[1:]]
-    assert rare_steps(spans, [0.0] * len(spans), 1)["rare"] == 6
+    assert rare_steps(spans, [0.0] * len(spans))["rare"] == 6
     found = rare_steps(spans, [0.0] * len(spans), 4)
     assert found["rare"] == 1 and found["rare_wait_ms"] == pytest.approx(200 / 24, abs=1e-4)
 
@@ -57,5 +57,13 @@ def test_bursts_of_the_workers_are_one() -> None:
 def test_very_many_steps_are_looked_at_together() -> None:
     spans = [(0.0001, 0.0)] * 100_000
     spans[50_000] = (0.5, 0.4)
-    found = rare_steps(spans, [0.0] * len(spans), 1)
+    found = rare_steps(spans, [0.0] * len(spans))
     assert found["rare"] == 1 and found["rare_wait_ms"] == pytest.approx(400 / 100_000, rel=0.05)
+
+
+def test_batches_that_other_workers_made_meanwhile_count_against_it() -> None:
+    """Two workers; while the loop waits for a second, the other one fills its queue, and four batches come at once."""
+    waiting, ready = (0.050, 0.040), (0.010, 0.0)
+    spans = [waiting] * 10 + [(1.050, 1.040), waiting] + [ready] * 4 + [waiting] * 10
+    found = rare_steps(spans, [0.0] * len(spans), 2, 4)
+    assert found["rare"] == 1 and found["rare_wait_ms"] * len(spans) == pytest.approx(1000 - 4 * 40, abs=0.1)

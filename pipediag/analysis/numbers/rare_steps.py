@@ -41,9 +41,7 @@ class RareSteps:
     def spread(self, window: Window) -> Window:
         """Return the window as if it had met as many rare steps as there are on average."""
         seen = window.evidence
-        waited = (self.waits.ms if window.rung in _PLAIN else seen.get("rare_wait_ms", 0.0)) - seen.get(
-            "rare_wait_ms", 0.0
-        )
+        waited = (self.waits.ms if window.rung in _PLAIN else 0.0) - seen.get("rare_wait_ms", 0.0)
         trained = self.trains.ms - seen.get("rare_train_ms", 0.0)
         if not waited and not trained:
             return window
