@@ -44,6 +44,7 @@ class _Site:
     """One loader of the script, or several that it makes in the same place, one after the other.
 
     Attributes:
+        where: its line as it is told to the user.
         course: how their runs went; None before the first one.
         tried: True once a loader was put under the remedy, even if nothing moved.
         refused: why the plan is not for the latest loader.
@@ -51,8 +52,8 @@ class _Site:
         credits: number of optimizer steps on their batches.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, place: Place, where: str) -> None:
+        self.place, self.where = place, where
         self.known = Known()
         self.memo: Memo | None = None  # what is kept for its loaders
         self.kept = ""  # as it was told last
@@ -65,10 +66,6 @@ class _Site:
         self._said: set[str] = set()
         self._iterator: weakref.ref[Any] | None = None
         self._yielded = 0
-
-    @property
-    def where(self) -> str:
-        return self.place.where
 
     @property
     def was_told(self) -> bool:
@@ -168,7 +165,7 @@ class Rerouting:
         if self._refused is not None:  # the script has caught it
             raise self._refused
         place = self._places.of(loader, caller())
-        site = self._sites.setdefault(place, _Site(place))
+        site = self._site(place)
         site.dataset, site.batch_size = class_name(loader.dataset), loader.batch_size
         try:
             run = self._run(site, loader, native)
@@ -176,6 +173,13 @@ class Rerouting:
             self._warn(f"nothing was moved from the loader at {site.where}: {in_one_line(error)}")
             run = None
         return site.iterated_by(native(loader) if run is None else run.iterator(loader))
+
+    def _site(self, place: Place) -> _Site:
+        """Return the site of a place; one line may make or iterate several loaders, which are numbered."""
+        if place not in self._sites:
+            earlier = sum(other.where == place.where for other in self._sites)
+            self._sites[place] = _Site(place, f"{place.where} (number {earlier + 1})" if earlier else place.where)
+        return self._sites[place]
 
     def _run(self, site: _Site, loader: DataLoader[Any], native: NativeIterator) -> RemediedRun | None:
         """Return the loader's run under the remedy; None if it has none."""

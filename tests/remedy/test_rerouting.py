@@ -98,6 +98,7 @@ def test_loaders_over_one_dataset_get_their_own_samples(workers: int) -> None:
     ours = Trained().under_remedy(lambda training: two_subsets(training, workers))
     assert ours == Trained().plainly(lambda training: two_subsets(training, workers))
     assert len(ours.moved) == 2 and not ours.warned
+    assert len(set(ours.moved)) == 2, "the user cannot tell the loaders of one line apart"
 
 
 def rebuilt(training: Trained) -> Iterator[int]:
