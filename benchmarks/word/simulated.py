@@ -55,6 +55,7 @@ class World:
     cpu: float = 0.0
     queue: float = 0.0
     busy: float = 0.0  # core seconds of all processes
+    cores: float = CORES
     slower: Callable[[float], float] = lambda now: 1.0
 
     def now(self) -> float:
@@ -71,19 +72,23 @@ class World:
         self.seconds += seconds * times
         self.busy += seconds * times * min(CORES, times)
 
+    def counted(self) -> tuple[float, float, float]:
+        """Return the core seconds of all processes, of the one that trains, and of those of the loop."""
+        return self.busy, self.cpu, self.cpu
+
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Let pipediag read this machine's clocks and counters."""
         machine = self
 
         def begin(evidence: Any, *_: Any) -> None:
-            evidence.began = machine.seconds, machine.busy, machine.cpu
+            evidence.began = machine.now(), *machine.counted()
 
         def finish(evidence: Any, steps: int) -> dict[str, float]:
-            seconds, busy, cpu = evidence.began
-            took, own = max(1e-9, machine.seconds - seconds), machine.cpu - cpu
-            used = {"process_cpu": own / took, "cores_used": own / took}
-            return {**used, "cores_busy": min(CORES, max(own, machine.busy - busy) / took)}
+            seconds, busy, own, used = (b - a for a, b in zip(evidence.began, (machine.now(), *machine.counted())))
+            took = max(1e-9, seconds)
+            figures = {"process_cpu": own / took, "cores_used": used / took}
+            return {**figures, "cores_busy": min(machine.cores, max(used, busy) / took)}
 
         clock: dict[str, Callable[[], float]] = dict.fromkeys(("perf_counter", "monotonic"), self.now)
         clock |= dict.fromkeys(("thread_time", "process_time"), lambda: machine.cpu)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, worker_figures
 from ..measure.machine import Gpu
@@ -99,12 +101,15 @@ class OpenWindow:
         before = self._watch.total_steps
         if before < _USUAL or self._loop_side.counters.here() is None:  # without counters, work looks like a pause
             return
-        more = step - (self._watch.seconds + self._watch.elapsed - step) / before
+        usual = (self._watch.seconds + self._watch.elapsed - step) / before
         waits, idle = in_next > _IDLE * step, step - busy
         if waits and self._costs:
             idle = min(idle, step - self._costs[-1].cpu - self._costs[-1].queued)
-        if step < _UNUSUAL * (step - more) or idle < _IDLE * step:
+            # Workers in phase deliver a round at once: then the loop waits as long as one of them takes for a batch.
+            usual = max(usual, statistics.median(cost.wall for cost in self._costs))
+        if step < _UNUSUAL * usual or idle < _IDLE * step:
             return
+        more = step - usual
         self.left_out, self._left_out_in_next = more, more if waits else 0.0
         self._watch.leave_out(more)
         self._apart[-1] += more

@@ -200,6 +200,7 @@ class Windows:
                 if delivery is None:
                     return "the data ended"
                 window.takes(delivery)
+                window.gets()
                 window.count()
                 self._end_in_time(window, began)
                 if self._steering.is_late:

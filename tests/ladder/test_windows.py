@@ -11,9 +11,10 @@ import torch
 from pipediag.ladder.ranks.lockstep import Lockstep
 from pipediag.ladder.steering import OutOfTime
 from pipediag.ladder.windows import OTHER_LOADERS, torch_threads
+from pipediag.measure.account import Times
 from pipediag.session import FEWER_THREADS, REMEDIED
 
-from .simulated import CLONED, Loop, beside, prepared
+from .simulated import CLONED, COSTS, Loop, beside, prepared
 
 pytestmark = pytest.mark.usefixtures("exact_seconds", "no_first_seconds")
 
@@ -413,6 +414,17 @@ class TestSupply:
         assert loop.measure("supply")[:2] == ("", 0)
         (window,) = loop.recorded
         assert (window["rung"], window["steps"], window["seconds"], window["optimizer_steps"]) == ("supply", 6, 3.0, 0)
+
+    @pytest.mark.parametrize("rung", ["supply", "baseline"])
+    def test_of_workers_that_deliver_at_once(self, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Four workers in phase give four batches every 3 s: waiting for the next four is no pause."""
+        monkeypatch.setitem(COSTS, "baseline", 3.0)
+        loop = Loop(workers=4, step=1 / 1024)
+        monkeypatch.setattr(loop.loop_side.counters, "here", lambda: Times(0.0, 0.0))
+        loop.settle(rung)
+        loop.feed.take()  # the window begins within a round
+        assert loop.measure(rung)[0] == ""
+        assert loop.recorded[-1]["seconds"] == pytest.approx(3.0 * loop.recorded[-1]["steps"] / 4, abs=0.1)
 
     def test_ends_early_if_the_pace_was_underestimated(self) -> None:
         loop = Loop()
