@@ -1,7 +1,7 @@
 """A simulated machine with cores that processes share: torch's own DataLoader runs its workers on it.
 
-A :class:`Machine` is a :class:`.simulated.World` with several processes. Each is a thread of this process that runs only
-while it has the machine's turn, so what happens follows from the work alone. ``Machine.context`` stands for
+A :class:`Machine` is a :class:`.simulated.World` with several processes. Each is a thread of this process that runs
+only while it has the machine's turn, so what happens follows from the work alone. ``Machine.context`` stands for
 ``multiprocessing`` in a DataLoader: queues, the order of tasks and the number of batches under way are torch's.
 """
 
@@ -26,6 +26,7 @@ from torch.utils.data._utils import worker as torchs_worker
 from pipediag import clock as clocks
 from pipediag.ladder.probes import hotlines
 from pipediag.ladder.workers import worker_side, worker_state
+from pipediag.ladder.workers.delivery import Delivery
 from pipediag.loop import wrappers
 
 from .simulated import World
@@ -123,7 +124,6 @@ class Machine(World):
         self._switch()
         process.cpu += seconds
         process.queue += max(0.0, self.seconds - began - seconds)
-        self.used += seconds
 
     # Turns
 
@@ -163,6 +163,7 @@ class Machine(World):
             at = max(self.seconds, min(x for x in (finished, woken, self._until) if x is not None))
             self._done += (at - self.seconds) * rate
             self.busy += (at - self.seconds) * min(self.cores, wanted)
+            self.used += (at - self.seconds) * rate * len(self._working)
             self.seconds = at
             if at >= self._until and self._load is not None:
                 self._foreign, self._until = self._load(at)
@@ -208,6 +209,7 @@ class Machine(World):
             undo.enter_context(patch.object(clocks.time, "sleep", self._nap))
             for module in (worker_side, worker_state):
                 undo.enter_context(patch.object(module, "queue_clock", lambda: lambda: self.queue))
+            undo.enter_context(patch.object(worker_side, "Delivery", self._delivery))
             undo.enter_context(patch.object(wrappers, "end_worker_with_parent", lambda: None))
             undo.enter_context(patch.object(torchs_worker, "_worker_info", None))
             undo.enter_context(patch.object(hotlines, "LOOKS", 0))  # a thread that looks has a time of its own
@@ -217,6 +219,9 @@ class Machine(World):
                 self._off = True
                 for process in self.started:
                     process.turn.release()
+
+    def _delivery(self, *made: Any) -> Delivery:
+        return Delivery(*made, made=self.now())
 
     def counted(self) -> tuple[float, float, float]:
         return self.busy, self.main.cpu, self.used
@@ -233,13 +238,13 @@ class _Context(BaseContext):
         self.launching = 0.0  # seconds that the training process works to start another
         self.handing = 0.0  # seconds that the training process works to get a batch
 
-    def Queue(self, maxsize: int = 0) -> Any:  # noqa: N802 as multiprocessing has it
+    def Queue(self, maxsize: int = 0) -> Any:
         return _Queue(self._machine)
 
-    def Event(self) -> Any:  # noqa: N802
+    def Event(self) -> Any:
         return threading.Event()
 
-    def Process(self, target: Any, args: tuple[Any, ...]) -> Any:  # type: ignore[override]  # noqa: N802
+    def Process(self, target: Any, args: tuple[Any, ...]) -> Any:  # type: ignore[override]
         return _Worker(self._machine, args)
 
 

@@ -85,7 +85,9 @@ class World:
             evidence.began = machine.now(), *machine.counted()
 
         def finish(evidence: Any, steps: int) -> dict[str, float]:
-            seconds, busy, own, used = (b - a for a, b in zip(evidence.began, (machine.now(), *machine.counted())))
+            seconds, busy, own, used = (
+                b - a for a, b in zip(evidence.began, (machine.now(), *machine.counted()), strict=True)
+            )
             took = max(1e-9, seconds)
             figures = {"process_cpu": own / took, "cores_used": used / took}
             return {**figures, "cores_busy": min(machine.cores, max(used, busy) / took)}

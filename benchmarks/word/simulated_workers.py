@@ -28,6 +28,7 @@ from pipediag.analysis.amortised import with_amortised
 from pipediag.analysis.diagnosis import Diagnosis
 from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.stopping import next_round
+from pipediag.analysis.thresholds import GATE
 from pipediag.errors import AnalysisOver
 from pipediag.ladder.measurement import Measurement
 from pipediag.measure.schedule import Plan
@@ -50,7 +51,7 @@ class Loop:
 
     Attributes:
         step: of the training process on a core, and ``device`` while it waits for a device.
-        load, first, second: of the dataset's code for a sample, and of its two transforms; ``disk`` waits without a core.
+        load, first, second: of the dataset's code for a sample, and of its two transforms; ``disk`` waits on no core.
         collate: of a batch.
         handing: of the training process to get a batch.
         starting: of a worker before it begins.
@@ -146,12 +147,13 @@ class Loop:
                 else:
                     loader = self.loader(machine, workers or self.workers, without)
                     began, most = 0.0, max(3 * self.epoch, 3000)
-                    while number < most and not (began and machine.now() - began > seconds and number % self.epoch == 0):
+                    while number < most and not (
+                        began and machine.now() - began > seconds and number % self.epoch == 0
+                    ):
                         for _ in loader:
                             self.train(machine, number, draw)
                             number += 1
                         began = began or machine.now()  # without the first epoch
-                        first = number if began == machine.now() else 0
                     del loader
                 took = machine.now() - began
                 number -= self.epoch if without != "data" else 0
@@ -272,7 +274,7 @@ def invented(kind: str, seed: int) -> Loop:
             loop.load = lambda number, draw: load(number, draw) + long * (number % every == 0)
         loop.note += f", {long:.2g} s in one of {every} samples"
     elif kind == "warming":  # the first samples take longer
-        times, until = draw.choice([2, 5]), draw.choice([100, 500, 2000]) * BATCH
+        times, until = draw.choice([2, 5]), draw.choice([20, 60]) * BATCH
         loop.load = lambda number, draw: load(number, draw) * (times if number < until else 1)
         loop.note += f", {until} samples {times} times as long"
     elif kind == "handing":  # taking a batch costs the training process time
@@ -328,7 +330,7 @@ def faults(loop: Loop, diagnosis: Diagnosis) -> dict[str, str]:
     for piece in diagnosis.waterfall:
         names = {*piece.links} & {"_First", "_Second"} or {piece.stage}
         without = names.pop() if len(names) == 1 else "transform"
-        if piece.without is None or without not in (*STAGES, "_First", "_Second"):
+        if piece.without is None or piece.share < GATE or without not in (*STAGES, "_First", "_Second"):
             continue
         said = piece.without.steps_per_s * diagnosis.ladder.ms("baseline").value / 1000
         if abs(math.log(said / loop.gain(without=without))) > math.log(OFF):
@@ -341,5 +343,7 @@ def faults(loop: Loop, diagnosis: Diagnosis) -> dict[str, str]:
             truly = loop.gain(workers=int(number[1]))
             if abs(math.log(one.predicted.value / truly)) > math.log(OFF):
                 low, high = one.predicted.low, one.predicted.high
-                found["workers' gain"] = f"{one.title}: {one.predicted.value:.2f} ({low:.2f} to {high:.2f}), {truly:.2f}"
+                found["workers' gain"] = (
+                    f"{one.title}: {one.predicted.value:.2f} ({low:.2f} to {high:.2f}), {truly:.2f}"
+                )
     return found

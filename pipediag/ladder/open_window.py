@@ -179,8 +179,7 @@ class OpenWindow:
         steps, left_out = self._watch.steps, self.left_out
         costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
         figures = {**self._evidence.finish(steps), **worker_figures(costs)}
-        if self.rung != "supply":
-            figures |= rare_steps(self._spans, self._apart, self._source.workers, self._source.backlog)
+        figures |= rare_steps(self._spans, self._apart, self._source.workers, self._source.backlog)
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
         in_next = self._left_out_in_next

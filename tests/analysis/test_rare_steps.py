@@ -9,7 +9,7 @@ from pipediag.analysis.numbers.rare_steps import RareSteps
 from pipediag.analysis.verdict import measured_share, starved_share
 from pipediag.session import LONGER, Account, Window
 
-from ..made import inside, make
+from ..made import make
 from .test_verdict import judged
 
 
@@ -71,13 +71,3 @@ def test_many_of_them_are_known_well(slow: int) -> None:
     session.windows.append(long)
     share = starved_share(LadderView(session))
     assert share is not None and (share.low > 0.15) is (slow > 1)
-
-
-@pytest.mark.parametrize("transforms", [False, True])
-def test_the_stage_of_a_few_slow_batches_is_known_without_transforms_only(transforms: bool) -> None:
-    session = make({"device": 50.0, "sample": 50.0, "raw": 50.0, "baseline": 50.0}, noise=0.0, workers=0)
-    session.windows.append(window(LONGER, 500, 50.0, round_=9, waits=12_500))
-    session.windows[-1].evidence["rare_wait_root"] = 1250.0
-    session.inside = inside(1.0) if transforms else None
-    verdict = judged(session).verdict
-    assert verdict.bottleneck == "load" and ("a few slow batches" in verdict.uncertain) is transforms
