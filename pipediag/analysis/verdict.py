@@ -177,11 +177,12 @@ def _open_which(ladder: LadderView, ranked: list[Stage], top: Stage) -> str:
     seen, found = ladder.evidence("baseline"), sides(ladder)
     of_samples = [p for p in ranked if p.stage in OF_THE_WORKERS and (p.stage != "collate" or "collate_ms" not in seen)]
     rival = next((piece.ms.value for piece in of_samples if piece is not top), None)
-    slow, waits = ladder.beyond_usual("baseline"), found.waits.value
-    if top.stage not in OF_THE_WORKERS or rival is None or slow * waits <= GATE * found.step.value:
+    waits = found.waits.value
+    slow = min(waits, max(ladder.beyond_usual("baseline") * waits, ladder.rare.waits.ms))
+    if top.stage not in OF_THE_WORKERS or rival is None or slow <= GATE * found.step.value:
         return ""
-    ahead = (1 - slow) * (top.ms.value - rival)
-    return "a few batches take far longer, and it is open in which stage" if ahead < slow * waits else ""
+    ahead = (1 - slow / waits) * (top.ms.value - rival)
+    return "a few batches take far longer, and it is open in which stage" if ahead < slow else ""
 
 
 def decided(starved: Interval) -> bool | None:
