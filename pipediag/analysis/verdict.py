@@ -101,6 +101,7 @@ def judge(ladder: LadderView, pieces: list[Stage]) -> Verdict:
         sentence += "" if best else _only_observed(ladder)
     uncertain = why_uncertain(ladder, top.stage) or _at_the_gate(starved) or open_start(ladder, top.ms.value)
     uncertain = uncertain or (_beyond_the_wait(ladder) if top.stage in OF_THE_WORKERS else "")
+    uncertain = uncertain or _open_which(ladder, ranked, top)
     return verdict(
         top.stage,
         sentence,
@@ -163,6 +164,28 @@ def _beyond_the_wait(ladder: LadderView) -> str:
     if waited.high >= GATE and beyond <= GATE * found.step.value:
         return ""
     return f"it makes its batches in {percent(waited.value)} of a step"
+
+
+def _open_which(ladder: LadderView, ranked: list[Stage], top: Stage) -> str:
+    """Return, as a clause, why another stage than the costliest may cost more; empty if none is known to.
+
+    Workers that are late may also take cores from the training process, which may be the larger cost. Where cores are
+    short, work that does not need one may cost little: the loop without it tells. And the samples that were looked into
+    are usual ones: what batches that take far longer cost may be due to any stage of a sample.
+    """
+    if any(piece.stage == "contention" and piece.ms.value > top.ms.value for piece in ranked):
+        return "workers taking CPU time may cost more"
+    seen, found = ladder.evidence("baseline"), sides(ladder)
+    less = [p.without.steps_per_s for p in ranked if p is not top and p.stage in OF_THE_WORKERS and p.without]
+    if top.without is not None and top.without.measured and (1 + GATE) * top.without.steps_per_s < max(less, default=0):
+        return "the loop was hardly faster without it"
+    of_samples = [p for p in ranked if p.stage in OF_THE_WORKERS and (p.stage != "collate" or "collate_ms" not in seen)]
+    rival = next((piece.ms.value for piece in of_samples if piece is not top), None)
+    slow, waits = ladder.beyond_usual("baseline"), found.waits.value
+    if top.stage not in OF_THE_WORKERS or rival is None or slow * waits <= GATE * found.step.value:
+        return ""
+    ahead = (1 - slow) * (top.ms.value - rival)
+    return "a few batches take far longer, and it is open in which stage" if ahead < slow * waits else ""
 
 
 def decided(starved: Interval) -> bool | None:
@@ -310,6 +333,9 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
     if shares and max(shares) - min(shares) > _APART:
         beside = f", while {who}" if busy else ""
         yield f"its measurements differ: {percent(max(0.0, min(shares)))} and {percent(max(0.0, *shares))}{beside}"
+    at_times = ladder.unlike("baseline", ceiling)
+    if shares and at_times is not None and abs(at_times - median(shares)) > _APART:
+        yield f"while other processes use more cores, data costs {percent(max(0.0, at_times))}"
     if ladder.disturbed("baseline", ceiling) > DISTURBED:
         yield f"{who}, and not evenly"
     if shares and (crowded := ladder.crowded("baseline", ceiling)) > _CROWDED:

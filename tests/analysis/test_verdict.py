@@ -256,11 +256,28 @@ VERDICTS: dict[str, dict[str, Session]] = {
         "not told from loading by the ladder, but by the workers' time": exact(
             RAW_MISSING, inside=inside(1.0, 15.0, load=4.0), evidence=waits(30.6, worker_ms=324.0), **NOT_SPLIT
         ),
+        "what a few slow batches take may be loading": exact(
+            RAW_MISSING,
+            inside=inside(1.0, 15.0, load=4.0),
+            evidence=waits(30.6, worker_ms=324.0, typical_ms=190.0),
+            **NOT_SPLIT,
+        ),
+        "even if it is, loading costs less": exact(
+            RAW_MISSING,
+            inside=inside(1.0, 15.0, load=4.0),
+            evidence=waits(30.6, worker_ms=324.0, typical_ms=260.0),
+            **NOT_SPLIT,
+        ),
         "observed, divided by the workers' time; without a stage they take that much less": make(
             {}, observed=blocks(6, 100.0, 60.0, 400.0), inside=inside(1.0, 6.0, load=3.0)
         ),
     },
     "load": {
+        "most of the workers' time, but the loop without it is as slow": exact(
+            climbing(raw=30.0),
+            inside=inside(9.0, load=10.0),
+            evidence=waits(30.6, worker_ms=324.0),
+        ),
         "whose inclusion costs the time": make(climbing(warm=30.0)),
         "with transforms that could not be split off": make(RAW_MISSING, **NOT_SPLIT),
         "most of it goes into a link": exact(RAW_MISSING, inside=inside(1.0, 15.0, load=4.0), **NOT_SPLIT),

@@ -24,7 +24,16 @@ from ...session import (
     ordered,
     settings_of,
 )
-from .foreign_load import alike, foreign_ms, mean_account, others, wait_ms, without_queueing, worth_telling
+from .foreign_load import (
+    alike,
+    foreign_cores,
+    foreign_ms,
+    mean_account,
+    others,
+    wait_ms,
+    without_queueing,
+    worth_telling,
+)
 from .intervals import Interval, exactly, largest
 from .paired_windows import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .paired_windows import share as share_of_sums
@@ -100,6 +109,7 @@ class LadderView:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._windows: dict[str, dict[int, Window]] = {}
+        self._unlike: dict[str, list[Window]] = {}  # left out, as other processes used more or fewer cores
         self._known: dict[tuple[object, ...], Any] = {}
         pauses = Counter(one.rung for one in session.windows if one.account is not None and one.account.left_out_s)
         self._stood_still = {rung for rung, count in pauses.items() if count > 1}  # that is how its steps are
@@ -147,13 +157,12 @@ class LadderView:
         If that would drop all that are neighbours in time of the baseline's, drop the others.
         """
         tolerance, beside = worth_telling(self.session), self._windows.get("baseline", {}).keys()
-        for windows in self._windows.values():
+        for rung, windows in self._windows.items():
             alike_ones = alike([*windows.values()], tolerance)
             kept = {round_ for round_, window in windows.items() if any(window is one for one in alike_ones)}
             if windows.keys() & beside and not kept & beside:
                 kept = windows.keys() & beside
-            for round_ in windows.keys() - kept:
-                del windows[round_]
+            self._unlike[rung] = [windows.pop(round_) for round_ in sorted(windows.keys() - kept)]
 
     def _seen(self, rung: str, key: str) -> list[Window]:
         """Return the windows of a rung with a figure of evidence."""
@@ -324,6 +333,13 @@ class LadderView:
         pairs = self.paired(slow, fast)
         return statistics.median([one.account.queue_ms / now.ms_per_step for now, one in pairs if one.account] or [0.0])
 
+    def unlike(self, slow: str, fast: str) -> float | None:
+        """Return the share of a step under ``slow`` that one under ``fast`` saves while other processes use cores that
+        they usually leave alone; None if no windows of both were left out for that."""
+        many = worth_telling(self.session)
+        both = [[w for w in self._unlike.get(rung, []) if (foreign_cores(w) or 0.0) >= many] for rung in (slow, fast)]
+        return 1 - self._mean_ms(both[1]) / self._mean_ms(both[0]) if all(both) else None
+
     def grown(self, rung: str) -> Grown | None:
         """Return how much longer the training thread works in a baseline step than under ``rung``; None if unknown.
 
@@ -369,6 +385,12 @@ class LadderView:
         seen = self._seen(rung, "worker_ms")
         steps = sum(w.steps for w in seen)
         return sum(w.evidence["worker_ms"] * w.steps for w in seen) / steps if steps else None
+
+    def beyond_usual(self, rung: str) -> float:
+        """Return the share of the workers' time under ``rung`` by which slow batches take longer than usual ones."""
+        seen = [(w.evidence["worker_ms"], _typical_batch(w), w.steps) for w in self._seen(rung, "worker_ms")]
+        whole = sum(made * steps for made, _, steps in seen)
+        return sum(max(0.0, made - usual) * steps for made, usual, steps in seen) / whole if whole > 0 else 0.0
 
     @_once
     def _noise(self, rung: str) -> Noise:
