@@ -169,12 +169,16 @@ def _beyond_the_wait(ladder: LadderView) -> str:
 def _open_which(ladder: LadderView, ranked: list[Stage], top: Stage) -> str:
     """Return, as a clause, why another stage than the costliest may cost more; empty if none is known to.
 
-    Workers that are late may also take cores from the training process, which may be the larger cost. And the samples
-    that were looked into are usual ones: what batches that take far longer cost may be due to any stage of a sample.
+    Workers that are late may also take cores from the training process, which may be the larger cost. Where cores are
+    short, work that does not need one may cost little: the loop without it tells. And the samples that were looked into
+    are usual ones: what batches that take far longer cost may be due to any stage of a sample.
     """
     if any(piece.stage == "contention" and piece.ms.value > top.ms.value for piece in ranked):
         return "workers taking CPU time may cost more"
     seen, found = ladder.evidence("baseline"), sides(ladder)
+    less = [p.without.steps_per_s for p in ranked if p is not top and p.stage in OF_THE_WORKERS and p.without]
+    if top.without is not None and top.without.measured and (1 + GATE) * top.without.steps_per_s < max(less, default=0):
+        return "the loop was hardly faster without it"
     of_samples = [p for p in ranked if p.stage in OF_THE_WORKERS and (p.stage != "collate" or "collate_ms" not in seen)]
     rival = next((piece.ms.value for piece in of_samples if piece is not top), None)
     waits = found.waits.value

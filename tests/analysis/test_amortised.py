@@ -18,7 +18,7 @@ from pipediag.analysis.amortised import (
     wants_start,
     with_amortised,
 )
-from pipediag.analysis.diagnosis import Stage
+from pipediag.analysis.diagnosis import Recommendation, Stage
 from pipediag.analysis.numbers.intervals import Interval
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.summary import summarise
@@ -27,7 +27,7 @@ from pipediag.session import OtherStart, Place, Session, Startup
 from pipediag.session.events import EDITED
 
 from ..golden import advised, agrees
-from ..made import FLAT, but, climbing, make, waits
+from ..made import FLAT, but, climbing, inside, make, waits
 
 #: The first launch of a process also imports modules.
 FIRST = Startup(9.0, launch=2.0, ready=8.0)
@@ -276,6 +276,21 @@ def test_beside_a_costlier_stage() -> None:
     found = summarise(diagnose_session(session))
     assert [(one.name, round(one.ms)) for one in found.causes] == [("transforms", 30), ("starting the workers", 10)]
     assert sum(one.share for one in found.causes) == pytest.approx(40 / 92, rel=0.02)
+
+
+def test_other_changes_leave_it() -> None:
+    """With free transforms a step of 82 ms takes 51, and of 172 ms with the start 141."""
+
+    def rewrite(*startups: Startup) -> Recommendation:
+        session = make(climbing(raw=30.0), noise=0.0, length=100, inside=inside(30.0), startups=startups)
+        return next(one for one in diagnose_session(session).recommendations if one.id == "rewrite")
+
+    start = replace(LATER, seconds=9.0, ready=8.9, shutdown=0.0)
+    alone, beside = rewrite(), rewrite(FIRST, start, start)
+    assert alone.predicted is not None and beside.predicted is not None
+    step = 81.0
+    left = step / alone.predicted.value
+    assert beside.predicted.value == pytest.approx((step + 90) / (left + 90), rel=0.02)
 
 
 def validating(*starts: OtherStart, ladder: dict[str, float] = FLAT) -> Session:

@@ -353,6 +353,19 @@ def test_windows_under_another_load_are_left_out() -> None:
     assert alike([windows[0], windows[2], windows[2]], 0.4) == [windows[2]] * 2
 
 
+@pytest.mark.parametrize(("baseline_ms", "certain"), [(150.0, True), (300.0, False)])
+def test_what_windows_that_were_left_out_say_makes_an_answer_uncertain(baseline_ms: float, certain: bool) -> None:
+    """Data costs nothing, and 0 or 50 % while other processes use all cores in one round of four."""
+    session = make({"device": 100.0, "baseline": 100.0}, rounds=3, noise=0.0, environment={"cores": 8})
+    for one in session.windows:
+        one.evidence |= {"cores_busy": 1.0, "cores_used": 1.0}
+    busy = {"cores_busy": 8.0, "cores_used": 1.0}
+    for rung, ms in (("device", 150.0), ("baseline", baseline_ms)):
+        session.windows.append(replace(window(rung, ms, **busy), round=3))
+    verdict = diagnose_session(session).verdict
+    assert (verdict.bottleneck, verdict.certain) == ("none", certain), verdict.uncertain
+
+
 def test_a_neighbour_of_the_baseline_is_not_left_out_for_later_windows_under_more_load() -> None:
     session = Session(environment={"cores": 2})
     for rung, round_, ms, foreign in (

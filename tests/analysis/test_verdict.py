@@ -273,6 +273,11 @@ VERDICTS: dict[str, dict[str, Session]] = {
         ),
     },
     "load": {
+        "most of the workers' time, but the loop without it is as slow": exact(
+            climbing(raw=30.0),
+            inside=inside(9.0, load=10.0),
+            evidence=waits(30.6, worker_ms=324.0),
+        ),
         "whose inclusion costs the time": make(climbing(warm=30.0)),
         "with transforms that could not be split off": make(RAW_MISSING, **NOT_SPLIT),
         "most of it goes into a link": exact(RAW_MISSING, inside=inside(1.0, 15.0, load=4.0), **NOT_SPLIT),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
 from ...session.remedies import listed
+from ..amortised import amortised
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
@@ -70,6 +71,12 @@ class View:
         """The place to set loader options, as text after an option."""
         return in_the_loader(self.loader)
 
+    @property
+    def between_ms(self) -> float:
+        """Milliseconds that the loop pays between its steps, spread over them."""
+        counts = self.verdict.bottleneck not in ("none", "inconclusive")
+        return sum(cost.ms.value for cost in amortised(self.ladder)) if counts else 0.0
+
     def per_sample(self, ms: float) -> str:
         """Return a part of a worker's time for a batch as text, per sample if the batch size is known."""
         return f"{number(ms / self.whatif.batch)} ms a sample" if self.whatif.batch else f"{number(ms)} ms a batch"
@@ -89,17 +96,21 @@ class View:
     ) -> Recommendation:
         """Return a recommendation.
 
-        ``change`` may also be the speedup itself, or None if it cannot be predicted. ``startup_ms`` is the part of
-        an epoch's start, for each step, that the speedup includes. With ``at_most``, ``change`` is all that a change
-        could save.
+        ``change`` may also be the speedup itself, or None if it cannot be predicted. The speedup by a :class:`Change`
+        includes what the loop pays between its steps, which stays. ``startup_ms`` is the part of an epoch's start, for
+        each step, that another speedup includes. With ``at_most``, ``change`` is all that a change could save.
         """
+        base = self.whatif.base
         predicted = self.whatif.faster(change) if isinstance(change, Change) else change
+        if isinstance(change, Change) and predicted is not None and measured is None:  # of the step alone
+            startup_ms = between = self.between_ms
+            predicted = predicted.inverse(base).shifted(between).inverse(base + between)
         made = Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk, at_most=at_most)
         if made.gain is None or at_most:
             return made
         model = change if isinstance(change, Change) else Change()
         workers = self.whatif.workers_needed(model) if measured is None else None
-        here, base, length = model.cores is None, self.whatif.base, self.loader.epoch
+        here, length = model.cores is None, self.loader.epoch
         saved = savings(made.gain, base, length, startup_ms=startup_ms, workers=workers, same_machine=here)
         return replace(made, savings=saved)
 
