@@ -33,8 +33,9 @@ _ROUNDS = 3
 #: Maximum time for these rounds: seconds, or a share of the budget if that is longer, but no more than the last share.
 #: Windows of slower workers have fewer rounds: one is enough to know the workers' time for a batch.
 _ROUNDS_SECONDS, _ROUNDS_SHARE, _SHARE = 3.0, 0.025, 0.15
-#: Share of the budget for the long window of the loop as it is.
-_LONGER_SHARE = 1 / 12
+#: Share of the budget for the long window of the loop as it is, and seconds of budget below which it gets a smaller
+#: share: the ladder needs most of a short budget.
+_LONGER_SHARE, _SHORT_BUDGET = 1 / 12, 120.0
 #: Maximum window length, as a multiple of the target, if steps are slower than expected.
 _LONGEST = 3.0
 
@@ -242,7 +243,8 @@ class Steering:
         """Return the steps of a window, and its maximum seconds: whole rounds if the loop waits for workers."""
         pace = self.pace[rung]
         if rung == LONGER:
-            seconds = _LONGER_SHARE * self._budget  # a rare long step may lie among those that showed the pace
+            seconds = _LONGER_SHARE * self._budget * min(1.0, self._budget / _SHORT_BUDGET)
+            # A rare long step may lie among those that showed the pace.
             return max(MIN_STEPS, round(seconds / min(pace, self.pace.get("baseline", pace)))), seconds
         if rung in CACHED or self.keeps_up:  # the length of such windows does not affect their pace
             return window_steps(pace, self.target, 0), _LONGEST * self.target
