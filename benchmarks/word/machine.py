@@ -2,7 +2,7 @@
 
 A :class:`Machine` is a :class:`.simulated.World` with several processes. Each is a thread of this process that runs
 only while it has the machine's turn, so what happens follows from the work alone. ``Machine.context`` stands for
-``multiprocessing`` in a DataLoader: queues, the order of tasks and the number of batches under way are torch's.
+``multiprocessing`` in a DataLoader: the order of tasks and the number of batches under way are torch's.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import torch
@@ -70,7 +70,7 @@ class World:
         self.cpu += seconds
         self.queue += seconds * (times - 1)
         self.seconds += seconds * times
-        self.busy += seconds * times * min(CORES, times)
+        self.busy += seconds * times * min(self.cores, times)
 
     def counted(self) -> tuple[float, float, float]:
         """Return the core seconds of all processes, of the one that trains, and of those of the loop."""
@@ -85,9 +85,8 @@ class World:
             evidence.began = machine.now(), *machine.counted()
 
         def finish(evidence: Any, steps: int) -> dict[str, float]:
-            seconds, busy, own, used = (
-                b - a for a, b in zip(evidence.began, (machine.now(), *machine.counted()), strict=True)
-            )
+            ended = machine.now(), *machine.counted()
+            seconds, busy, own, used = (b - a for a, b in zip(evidence.began, ended, strict=True))
             took = max(1e-9, seconds)
             figures = {"process_cpu": own / took, "cores_used": used / took}
             return {**figures, "cores_busy": min(machine.cores, max(used, busy) / took)}
@@ -113,6 +112,8 @@ class Loop:
         truth: the least and the largest share of its time that its data costs, in percent.
         epoch: samples of an epoch.
     """
+
+    FAULTS: ClassVar = ("certain and wrong",)
 
     kind: str
     step: Callable[[int], float]
@@ -149,6 +150,10 @@ class Loop:
         low, high = 100 * verdict.starved.low, 100 * verdict.starved.high
         missed = high < least - _OUTSIDE or low > most + _OUTSIDE
         return missed or (verdict.bottleneck == "none" and least > _NONE)
+
+    def faults(self, diagnosis: Diagnosis) -> dict[str, str]:
+        """Return what is wrong of an answer, by the names of :attr:`FAULTS`."""
+        return {self.FAULTS[0]: said(diagnosis)} if self.wrong(diagnosis) else {}
 
 
 class _Data(Dataset[Any]):
@@ -218,31 +223,38 @@ def invented(kind: str, seed: int) -> Loop:
 KINDS = ("steady", "load", "checkpoints", "uneven", "rare", "stalls")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(
+    told: str | None = __doc__,
+    name: str = "word-simulated",
+    kinds: Sequence[str] = KINDS,
+    invent: Callable[[str, int], Any] = invented,
+) -> None:
+    """Analyse loops that ``invent`` returns for a kind and a number, and print how many certain answers are wrong."""
+    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loops", type=int, default=40, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--kinds", nargs="*", choices=kinds, default=kinds)
     parser.add_argument("--save", action="store_true", help="write the table into the results")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     for kind in args.kinds:
-        row = {"kind": kind, "loops": args.loops, "certain": 0, "certain and wrong": 0}
+        row = dict[str, Any](kind=kind, loops=args.loops, certain=0)
         for number in range(1000 * args.seed, 1000 * args.seed + args.loops):
-            loop = invented(kind, number)
+            loop = invent(kind, number)
             diagnosis = loop.analysed()
             row["certain"] += diagnosis.verdict.certain
-            if loop.wrong(diagnosis):
-                row["certain and wrong"] += 1
-                print(f"{kind} {number} ({loop.note}): {_said(diagnosis)}; truth {loop.truth[0]:.0f} %", flush=True)
+            found = loop.faults(diagnosis)
+            row |= {fault: row.get(fault, 0) + (fault in found) for fault in loop.FAULTS}
+            for what in found.values():
+                print(f"{kind} {number} ({loop.note}): {what}; truth {loop.truth[0]:.0f} %", flush=True)
         rows.append(row)
     print(tabulate(rows, "keys"))
     if args.save:
-        print(common.save("word-simulated", {"budget": BUDGET, "seed": args.seed, "kinds": rows}, common.RESULTS))
+        print(common.save(name, {"budget": BUDGET, "seed": args.seed, "kinds": rows}, common.RESULTS))
 
 
-def _said(diagnosis: Diagnosis) -> str:
+def said(diagnosis: Diagnosis) -> str:
     verdict = diagnosis.verdict
     assert verdict.starved is not None
     low, high = 100 * verdict.starved.low, 100 * verdict.starved.high

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -35,12 +35,14 @@ from pipediag.measure.schedule import Plan
 from pipediag.session import Session
 
 from .machine import Machine
-from .simulated import BATCH, BUDGET
+from .simulated import BATCH, BUDGET, main, said
 
 #: Points outside the truth that an interval may lie, the cost in percent above which "none" is wrong, and the factor by
 #: which a predicted gain may be off.
 OUTSIDE, NONE, OFF = 3.0, 8.0, 1.2
 
+#: Steps and seconds after which the pace of a loop is known.
+_STEPS, _SECONDS = 3000, 400.0
 #: Stages of a worker, which a loop can be without.
 STAGES = ("load", "transform", "collate", "ipc")
 
@@ -51,12 +53,15 @@ class Loop:
 
     Attributes:
         step: of the training process on a core, and ``device`` while it waits for a device.
-        load, first, second: of the dataset's code for a sample, and of its two transforms; ``disk`` waits on no core.
+        load, first, second: of the dataset's code for a sample, and of its two transforms.
+        disk: of the dataset's code for a sample, without a core.
         collate: of a batch.
         handing: of the training process to get a batch.
         starting: of a worker before it begins.
-        load_of: how many other processes want a core, and until when.
+        foreign: returns how many other processes want a core at a time, and until when.
     """
+
+    FAULTS: ClassVar = ("share", "stage", "stage's gain", "workers' gain")
 
     kind: str
     note: str
@@ -84,11 +89,6 @@ class Loop:
         context = machine.context
         context.starting, context.launching, context.handing = self.starting, 0.002, self.handing
         return machine
-
-    @property
-    def shares(self) -> bool:
-        """Whether its processes share cores."""
-        return self.cores < self.workers + 1 or self.foreign is not None
 
     def loader(self, machine: Machine, workers: int, without: str = "") -> DataLoader[Any]:
         data = _Data(self, machine, without)
@@ -131,39 +131,75 @@ class Loop:
                 pass
         return diagnose_session(session)
 
-    def pace(self, workers: int | None = None, without: str = "", seconds: float = 400.0) -> float:
-        """Return the seconds of a step, natively, its part of the epochs' starts included."""
+    def pace(self, workers: int | None = None, without: str = "") -> float:
+        """Return the seconds of a step without pipediag, the starts of epochs included."""
         key = workers, without
         if key not in self.known:
-            machine, draw, number = self.machine(), random.Random(self.seed + 1), 0
+            machine, draw = self.machine(), random.Random(self.seed + 1)
             if without == "ipc":
                 machine.context.handing = 0.0
             with machine.installed():
-                if without == "data":
-                    began = machine.now()
-                    while number < 8000 and machine.now() - began < seconds:
-                        self.train(machine, number, draw)
-                        number += 1
-                else:
-                    loader = self.loader(machine, workers or self.workers, without)
-                    began, most = 0.0, max(3 * self.epoch, 3000)
-                    while number < most and not (
-                        began and machine.now() - began > seconds and number % self.epoch == 0
-                    ):
-                        for _ in loader:
-                            self.train(machine, number, draw)
-                            number += 1
-                        began = began or machine.now()  # without the first epoch
-                    del loader
-                took = machine.now() - began
-                number -= self.epoch if without != "data" else 0
-            self.known[key] = took / number
+                batches: Any = range(1000)
+                if without != "data":
+                    batches = self.loader(machine, workers or self.workers, without)
+                self.known[key] = self._trained(machine, batches, draw)
+                del batches  # its workers end while the machine runs
         return self.known[key]
 
+    def _trained(self, machine: Machine, batches: Any, draw: random.Random) -> float:
+        """Return the seconds of a step, after the first epoch."""
+        began, steps = 0.0, 0
+        while not began or (steps < _STEPS and machine.now() - began < _SECONDS):
+            for number, _ in enumerate(batches, steps):
+                self.train(machine, number, draw)
+            if began:
+                steps += len(batches)
+            else:
+                began = machine.now()
+        return (machine.now() - began) / steps
+
     @cached_property
-    def truth(self) -> float:
-        """The share of the time that data costs, in percent."""
-        return 100 * (1 - self.pace(without="data") / self.pace())
+    def truth(self) -> tuple[float, float]:
+        """The least and the largest share of the time that data costs, in percent: they are the same."""
+        share = 100 * (1 - self.pace(without="data") / self.pace())
+        return share, share
+
+    def faults(self, diagnosis: Diagnosis) -> dict[str, str]:
+        """Return what is wrong of an answer that is called certain, by the names of :attr:`FAULTS`."""
+        verdict, claim = diagnosis.verdict, claimed(diagnosis)
+        if not verdict.certain or claim is None:
+            return {}
+        found = {}
+        truth = self.truth[0]
+        missed = not claim.low - OUTSIDE <= truth <= claim.high + OUTSIDE
+        if missed or (verdict.bottleneck == "none" and truth > NONE):
+            found["share"] = said(diagnosis)
+        if verdict.bottleneck == "none":
+            return found
+        saved = {stage: 100 * (1 - 1 / self.gain(without=stage)) for stage in STAGES}
+        if verdict.bottleneck in saved and saved[verdict.bottleneck] < max(saved.values()) - OUTSIDE:
+            found["stage"] = f"{verdict.bottleneck}: " + ", ".join(f"{n} {x:.0f} %" for n, x in saved.items())
+        off = []
+        for piece in diagnosis.waterfall:
+            names = {*piece.links} & {"_First", "_Second"} or {piece.stage}
+            without = names.pop() if len(names) == 1 else "transform"
+            if piece.without is None or piece.share < GATE or without not in (*STAGES, "_First", "_Second"):
+                continue
+            promised = piece.without.steps_per_s * diagnosis.ladder.ms("baseline").value / 1000
+            if abs(math.log(promised / self.gain(without=without))) > math.log(OFF):
+                off.append(f"without {without} {promised:.2f}, truly {self.gain(without=without):.2f}")
+        if off:
+            found["stage's gain"] = "; ".join(off)
+        for one in diagnosis.recommendations:
+            number = re.match(r"num_workers=(\d+)", one.title)
+            if number and one.predicted is not None:
+                truly = self.gain(workers=int(number[1]))
+                if abs(math.log(one.predicted.value / truly)) > math.log(OFF):
+                    low, high = one.predicted.low, one.predicted.high
+                    found["workers' gain"] = (
+                        f"{one.title}: {one.predicted.value:.2f} ({low:.2f} to {high:.2f}), {truly:.2f}"
+                    )
+        return found
 
     def gain(self, **change: Any) -> float:
         return self.pace() / self.pace(**change)
@@ -311,39 +347,5 @@ def claimed(diagnosis: Diagnosis) -> Interval | None:
     return with_amortised(starved, diagnosis.ladder.ms("baseline").value, diagnosis.between_steps).times(100)
 
 
-def faults(loop: Loop, diagnosis: Diagnosis) -> dict[str, str]:
-    """Return what is wrong of an answer that is called certain."""
-    verdict, claim = diagnosis.verdict, claimed(diagnosis)
-    if not verdict.certain or claim is None:
-        return {}
-    found = {}
-    if not claim.low - OUTSIDE <= loop.truth <= claim.high + OUTSIDE:
-        found["share"] = f"{claim.value:.0f} % ({claim.low:.0f} to {claim.high:.0f})"
-    if verdict.bottleneck == "none" and loop.truth > NONE:
-        found["none"] = f"{claim.value:.0f} %"
-    if verdict.bottleneck == "none":
-        return found
-    saved = {stage: 100 * (1 - 1 / loop.gain(without=stage)) for stage in STAGES}
-    if verdict.bottleneck in saved and saved[verdict.bottleneck] < max(saved.values()) - OUTSIDE:
-        found["stage"] = f"{verdict.bottleneck}: " + ", ".join(f"{n} {x:.0f} %" for n, x in saved.items())
-    off = []
-    for piece in diagnosis.waterfall:
-        names = {*piece.links} & {"_First", "_Second"} or {piece.stage}
-        without = names.pop() if len(names) == 1 else "transform"
-        if piece.without is None or piece.share < GATE or without not in (*STAGES, "_First", "_Second"):
-            continue
-        said = piece.without.steps_per_s * diagnosis.ladder.ms("baseline").value / 1000
-        if abs(math.log(said / loop.gain(without=without))) > math.log(OFF):
-            off.append(f"without {without} {said:.2f}, truly {loop.gain(without=without):.2f}")
-    if off:
-        found["stage's gain"] = "; ".join(off)
-    for one in diagnosis.recommendations:
-        number = re.match(r"num_workers=(\d+)", one.title)
-        if number and one.predicted is not None:
-            truly = loop.gain(workers=int(number[1]))
-            if abs(math.log(one.predicted.value / truly)) > math.log(OFF):
-                low, high = one.predicted.low, one.predicted.high
-                found["workers' gain"] = (
-                    f"{one.title}: {one.predicted.value:.2f} ({low:.2f} to {high:.2f}), {truly:.2f}"
-                )
-    return found
+if __name__ == "__main__":
+    main(__doc__, "word-simulated-workers", KINDS, invented)
