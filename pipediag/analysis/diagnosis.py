@@ -82,6 +82,11 @@ class Verdict:
     uncertain: str = ""
 
     @property
+    def finds_cost(self) -> bool:
+        """Whether it says that data costs time: not that it costs none, nor that it is open."""
+        return self.bottleneck not in ("none", "inconclusive")
+
+    @property
     def certain(self) -> bool:
         """True if a repeated analysis would come to the same answer."""
         return self.starved is not None and self.bottleneck != "inconclusive" and not self.uncertain
@@ -174,7 +179,7 @@ class Diagnosis:
     @property
     def between_steps(self) -> list[Stage]:
         """The amortised costs, which count unless the answer is that or whether there is no cost."""
-        return [] if self.verdict.bottleneck in ("none", "inconclusive") else self.amortised
+        return self.amortised if self.verdict.finds_cost else []
 
     def to_dict(self) -> dict[str, Any]:
         """Return the published JSON: times in milliseconds, rates in steps per second, intervals as value, low, high.

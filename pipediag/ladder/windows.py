@@ -12,7 +12,7 @@ from dataclasses import asdict
 import torch
 
 from ..analysis.trials.threads import threads_to_try
-from ..session import CACHED, FEWER_THREADS, LONGER, fed_apart
+from ..session import CACHED, FEWER_THREADS, LONGER, PLAIN, fed_apart
 from .loop_side import LoopSide, Turn
 from .open_window import OpenWindow
 from .settling import Settler
@@ -61,7 +61,7 @@ class Windows:
     def measure(self, rung: str) -> Turn[str]:
         """Measure one window of ``rung``; return why there is none, or ""."""
         loop_side = self._loop_side
-        if rung not in ("baseline", LONGER, FEWER_THREADS) and not fed_apart(rung):
+        if rung not in (*PLAIN, FEWER_THREADS) and not fed_apart(rung):
             yield from self.settler.fill_caches()
         no_shared = rung == "worker" and loop_side.caches is not None and not loop_side.caches.shared
         if no_shared or (rung in CACHED and not loop_side.cache(rung)):

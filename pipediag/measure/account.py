@@ -185,7 +185,7 @@ class StepAccount:
         self._open_steps = []
 
     def count(self, beside: float = 0.0, worked: Times = _NO_TIME) -> Times:
-        """Count a step; return its times of the thread, 0 if unknown.
+        """Count a step; return the thread's times in it, 0 if unknown.
 
         ``beside`` seconds of it, in which the thread ``worked`` so much, belong to no step.
         """

@@ -32,8 +32,9 @@ def rare_steps(
     waits, trains = [], []
     for at, (took, waited) in enumerate(blocks):
         around = blocks[max(0, at - _AROUND) : at + _AROUND + 1]
-        usual, usually_waited = (statistics.median(column) for column in zip(*around, strict=True))
+        usual = statistics.median(took for took, _ in around)
         if took > _FAR_LONGER * usual:
+            usually_waited = statistics.median(waited for _, waited in around)
             sooner = (min(0.0, next_ - usual) for next_, _ in blocks[at + 1 : at + 1 + math.ceil(queued / size)])
             more = max(0.0, took - usual + sum(sooner))
             waits.append(min(more, max(0.0, waited - usually_waited)))

@@ -29,6 +29,7 @@ from .rungs import (
     LOADED_ONCE,
     LONGER,
     MOST_OF_A_LINE,
+    PLAIN,
     REMEDIED,
     REMEDIES,
     RUNG_MEANING,

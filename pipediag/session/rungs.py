@@ -99,6 +99,8 @@ LADDER = (
 FEWER_THREADS = "fewer-threads"
 #: The loop as it is in one long window: slow steps that come now and then are met there.
 LONGER = "longer"
+#: Rungs under which the loop is as it is.
+PLAIN = ("baseline", LONGER)
 #: Controls, measured in addition to the ladder.
 _CONTROLS = (
     RungKind("supply", "", "", "the loader alone, without the training step"),

@@ -12,10 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...session import CACHED, LONGER, Account, Window
-
-#: The loop as it is.
-_PLAIN = ("baseline", LONGER)
+from ...session import CACHED, PLAIN, Account, Window
 
 
 class Rare(NamedTuple):
@@ -34,14 +31,14 @@ class RareSteps:
     """
 
     def __init__(self, windows: Iterable[Window]) -> None:
-        timed = [window for window in windows if window.rung in (*_PLAIN, *CACHED)]
-        self.waits = _pooled([window for window in timed if window.rung in _PLAIN], "wait")
+        timed = [window for window in windows if window.rung in (*PLAIN, *CACHED)]
+        self.waits = _pooled([window for window in timed if window.rung in PLAIN], "wait")
         self.trains = _pooled(timed, "train")
 
     def spread(self, window: Window) -> Window:
         """Return the window as if it had met as many rare steps as there are on average."""
         seen = window.evidence
-        waited = (self.waits.ms if window.rung in _PLAIN else 0.0) - seen.get("rare_wait_ms", 0.0)
+        waited = (self.waits.ms if window.rung in PLAIN else 0.0) - seen.get("rare_wait_ms", 0.0)
         trained = self.trains.ms - seen.get("rare_train_ms", 0.0)
         if not waited and not trained:
             return window

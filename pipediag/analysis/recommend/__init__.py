@@ -96,7 +96,8 @@ def considered(ladder: LadderView, pieces: list[Stage], verdict: Verdict) -> lis
     numbers = what_if(ladder)
     if numbers is None:
         return []
-    view = View(ladder, input_stages(ladder, pieces), verdict, numbers)
+    between_ms = sum(cost.ms.value for cost in amortised(ladder)) if verdict.finds_cost else 0.0
+    view = View(ladder, input_stages(ladder, pieces), verdict, numbers, between_ms)
     made = [one for rule in RULES if (one := rule(view)) is not None]
     return [*made, *transforms.cheaper_ways(view), *lines.cheaper_ways(view)]
 

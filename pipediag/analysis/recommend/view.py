@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from ...session import BatchFacts, Inside, Leaf, Link, Loader, Place, Session
 from ...session.remedies import listed
-from ..amortised import amortised
 from ..diagnosis import Recommendation, Stage, Verdict
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
@@ -19,12 +18,17 @@ from ..words import number, percent
 
 @dataclass(frozen=True)
 class View:
-    """One run, as every rule sees it; ``costs`` are the stages of the input pipeline, costliest first."""
+    """One run, as every rule sees it.
+
+    ``costs`` are the stages of the input pipeline, costliest first, ``between_ms`` the milliseconds that the loop pays
+    between its steps, spread over them.
+    """
 
     ladder: LadderView
     costs: list[Stage]
     verdict: Verdict
     whatif: WhatIf
+    between_ms: float
 
     @property
     def session(self) -> Session:
@@ -71,12 +75,6 @@ class View:
         """The place to set loader options, as text after an option."""
         return in_the_loader(self.loader)
 
-    @property
-    def between_ms(self) -> float:
-        """Milliseconds that the loop pays between its steps, spread over them."""
-        counts = self.verdict.bottleneck not in ("none", "inconclusive")
-        return sum(cost.ms.value for cost in amortised(self.ladder)) if counts else 0.0
-
     def per_sample(self, ms: float) -> str:
         """Return a part of a worker's time for a batch as text, per sample if the batch size is known."""
         return f"{number(ms / self.whatif.batch)} ms a sample" if self.whatif.batch else f"{number(ms)} ms a batch"
@@ -103,8 +101,8 @@ class View:
         base = self.whatif.base
         predicted = self.whatif.faster(change) if isinstance(change, Change) else change
         if isinstance(change, Change) and predicted is not None and measured is None:  # of the step alone
-            startup_ms = between = self.between_ms
-            predicted = predicted.inverse(base).shifted(between).inverse(base + between)
+            startup_ms = self.between_ms
+            predicted = predicted.inverse(base).shifted(startup_ms).inverse(base + startup_ms)
         made = Recommendation(id, title, stage, predicted, measured, list(evidence), how, risk, at_most=at_most)
         if made.gain is None or at_most:
             return made

@@ -188,7 +188,7 @@ def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
     The verdict's stage is first, then single pieces that certainly matter, the most expensive first. Other pieces of
     one stage are one kind. A kind that is larger than a line is one too, so that no part of the rest is.
     """
-    if diagnosis.verdict.bottleneck in ("none", "inconclusive"):
+    if not diagnosis.verdict.finds_cost:
         return [], []
     verdict, between = diagnosis.verdict.bottleneck, diagnosis.between_steps
     left = 1.0 - sum(cost.share for cost in between)
