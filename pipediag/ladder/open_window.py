@@ -54,7 +54,8 @@ class OpenWindow:
         self._queue = None if rung in CACHED else source
         self._costs: list[BatchCost] = []
         self._spans: list[tuple[float, float]] = []  # seconds, and seconds waited, of each step
-        self._apart: list[float] = []  # seconds of each step that are not its own
+        self._elsewhere: list[float] = []  # seconds of each step in which other code ran, or nothing
+        self._elsewhere_now: list[float] = []  # the same of the open stretch
         self._source = source
         self._lay_ready = self._stock = 0
         self._waited, self._stalled, self._late = source.waited, source.stalled, source.late
@@ -68,6 +69,7 @@ class OpenWindow:
         self._account.start()
         self._watch.start()
         self._lay_ready = self._source.ready
+        self._elsewhere_now = []
         self._on_others, self._beside_before = self._others.spent, self._others.beside
         self._asked = self._steps.asks()
         self._recorder.asks(self._asked, self._queue)
@@ -90,7 +92,7 @@ class OpenWindow:
         if on_others.seconds:
             self._watch.leave_out(on_others.seconds)
         spent = self._account.count(on_others.seconds, on_others.worked)
-        self._apart.append(on_others.seconds + spent.queue)
+        self._elsewhere_now.append(on_others.seconds)
         step = self._asked - asked - on_others.seconds
         if step >= _PAUSE and not self.left_out:
             self._cut_out_pause(step, self._got - asked, sum(spent))
@@ -112,7 +114,7 @@ class OpenWindow:
         more = step - usual
         self.left_out, self._left_out_in_next = more, more if waits else 0.0
         self._watch.leave_out(more)
-        self._apart[-1] += more
+        self._elsewhere_now[-1] += more
 
     def stop(self) -> None:
         """End the stretch and keep it."""
@@ -122,6 +124,7 @@ class OpenWindow:
         self._stock += self._source.ready - self._lay_ready
         self._beside += self._others.beside - self._beside_before
         self._spans += self._steps.take()
+        self._elsewhere += self._elsewhere_now
         self._steps.breaks()
 
     def drop(self) -> None:
@@ -129,7 +132,6 @@ class OpenWindow:
         self._watch.drop()
         self._account.drop()
         self._recorder.drop()
-        del self._apart[len(self._spans) :]
         self._steps = StepClock(self._clock, self._device)
 
     # The whole window
@@ -179,7 +181,8 @@ class OpenWindow:
         steps, left_out = self._watch.steps, self.left_out
         costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
         figures = {**self._evidence.finish(steps), **worker_figures(costs)}
-        figures |= rare_steps(self._spans, self._apart, self._source.workers, self._source.backlog)
+        apart = [sum(pair) for pair in zip(self._elsewhere, self._account.queued(), strict=True)]
+        figures |= rare_steps(self._spans, apart, self._source.workers, self._source.backlog)
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
         in_next = self._left_out_in_next

@@ -153,16 +153,15 @@ class _Step(NamedTuple):
     rest: float
 
 
-def _miscounted(steps: Sequence[_Step]) -> tuple[float, float]:
-    """Return the seconds of sleep that the kernel counted as waiting for a core, and the part in ``next()``.
+def _miscounted(steps: Sequence[_Step]) -> list[float]:
+    """Return of each step the seconds of sleep that the kernel counted as waiting for a core.
 
     A thread that waits for a core does its usual work all the same. If the rest of a step is shorter than in any step
     with little waiting, the thread slept while it seemed to wait.
     """
     usually = statistics.median_low([step.queue for step in steps]) if steps else 0.0
     least = min((step.rest for step in steps if step.queue <= usually), default=0.0)
-    found = [(max(0.0, min(step.queue, least - step.rest)), step) for step in steps if step.queue > usually]
-    return sum(over for over, _ in found), sum(min(over, step.queue_in_next) for over, step in found)
+    return [max(0.0, min(step.queue, least - step.rest)) if step.queue > usually else 0.0 for step in steps]
 
 
 class StepAccount:
@@ -193,6 +192,7 @@ class StepAccount:
         assert begun is not None and before is not None, "count() without start()"
         self._counted = now
         if begun.here is None or before.here is None or now.here is None:
+            self._open_steps.append(_Step(0.0, 0.0, now.now - before.now - beside))
             return _NO_TIME
         self._begun = begun._replace(here=Times(begun.here.cpu + worked.cpu, begun.here.queue + worked.queue))
         spent = now.here.since(before.here)
@@ -205,6 +205,7 @@ class StepAccount:
         """End the stretch and keep it."""
         begun, self._begun = self._begun, None
         assert begun is not None, "stop() without start()"
+        self._steps += self._open_steps
         ended = self._moment({}, 0.0)
         if begun.here is None or ended.here is None:
             self._complete = False
@@ -215,7 +216,6 @@ class StepAccount:
         self._queue += own.queue
         self._blocked += ended.blocked - begun.blocked
         self._next_cpu += ended.next_cpu - begun.next_cpu
-        self._steps += self._open_steps
         self._steal += self._counters.steal() - begun.steal
         for thread, times in self._counters.others().items():
             spent, before = times.since(begun.others.get(thread, Times(0.0, 0.0))), self._others.get(thread)
@@ -223,6 +223,10 @@ class StepAccount:
 
     def drop(self) -> None:
         self._begun = None
+
+    def queued(self) -> list[float]:
+        """Return the seconds in which the thread waited for a core in each step that was kept, 0 if unknown."""
+        return [step.queue - over for step, over in zip(self._steps, _miscounted(self._steps), strict=True)]
 
     def figures(self, steps: int, seconds: float, left_out: float = 0.0, waiting: float = 0.0) -> Account | None:
         """Return the account per step of ``steps`` steps that took ``seconds``; None without the kernel's counters.
@@ -232,8 +236,9 @@ class StepAccount:
         if not (self._complete and steps and self._wall > 0):
             return None
         each = 1000.0 / steps
-        miscounted, in_next = _miscounted(self._steps)
-        queue = max(0.0, self._queue - miscounted)
+        miscounted = _miscounted(self._steps)
+        in_next = sum(min(over, step.queue_in_next) for over, step in zip(miscounted, self._steps, strict=True))
+        queue = max(0.0, self._queue - sum(miscounted))
         # On a busy machine Linux may count late that a thread waited for a core. It then seemed to be blocked, which it
         # was not as far as the step has no room for both.
         waits = min(max(0.0, self._blocked + in_next - waiting), max(0.0, seconds - self._cpu - queue))

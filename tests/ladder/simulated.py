@@ -177,6 +177,7 @@ class Loop:
         self.evaluates: set[int] = set()  # epochs without training
         self.validates: set[int] = set()  # steps after which a batch is drawn from another loader
         self.stands_still: dict[int, float] = {}  # seconds by step: the process is stopped
+        self.ends: dict[int, BaseException] = {}  # by step, what ends the measuring after it
         self.validates_between = False  # whether one is drawn between the epochs
         self.draws = 0
         self.others = SimpleNamespace(spent=Spent(0.0, Times(0.0, 0.0)), beside=0.0)
@@ -217,7 +218,8 @@ class Loop:
         steps, taken, began = 0, self.feed.taken, self.clock.now()
         while True:
             try:
-                turn = next(measuring)
+                end_ = self.ends.get(self.training.steps)
+                turn = measuring.throw(end_) if end_ is not None else next(measuring)
             except StopIteration as end:
                 return end.value, steps, self.feed.taken - taken, self.clock.now() - began
             if turn is END:

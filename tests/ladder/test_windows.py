@@ -407,6 +407,24 @@ class TestNothingIsInspectedMeanwhile:
         assert timed[-6:] == [True] * 6 and not timed[0]
 
 
+class TestEndsEarly:
+    """The script or the time is over within a window of several epochs: the complete ones count."""
+
+    @pytest.mark.parametrize("ends", [OutOfTime(), GeneratorExit()], ids=lambda ends: type(ends).__name__)
+    def test_in_the_middle_of_an_epoch(self, ends: BaseException) -> None:
+        """Epochs of 8 batches; the loop has settled after 2. The third epoch is not over.
+
+        The loop waits 0.75 s for each two batches, and 1 s for the first two of an epoch.
+        """
+        loop = Loop(length=8, target=10.0)
+        loop.ends = {20: ends}
+        with pytest.raises(type(ends)):
+            loop.measure("baseline")
+        (window,) = loop.recorded
+        assert window["steps"] == 6 + 8
+        assert window["evidence"]["wait_ms"] == pytest.approx(1000 * (3 * 0.75 + 1.0 + 3 * 0.75) / 14)
+
+
 class TestSupply:
     def test_the_loader_alone(self) -> None:
         """The loop takes no step; the workers can make two batches per second."""

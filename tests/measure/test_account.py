@@ -130,6 +130,7 @@ def test_sleep_that_the_kernel_counts_as_waiting_for_a_core(
             loop.step(**step)
     found = loop.figures(len(steps), loop.clock.seconds)
     assert (found.queue_ms, found.waits_ms, found.other_ms) == (1000 * queue, 0.0, 1000 * other)
+    assert sum(loop.account.queued()) == len(steps) * queue
 
 
 def test_sleep_in_next_that_is_miscounted_is_waiting_for_a_batch() -> None:
@@ -156,6 +157,7 @@ def test_time_beside_the_steps_is_no_part_of_them() -> None:
         loop.account.count()
     found = loop.figures(2, 2 * 0.625)
     assert (found.cpu_ms, found.queue_ms, found.other_ms) == (125.0, 0.0, 500.0)
+    assert loop.account.queued() == [0.0, 0.0]
 
 
 def test_stretches_add_up_and_what_lies_between_them_does_not_count() -> None:
