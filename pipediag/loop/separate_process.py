@@ -33,6 +33,7 @@ from ..measure.machine import allowed_cpus
 from ..usercode import randomness
 from ..usercode.attributes import has_attribute
 from .private_memory import page_locked, unshare_memory
+from .read_only import read_only
 from .wrappers import InitWorker
 
 Collate = Callable[[Any], Any]
@@ -173,7 +174,7 @@ class _OfWorker:
 class _Init:
     """Init function of the worker: before any code of the user's runs, it gets files and memory of its own.
 
-    What that code prints is not seen: it prints it again where the training asks for the sample.
+    What that code prints or writes is not seen: it does so again where the training asks for the sample.
     """
 
     def __init__(self, init: InitWorker, shared: frozenset[int]) -> None:
@@ -182,8 +183,9 @@ class _Init:
 
     def __call__(self, worker_id: int) -> None:
         _silence()
-        _own_positions()
+        _own_files()
         unshare_memory(self._shared)
+        read_only()
         self._init(worker_id)
 
 
@@ -341,10 +343,11 @@ def _generator(state: bytes) -> torch.Generator:
     return generator
 
 
-def _own_positions() -> None:
-    """Reopen every regular file of this forked process at its current position, on Linux.
+def _own_files() -> None:
+    """Reopen every regular file of this forked process at its current position and for reading, on Linux.
 
     A fork shares the position in every open file with its parent, which may be reading: a read in one moves the other.
+    What is written into a file that is open for writing only goes nowhere.
     """
     if not os.path.isdir(_OPEN_FILES):
         return
@@ -353,10 +356,10 @@ def _own_positions() -> None:
         try:
             if descriptor <= _STANDARD or not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 continue
-            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-            fresh = os.open(f"{_OPEN_FILES}/{descriptor}", flags)
+            writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+            fresh = os.open(os.devnull if writes else f"{_OPEN_FILES}/{descriptor}", os.O_WRONLY if writes else 0)
         except OSError:  # closed since the listing, or deleted
             continue
-        os.lseek(fresh, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.lseek(fresh, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)  # without effect on a device
         os.dup2(fresh, descriptor, inheritable=os.get_inheritable(descriptor))
         os.close(fresh)

@@ -6,11 +6,13 @@ import gc
 import multiprocessing
 import os
 import random
+import shutil
 import struct
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,99 @@ def test_batches_from_an_open_file_are_the_plain_loaders(workers: int, tmp_path:
     offloaded = offload(loader(FromFile(tmp_path / "ours"), num_workers=workers), CPU)
     check_same(seen(offloaded), theirs, CPU)
     assert moved(offloaded) == ["RandomHorizontalFlip"]
+
+
+def appends(folder: Path) -> None:
+    with open(folder / "log", "a") as log:
+        log.write("sample")
+
+
+def counts(folder: Path) -> None:
+    with (folder / "log").open("r+") as log:
+        log.write("sample")
+
+
+def maps(folder: Path) -> None:
+    mapped = np.load(folder / "array.npy", mmap_mode="r+")
+    mapped += 1
+    assert mapped[0] == 1
+
+
+def saves(folder: Path) -> None:
+    np.save(folder / "array.npy", np.ones(4))
+    torch.save(torch.ones(4), folder / "tensor.pt")
+    (folder / "new").write_text("sample")
+
+
+def makes_again(folder: Path) -> None:
+    (folder / "inner").mkdir(exist_ok=True)
+
+
+def writes_temporary_files(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as inner, tempfile.NamedTemporaryFile("w") as file:
+        file.write("sample")
+        file.flush()
+        assert Path(shutil.copy(file.name, inner)).read_text() == "sample"
+
+
+def replaces(folder: Path) -> None:
+    number, name = tempfile.mkstemp()
+    os.close(number)
+    try:
+        os.replace(name, folder / "log")
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+class Writing(Images):
+    """Dataset whose samples change files."""
+
+    def __init__(self, write: Callable[[Path], Any], folder: Path) -> None:
+        super().__init__(chain(), length=20)
+        self.write, self.folder = write, folder
+        self.log = (folder / "open").open("w", buffering=1)
+        self.mapped = np.memmap(folder / "mapped", np.uint8, "w+", shape=(4,))
+
+    def __getitem__(self, index: int) -> Any:
+        self.log.write("sample\n")
+        self.mapped += 1
+        self.write(self.folder)
+        return super().__getitem__(index)
+
+
+@WORKERS
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (appends, ""),
+        (maps, ""),
+        (saves, ""),
+        (makes_again, ""),
+        (writes_temporary_files, ""),
+        (counts, "UnsupportedOperation: not writable"),
+        (lambda folder: os.rename(folder / "log", folder / "other"), "a trial changes no file"),
+        (lambda folder: os.remove(folder / "log"), "a trial changes no file"),
+        (lambda folder: os.mkdir(folder / "other"), "a trial changes no file"),
+        (lambda folder: os.rmdir(folder / "inner"), "a trial changes no file"),
+        (replaces, "a trial changes no file"),
+        (lambda folder: os.open(folder / "log", os.O_WRONLY | os.O_TRUNC), "a trial changes no file"),
+    ],
+)
+def test_a_trial_changes_no_file(
+    workers: int, write: Callable[[Path], Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "temporary"
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    folder = tmp_path / "data"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "log").write_text("before")
+    np.save(folder / "array.npy", np.zeros(4))
+    dataset = Writing(write, folder)
+    before = {path: path.is_dir() or path.read_bytes() for path in tmp_path.rglob("*")}
+    plan = offload(loader(dataset, num_workers=workers), CPU, samples=8).plan
+    assert {path: path.is_dir() or path.read_bytes() for path in tmp_path.rglob("*")} == before
+    assert reason in "".join(plan.reasons) if reason else plan.pieces, plan.reasons
 
 
 # ---- processes and samples
