@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from math import hypot, sqrt
+from math import hypot
 from statistics import median
 
 from ..session import LADDER, LONGER, RUNGS, STAGE_OF_RUNG, Session, Watched
@@ -22,7 +22,7 @@ from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
-from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN, SLOW
+from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages, ranked
 from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
 
@@ -182,7 +182,7 @@ def _open_which(ladder: LadderView, ranked: list[Stage], top: Stage) -> str:
     of_samples = [p for p in ranked if p.stage in OF_THE_WORKERS and (p.stage != "collate" or "collate_ms" not in seen)]
     rival = next((piece.ms.value for piece in of_samples if piece is not top), None)
     waits = found.waits.value
-    slow = min(waits, max(ladder.beyond_usual("baseline") * waits, ladder.rare.waits.ms))
+    slow = min(waits, max(ladder.beyond_usual("baseline") * waits, ladder.rare.waits.ms, _slow_batches_ms(ladder)[0]))
     if top.stage not in OF_THE_WORKERS or rival is None or slow <= GATE * found.step.value:
         return ""
     ahead = (1 - slow / waits) * (top.ms.value - rival)
@@ -262,7 +262,7 @@ def starved_share(ladder: LadderView) -> Interval | None:
     The interval holds for another run of the same script: its input may cost :data:`.thresholds.RUN_TO_RUN` of its cost
     more or less. That matters little for shares near 0 or 1. Other processes that hold up the step may do so half as
     much or half as much again; that matters if the loop waits, and its workers have no time in hand. And it meets more
-    or fewer rare long steps.
+    or fewer rare long steps, of which the windows may have met too few.
     """
     share = measured_share(ladder)
     if share is None:
@@ -271,32 +271,53 @@ def starved_share(ladder: LadderView) -> Interval | None:
     waits = min(1.0, part / (2 * GATE))
     by_others = waits * ladder.crowded("baseline", ladder.ceiling) / 2 if ladder.intervened else 0.0
     blur = hypot(RUN_TO_RUN * part * (1 - part), by_others, _by_chance(ladder, part))
-    return least(share.blurred(blur).not_negative(), exactly(1.0))
+    less, more = _beside_the_windows(ladder, part)
+    share = share.blurred(blur)
+    return least(Interval(share.value, share.low - less, share.high + more).not_negative(), exactly(1.0))
 
 
 def _by_chance(ladder: LadderView, part: float) -> float:
     """Return by how much the starved share ``part`` may differ in another run, as it meets more or fewer rare steps.
 
-    Their number varies by twice its root, in 95 % of runs. A loop that was not watched for long may have made slow
-    samples outside of its windows; its workers hide them as far as they have time in hand.
+    Their number varies by twice its root, in 95 % of runs.
     """
     base = ladder.ms("baseline").value
     met = 2 * hypot((1 - part) * ladder.rare.waits.sd, part * ladder.rare.trains.sd) / base
     if ladder.has(LONGER):
         return met
-    hidden = min(1.0, part / (2 * GATE)) if ladder.session.workers else 1.0
-    return max(met, (1 - part) * hidden * _slow_samples_ms(ladder) / base)
+    slow, sd = _slow_batches_ms(ladder)
+    return max(met, (1 - part) * 2 * sd / base) if slow else met
 
 
-def _slow_samples_ms(ladder: LadderView) -> float:
-    """Return by how many milliseconds a step another run may differ, as it makes more or fewer of the slow samples."""
-    tail, loader = ladder.session.tail, ladder.session.loader
-    if tail is None or loader is None or not loader.batch_size or not tail.counts:
-        return 0.0
-    bins = [(count, low) for low, count in zip(tail.edges_ms, tail.counts, strict=False) if low >= SLOW * tail.p50_ms]
-    slow = sum(count for count, _ in bins)
-    more = sum(count * (low - tail.p50_ms) for count, low in bins) / sum(tail.counts)
-    return 2 / sqrt(slow) * more * loader.batch_size / max(1, ladder.session.workers) if slow else 0.0
+def _beside_the_windows(ladder: LadderView, part: float) -> tuple[float, float]:
+    """Return by how much less and more than ``part`` the input may cost, by what was seen beside the ladder's windows.
+
+    The long window may have waited less or more. And slow batches may have been made outside of all windows.
+    """
+    usual, longer = ladder.waited("baseline"), ladder.waited(LONGER) if ladder.has(LONGER) else None
+    missed = max(0.0, _slow_batches_ms(ladder)[0] - ladder.rare.waits.ms)
+    less, more = 0.0, (1 - part) * missed / (ladder.ms("baseline").value + missed)
+    if usual is not None and longer is not None:
+        less, more = max(0.0, usual.low - longer.value), max(more, longer.value - usual.high)
+    return less, more
+
+
+def _slow_batches_ms(ladder: LadderView) -> tuple[float, float]:
+    """Return by how many milliseconds slow batches make a mean step longer, and the standard deviation of that.
+
+    They are counted over all batches of the loop as it is, also between windows. While one worker makes a slow batch,
+    the others fill their queues and wait if the order is kept. All workers hide slow batches as far as they have time
+    in hand. A time at which the process stood still is no batch's.
+    """
+    slow, loader = ladder.session.slow_batches, ladder.session.loader
+    share = measured_share(ladder)
+    if slow is None or loader is None or share is None or not slow.batches:
+        return 0.0, 0.0
+    workers = ladder.session.workers
+    hidden = min(1.0, max(0.0, share.value) / (2 * GATE)) if workers else 1.0
+    queued = workers * (loader.prefetch_factor or 2) * ladder.ms("baseline").value
+    costs = [max(ms / max(1, workers), ms - queued) for ms in slow.longer_ms if not ladder.stood_still_for(ms)]
+    return hidden * sum(costs) / slow.batches, hidden * hypot(*costs) / slow.batches
 
 
 def measured_share(ladder: LadderView) -> Interval | None:

@@ -11,16 +11,19 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..analysis.numbers.chain import merged
-from ..session import NOT_YET, Alternative, Inside, Slow, Startup, Tail
+from ..session import NOT_YET, PLAIN, Alternative, Inside, Slow, SlowBatches, Startup, Tail
 from ..usercode.constructions import located
 from .workers.delivery import Delivery
 
-#: Maximum number of sample times kept for percentiles; beyond it, a random subset of all of them.
+#: Maximum number of times kept: for percentiles of samples, beyond it a random subset of all of them; of batches, the
+#: first ones.
 _KEPT = 8192
 #: Number of slow samples that are named.
 _NAMED = 8
 #: Maximum number of bins of the histogram; few samples get fewer.
 _BINS = 40
+#: A batch is slow if it takes this many times the median, and maximum number of slow ones that are few.
+_FAR_LONGER, _FEW = 2.0, 200
 
 
 class Findings:
@@ -46,10 +49,14 @@ class Findings:
         self._times: list[float] = []
         self._slowest: dict[str, float] = {}
         self._draw = random.Random(0)
-        self._startups = self._revision = self._samples = 0  # sent so far
+        self._batches: list[float] = []
+        self._startups = self._revision = self._samples = self._sent_batches = 0  # sent so far
 
     def take(self, delivery: Delivery) -> None:
-        notes = delivery.notes
+        notes, cost = delivery.notes, delivery.cost
+        first = notes is not None and notes.ready is not None
+        if delivery.rung in PLAIN and cost.wall > 0 and not first and len(self._batches) < _KEPT:
+            self._batches.append(cost.wall - cost.queued)
         if notes is None:
             return
         if notes.inside is not None:
@@ -92,6 +99,16 @@ class Findings:
         if self.samples > self._samples and (tail := self.tail) is not None:
             self._samples = self.samples
             send("tail", asdict(tail))
+        if len(self._batches) > self._sent_batches:
+            self._sent_batches = len(self._batches)
+            send("slow-batches", asdict(self.slow_batches))
+
+    @property
+    def slow_batches(self) -> SlowBatches:
+        usual = statistics.median(self._batches)
+        slow = [took - usual for took in self._batches if took > _FAR_LONGER * usual]
+        longer = [round(1000 * more, 3) for more in slow] if len(slow) <= _FEW else []
+        return SlowBatches(len(self._batches), longer)
 
     @property
     def tail(self) -> Tail | None:

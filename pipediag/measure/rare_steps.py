@@ -6,7 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-#: A step is rare if it takes this many times as long as the median of this many steps before it and after it.
+#: A step is rare if its own part takes this many times as long as the median of this many steps before it and after it,
+#: or if it waits longer than they do by the rest of that many times their length.
 _FAR_LONGER, _AROUND = 2.0, 16
 #: Minimum number of steps that tell what is usual, and maximum number that are looked at: of more, several are one.
 _FEWEST, _MOST = 3, 2000
@@ -29,21 +30,28 @@ def rare_steps(
     ]
     if len(blocks) < _FEWEST:
         return {}
-    waits, trains = [], []
+    waits, trains, rare = [], [], 0
     for at, (took, waited) in enumerate(blocks):
         around = blocks[max(0, at - _AROUND) : at + _AROUND + 1]
-        usual = statistics.median(took for took, _ in around)
-        if took > _FAR_LONGER * usual:
-            usually_waited = statistics.median(waited for _, waited in around)
-            sooner = (min(0.0, next_ - usual) for next_, _ in blocks[at + 1 : at + 1 + math.ceil(queued / size)])
-            more = max(0.0, took - usual + sum(sooner))
-            waits.append(min(more, max(0.0, waited - usually_waited)))
-            trains.append(more - waits[-1])
-    if not waits:
+        usual, usually_waited, usually_trained = (
+            statistics.median(times)
+            for times in zip(*((took, waited, took - waited) for took, waited in around), strict=True)
+        )
+        # What feeds the loop changes its waits, but not the length of its own part: so both are looked at apart.
+        longer = took - waited - usually_trained
+        trained = longer if longer > (_FAR_LONGER - 1) * usually_trained else 0.0
+        late = waited - usually_waited if waited - usually_waited > (_FAR_LONGER - 1) * usual else 0.0
+        if not trained and not late:
+            continue
+        rare += 1
+        sooner = -sum(min(0.0, next_ - usual) for next_, _ in blocks[at + 1 : at + 1 + math.ceil(queued / size)])
+        waits.append(max(0.0, late - sooner))
+        trains.append(max(0.0, trained - max(0.0, sooner - late)))
+    if not rare:
         return {}
     each = 1000 / len(spans)
     return {
-        "rare": float(len(waits)),
+        "rare": float(rare),
         "rare_wait_ms": round(each * sum(waits), 4),
         "rare_train_ms": round(each * sum(trains), 4),
         "rare_wait_root": round(1000 * math.hypot(*waits), 4),

@@ -54,7 +54,7 @@ from .rungs import (
 )
 from .step import BatchFacts, BatchStep, Leaf, Padding, Prefix, Profile, Share, SyncCall, Syncs
 from .windows import UNTOUCHED, Account, Observed, OtherStart, Startup, Stretch, Watched, Window
-from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, Tail
+from .worker import NOT_YET, Alternative, Cost, Files, HotLine, Inside, Link, Part, Slow, SlowBatches, Tail
 
 #: Types of the entries that analysis and reports use, in dictionaries that may hold others too.
 _ENTRIES: dict[str, dict[str, Any]] = {
@@ -88,6 +88,7 @@ class Session:
     inside: Inside | None = None
     alternatives: list[Alternative] = field(default_factory=list)
     tail: Tail | None = None
+    slow_batches: SlowBatches | None = None
     stretches: list[Stretch] = field(default_factory=list)
     batch_steps: list[BatchStep] = field(default_factory=list)
     batch: BatchFacts | None = None

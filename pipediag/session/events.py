@@ -16,7 +16,7 @@ from .remedies import Remedy
 from .rungs import REMEDIED, REMEDIES, Rung
 from .step import BatchFacts, BatchStep, Prefix, Profile, Syncs
 from .windows import Observed, OtherStart, Startup, Stretch, Window
-from .worker import Alternative, Inside, Tail
+from .worker import Alternative, Inside, SlowBatches, Tail
 
 if TYPE_CHECKING:
     from . import Session
@@ -198,6 +198,7 @@ KINDS = {
     "inside": Kind(Inside, _set("inside")),
     "alternative": Kind(Alternative, _append("alternatives")),
     "tail": Kind(Tail, _set("tail")),
+    "slow-batches": Kind(SlowBatches, _set("slow_batches")),
     "knobs": Kind(Knobs, _set("knobs")),
     **{name: Kind(Remedy, _set(name)) for name in REMEDIES.values()},
     "rank": Kind(Rank, lambda session, rank: setattr(session, "ranks", [rank])),

@@ -161,3 +161,15 @@ class Tail:
     slowest: list[Slow] = field(default_factory=list)
     edges_ms: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+
+
+@dataclass
+class SlowBatches:
+    """Batches of the loop as it is that took their worker far longer than most, also those made between two windows.
+
+    ``longer_ms`` is by how much each of the slow ones exceeds the median of all ``batches``. It is empty if there are
+    so many that every window meets some. The first batch of each worker does not count.
+    """
+
+    batches: int = 0
+    longer_ms: list[float] = field(default_factory=list)

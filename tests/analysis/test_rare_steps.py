@@ -7,9 +7,9 @@ import pytest
 from pipediag.analysis.numbers.ladder import LadderView
 from pipediag.analysis.numbers.rare_steps import RareSteps
 from pipediag.analysis.verdict import measured_share, starved_share
-from pipediag.session import LONGER, Account, Window
+from pipediag.session import LONGER, Account, SlowBatches, Window
 
-from ..made import make
+from ..made import make, waits
 from .test_verdict import judged
 
 
@@ -71,3 +71,34 @@ def test_many_of_them_are_known_well(slow: int) -> None:
     session.windows.append(long)
     share = starved_share(LadderView(session))
     assert share is not None and (share.low > 0.15) is (slow > 1)
+
+
+def share_beside(longer: Window, slow: list[float], pause: float = 0.0, workers: int = 2) -> tuple[float, float]:
+    """Return the ends of the starved share of a loop that waits 50 of 100 ms, with a long window and slow batches."""
+    session = make({"device": 50.0, "baseline": 100.0}, noise=0.0, workers=workers, evidence=waits(50.0))
+    longer.account = Account(cpu_ms=1, queue_ms=0, waits_ms=50, other_ms=1, left_out_s=pause)
+    session.windows.append(longer)
+    session.slow_batches = SlowBatches(100, slow)
+    found = starved_share(LadderView(session))
+    assert found is not None
+    return found.low, found.high
+
+
+def long(ms: float, waits: float) -> Window:
+    return Window(LONGER, 9, 100, ms / 10, 100, evidence={"wait_ms": waits})
+
+
+def test_what_was_seen_beside_the_windows_widens_the_interval() -> None:
+    """One slow batch of 20 s in 100, in which others fill queues for 400 ms: 196 ms a step."""
+    low, high = share_beside(long(100, 50), [])
+    assert 0.3 < low < 0.5 < high < 0.7
+    later_low, later_high = share_beside(long(250, 200), [])
+    assert later_low == low and later_high > 0.75, "the long window waited for more"
+    sooner_low, sooner_high = share_beside(long(55, 5), [])
+    assert sooner_low < 0.15 and sooner_high == high, "it waited for less"
+    slow_low, slow_high = share_beside(long(100, 50), [20_000.0])
+    assert slow_low == low and slow_high == pytest.approx(high + (246 / 296 - 0.5), abs=0.005)
+
+
+def test_a_process_that_stood_still_made_no_slow_batch() -> None:
+    assert share_beside(long(100, 50), [20_000.0], pause=21.0) == share_beside(long(100, 50), [])

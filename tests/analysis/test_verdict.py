@@ -23,7 +23,7 @@ from pipediag.analysis.thresholds import GATE, SEVERE
 from pipediag.analysis.verdict import decided, measured_share, so_far, starved_share
 from pipediag.analysis.words import percent
 from pipediag.report import RENDERERS
-from pipediag.session import RUNGS, Account, HotLine, Observed, Session, Tail
+from pipediag.session import RUNGS, Account, HotLine, Observed, Session, SlowBatches
 
 from ..golden import agrees
 from ..made import FLAT, blocks, but, climbing, cut, inside, make, waits, without
@@ -424,22 +424,20 @@ def test_the_share_holds_for_another_run(cost: float, half_width: float) -> None
 
 
 @pytest.mark.parametrize(
-    "slow, of, ms, workers, cost, certain",
+    "slow, ms, workers, cost, certain",
     [
-        (0, 100, 450.0, 0, 5.0, True),
-        (1, 100, 450.0, 0, 5.0, False),
-        (1, 100, 450.0, 4, 5.0, False),
-        (1, 100, 450.0, 0, 0.5, False),
-        (1, 100, 60.0, 4, 0.5, True),  # the workers hide it
-        (400, 4000, 45.0, 0, 150.0, True),  # every step has some of them
+        (0, 900.0, 0, 5.0, True),
+        (1, 900.0, 0, 5.0, False),
+        (1, 900.0, 4, 5.0, False),
+        (1, 900.0, 0, 0.5, False),
+        (1, 60.0, 4, 0.5, True),  # the workers hide it
+        (40, 45.0, 0, 150.0, True),  # every step has some of them
     ],
 )
-def test_a_few_slow_samples_leave_it_open(
-    slow: int, of: int, ms: float, workers: int, cost: float, certain: bool
-) -> None:
+def test_a_few_slow_batches_leave_it_open(slow: int, ms: float, workers: int, cost: float, certain: bool) -> None:
     """The windows of another run may hold none of them, or twice as many."""
     session = make({"device": 50.0, "baseline": 50.0 + cost}, noise=0.0, workers=workers, evidence=waits(cost))
-    session.tail = Tail(of, 1.1, 1.2, [], [1.0, 2.0, ms, ms + 1], [of - slow, 0, slow])
+    session.slow_batches = SlowBatches(100, [ms] * slow)
     assert judged(session).verdict.certain is certain
 
 

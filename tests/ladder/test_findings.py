@@ -11,7 +11,8 @@ import pytest
 from pipediag.ladder import findings as module
 from pipediag.ladder.findings import Findings
 from pipediag.ladder.workers.delivery import NO_COST, Delivery, Notes
-from pipediag.session import NOT_YET, Alternative, HotLine, Inside, Link, Session, Slow, Startup
+from pipediag.measure.evidence import BatchCost
+from pipediag.session import NOT_YET, Alternative, HotLine, Inside, Link, Session, Slow, SlowBatches, Startup
 
 
 def delivery(notes: Notes | None, worker: int = 0) -> Delivery:
@@ -25,6 +26,33 @@ def timed(*batches: list[float]) -> Findings:
         slowest = max((seconds, str(i)) for i, seconds in enumerate(times)) if times else None
         findings.take(delivery(Notes(times, slowest)))
     return findings
+
+
+class TestSlowBatches:
+    """All batches of the loop as it is count, but the first of a worker; time without a core does not."""
+
+    def taken(self, *batches: tuple[str, float], queued: float = 0.0, first: bool = False) -> Findings:
+        findings = Findings()
+        for rung, seconds in batches:
+            notes = Notes(ready=1.0) if first else None
+            findings.take(Delivery(None, rung, False, BatchCost(seconds, queued=queued), 0, notes=notes))
+        return findings
+
+    def test_by_how_much_they_exceed_the_median(self) -> None:
+        plain = [("baseline", 0.5)] * 3 + [("longer", 0.75), ("longer", 4.5), ("baseline", 0.9)]
+        assert self.taken(*plain, ("raw", 9.0), ("device", 9.0)).slow_batches == SlowBatches(6, [3875.0])
+
+    def test_many_are_met_by_every_window(self) -> None:
+        found = self.taken(*[("baseline", 0.5)] * 400, *[("baseline", 1.5)] * 201).slow_batches
+        assert found == SlowBatches(601, [])
+
+    @pytest.mark.parametrize("more", [{"first": True}, {"queued": 3.0}])
+    def test_what_is_no_slow_batch(self, more: dict[str, Any]) -> None:
+        findings, sent = self.taken(*[("baseline", 0.5)] * 3), list[dict[str, Any]]()
+        other = self.taken(("baseline", 3.5), **more)
+        findings._batches += other._batches
+        findings.send_new(lambda kind, data: sent.append(data), 0, False)
+        assert [data["longer_ms"] for data in sent] == [[]]
 
 
 class TestTail:

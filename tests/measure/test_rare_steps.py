@@ -67,3 +67,12 @@ def test_batches_that_other_workers_made_meanwhile_count_against_it() -> None:
     spans = [waiting] * 10 + [(1.050, 1.040), waiting] + [ready] * 4 + [waiting] * 10
     found = rare_steps(spans, [0.0] * len(spans), 2, 4)
     assert found["rare"] == 1 and found["rare_wait_ms"] * len(spans) == pytest.approx(1000 - 4 * 40, abs=0.1)
+
+
+@pytest.mark.parametrize("waited", [0.0, 0.010, 0.500])
+def test_what_feeds_the_loop_does_not_change_which_steps_train_longer(waited: float) -> None:
+    """Else a window that is fed from a cache would lose more of its long steps than one that waits."""
+    own = [0.020] * 5 + [0.050, 0.020, 0.030, 0.020, 0.090] + [0.020] * 5
+    found = rare_steps([(waited + one, waited) for one in own], [0.0] * len(own))
+    assert (found["rare"], found["rare_wait_ms"]) == (2, 0.0)
+    assert found["rare_train_ms"] == pytest.approx((30 + 70) / len(own), abs=1e-4)

@@ -88,6 +88,10 @@ def _typical_batch(window: Window) -> float:
     return seen.get("typical_ms", seen.get("worker_ms", 0.0))
 
 
+#: Ratio of two times that are about equal.
+_ABOUT = 0.8
+
+
 def _once(method: Callable[Concatenate[LadderView, _P], _T]) -> Callable[Concatenate[LadderView, _P], _T]:
     """Compute a figure of a ladder once for the same arguments."""
 
@@ -185,6 +189,11 @@ class LadderView:
             step += 1000 * window.account.left_out_s / window.steps
         ours = (seen.get("copy_ms", 0.0) + seen.get("own_ms", 0.0)) / max(1, self.session.workers)
         return step - min(ours, 0.9 * step, seen.get("wait_ms", math.inf))
+
+    def stood_still_for(self, ms: float) -> bool:
+        """Return whether the process stood still for about so many milliseconds, by a pause cut out of a window."""
+        pauses = [1000 * w.account.left_out_s for w in self.session.windows if w.account and w.account.left_out_s]
+        return any(_ABOUT * pause < ms < pause / _ABOUT for pause in pauses) and not self._stood_still
 
     @property
     def steady(self) -> bool:
