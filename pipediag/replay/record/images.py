@@ -487,7 +487,9 @@ STANDING_FOR: dict[type, type[Unreadable]] = {
 
 def blank(cls: type) -> Any:
     """Return a recording image without a tape, which can only be passed on."""
-    return _subclass(cls, _EMPTY)
+    image = _subclass(cls, _EMPTY)
+    session.note_made(image)
+    return image
 
 
 def retyped(image: Any, cls: type) -> Any:
