@@ -89,6 +89,9 @@ class ToDevice(Feed):
             self._twin = self._sending()
         return iter(self._twin)
 
+    def renew(self) -> None:
+        self._twin = None
+
     def _sending(self) -> DataLoader[Any]:
         """Return a copy of the loader whose batches come packed, and whose sampler's indices are requests."""
         loader, plan = self._loader, self._plan

@@ -68,9 +68,16 @@ class Run(RemediedRun):
     def __init__(self, loader: DataLoader[Any], said: Lines, **settings: Any) -> None:
         super().__init__(loader, CPU, NATIVE, contextlib.nullcontext, said, **settings)
         self.loader = loader
+        self.kept: Any = None  # the iterator of a loader with persistent workers
 
     def begun(self) -> Any:
-        return self.iterator(self.loader)
+        """The result of ``iter()``, which a loader with persistent workers resets."""
+        if self.kept is not None and self.loader.persistent_workers:
+            self.kept._reset(self.loader)
+            return self.kept
+        made = self.iterator(self.loader)
+        self.kept = made if self.loader.persistent_workers else None
+        return made
 
 
 #: What the tests before have found out: the same transforms need not be tried again.
