@@ -2,7 +2,9 @@
 
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter as Base
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Several
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter as Single
 from torchvision import transforms as T
 
 from record import alive, called, files, finish, saw, trainer
@@ -31,8 +33,8 @@ class Data(Dataset):
 def looks(batches):
     kind = type(batches)
     saw(kind.__name__, kind.__qualname__, kind.__module__, repr(batches).split(" at ")[0])
-    saw(*[isinstance(batches, of) for of in (_BaseDataLoaderIter, _MultiProcessingDataLoaderIter)])
-    saw(isinstance(batches, _SingleProcessDataLoaderIter), hasattr(batches, "_shutdown_workers"))
+    saw(*[isinstance(batches, of) for of in (Base, Several, Single)])
+    saw(hasattr(batches, "_shutdown_workers"))
     saw(*[str(getattr(batches, name, None)) for name in OF_ALL])
     saw(*[type(getattr(batches, name)).__name__ for name in ("_dataset", "_collate_fn", "_index_sampler")])
     if hasattr(batches, "_workers"):
