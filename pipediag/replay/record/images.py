@@ -159,7 +159,7 @@ class Unreadable:
             return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state, copies=copies))
         if args or kwargs:
             raise NotRecordable("a batch is given another layout")
-        return self
+        return self.plain() if self.strides() == contiguous(tuple(self.shape)) else self._made_contiguous()
 
     @or_real
     def cpu(self, *_: Any, **__: Any) -> Any:
@@ -344,6 +344,7 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
     def laid(self, strides: Strides) -> Any:
         """Return the stack itself, which has these strides without the remedy."""
         self.memory_layout = Layout(tuple(self.shape), self.dtype, strides)
+        self._lies_in(None)
         return self
 
     def pixels(self) -> Tensor:
@@ -422,6 +423,9 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         kinds, state = tuple(op.kind for op in next(parts[0].singles()).tape.ops[before:]), parts[0].tape.state
         layout = self.memory_layout._replace(calls=(*self.memory_layout.calls, (call, kinds)))
         return self._with(parts, (len(parts), *state.shape), state.dtype, (), layout)
+
+    def _made_contiguous(self) -> Any:
+        return RecordingStack.made_of([part.apart() for part in self.parts], contiguous(tuple(self.shape)))
 
     def mixed(self, how: str, value: Any) -> Any:
         """Return the batch after one more mix."""

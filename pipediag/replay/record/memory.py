@@ -104,6 +104,13 @@ class Rows:
         return [ref() for ref in self._memories] == [*memories]
 
     @staticmethod
+    def lay(memories: Sequence[Memory | None], strides: Callable[[], Strides]) -> None:
+        """Note the strides of the stack whose rows these are, if they are, and it is not real yet."""
+        rows = memories[0].rows if memories[0] is not None else None
+        if rows is not None and rows._real is None and rows.is_filled_by(memories):
+            rows._strides = strides
+
+    @staticmethod
     def of(memories: Sequence[Memory | None]) -> Tensor | None:
         """Return the real stack whose rows these are, or the part of it; None if they are no such rows."""
         rows = memories[0].rows if memories[0] is not None else None

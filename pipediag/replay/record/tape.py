@@ -222,6 +222,7 @@ class Tape:
         """Note that images which lie in no shared memory yet are the rows of a stack; of the real one ``given``."""
         if given is None:
             if any(tape.settled or tape._memory is not None for tape in tapes):
+                Rows.lay([None if tape._path else tape._memory for tape in tapes], strides)
                 return
             for tape in tapes:
                 tape._memory, tape.open = Memory(tape.source, tape._calls), False
