@@ -15,7 +15,11 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
 
 from ..clock import Clock, SystemClock, time
 from ..frames import in_one_line, users_text
@@ -23,6 +27,7 @@ from ..loop.copies import plain_twin, require_torchs_batches
 from ..loop.iterators import foreign_method
 from ..replay.certify.samples import Real, Recorded
 from ..replay.plan import Plan, moved_calls, moved_links
+from ..streams.executor import Flow
 from ..streams.feed import fetches_ahead
 from .finding import Found, Known, shown_by_batches, why_stream_stays
 from .loader import OffloadedLoader, allowed, offload
@@ -152,10 +157,11 @@ class RemediedRun:
         self._note()
 
     def iterator(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        """Return the result of ``iter(loader)``. It draws the loader's random numbers now."""
-        if not self._keeps_workers and not self._is_under_remedy(loader):
+        """Return the result of ``iter(loader)``, with new workers. It draws the loader's random numbers now."""
+        if not self._is_under_remedy(loader):
             return self._native(loader)
-        return RemediedIterator(self, loader)
+        self._feed.renew()
+        return (_WithWorkers if loader.num_workers else _InProcess)(self, loader)
 
     def epoch(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return the batches of a new epoch."""
@@ -325,12 +331,28 @@ def _settings(loader: DataLoader[Any]) -> dict[str, Any]:
     return {name: loader.__dict__.get(name) for name in _SETTINGS}
 
 
+#: Attributes of torch's iterators that are the loader's; those of the twin's iterator are ours.
+_OF_LOADER = {
+    "_dataset": "dataset",
+    "_collate_fn": "collate_fn",
+    "_worker_init_fn": "worker_init_fn",
+    "_index_sampler": "_index_sampler",
+    "_auto_collation": "_auto_collation",
+    "_drop_last": "drop_last",
+}
+
+
 class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
-    """Iterator for the script's loop. A loader with persistent workers keeps it and resets it."""
+    """Iterator for the script's loop, as torch's: all other attributes are those of the iterator that asks the workers.
+
+    A loader with persistent workers keeps it and resets it.
+    """
 
     def __init__(self, run: RemediedRun, loader: DataLoader[Any]) -> None:
         # The parent's constructor would draw a seed and start the sampler; the twin's iterator does both.
         self._run = run
+        self.__dict__.update((name, getattr(loader, of)) for name, of in _OF_LOADER.items())
+        self._pin_memory = loader.pin_memory and torch.cuda.is_available()
         self._reset(loader)
 
     def __iter__(self) -> RemediedIterator:
@@ -344,7 +366,32 @@ class RemediedIterator(_BaseDataLoaderIter):  # type: ignore[misc]
         self._num_yielded += 1
         return batch
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_torchs" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._torchs, name)
+
+    def __del__(self) -> None:
+        """Do nothing: torch's iterator ends its workers itself."""
+
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin a new epoch; ``iter()`` of a loader with persistent workers calls this."""
         self._num_yielded = 0
         self._batches = self._run.epoch(loader)
+        self._torchs: Any = getattr(self._batches, "source", self._batches)
+
+
+class _InProcess(RemediedIterator, _SingleProcessDataLoaderIter):  # type: ignore[misc]
+    pass
+
+
+class _WithWorkers(RemediedIterator, _MultiProcessingDataLoaderIter):  # type: ignore[misc]
+    def _shutdown_workers(self) -> None:
+        if isinstance(self._batches, Flow):
+            self._batches.close()  # its thread uses torch's iterator too
+        self._torchs._shutdown_workers()
+
+
+for _cls in (_InProcess, _WithWorkers):
+    _torchs = _cls.__bases__[1]
+    _cls.__name__, _cls.__qualname__, _cls.__module__ = _torchs.__name__, _torchs.__qualname__, _torchs.__module__

@@ -27,6 +27,11 @@ def laid_out(tensor: Tensor, strides: Strides) -> Tensor:
     return made
 
 
+def laid(tensor: Tensor, strides: Strides) -> Tensor:
+    """Return the tensor with these strides: itself if it has them."""
+    return tensor if tensor.stride() == strides else laid_out(tensor, strides)
+
+
 def copied(tensor: Tensor) -> Tensor:
     """Return a copy of the same type and strides."""
     try:

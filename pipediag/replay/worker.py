@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from weakref import ref
 
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
@@ -29,6 +30,7 @@ from .pack.packing import check_holds_no_image, pack, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import assembled, batch_of, collated, fetched, real_leaf, sample_of, stacking
+from .record.outliving import become_real, noted
 from .record.own_errors import is_users_own
 from .record.recorder import Recorder, unhidden
 from .record.scouting import scouted
@@ -171,6 +173,9 @@ class PackingSide:
         self._plan = plan
         self._stood = 0  # images replaced before the latest sample
         self._recorders: list[tuple[Slot, Recorder]] | None = None
+        #: The recording images of the latest batch, and how many began as real ones, in the loop's own process.
+        self._noted: list[ref[Any]] = []
+        self._began = 0
 
     def samples(self, request: Any) -> Sent:
         """Return a batch, already collated."""
@@ -180,7 +185,28 @@ class PackingSide:
         """Return one sample, for a loader without batching."""
         return self._made(request, batched=False)
 
+    def let_go(self) -> bool:
+        """Turn the recorded images of the latest batch that code still holds into real ones: the batch is complete.
+
+        Return whether these are most of its images. From a worker, the loop gets none.
+        """
+        made, self._noted = self._noted, []
+        return 2 * become_real(made) > self._began
+
     def _made(self, request: Any, batched: bool) -> Sent:
+        if get_worker_info() is not None:
+            return self._answer(request, batched)
+        stood = session.stood
+        with noted() as self._noted:
+            try:
+                sent = self._answer(request, batched)
+                self._began = session.stood - stood
+                return sent
+            except BaseException:
+                self.let_go()  # code may look at what the error's traceback holds
+                raise
+
+    def _answer(self, request: Any, batched: bool) -> Sent:
         if isinstance(request, Under):
             if request.plan != self._plan:
                 self._plan, self._recorders = request.plan, None

@@ -320,7 +320,7 @@ class InTurn:
     """Iterator over one epoch's batches that makes each when the loop asks for it. It goes on after an error."""
 
     def __init__(self, source: Iterator[Any], feed: Feed, stages: Sequence[Stage]) -> None:
-        self._source = source
+        self.source = source
         self._feed = feed
         self._stages = stages
 
@@ -329,7 +329,7 @@ class InTurn:
 
     def __next__(self) -> Any:
         with labelled(_WAIT):
-            sent = next(self._source)
+            sent = next(self.source)
         ready = self._feed.bring(sent)
         for stage in self._stages:
             ready = stage.launch(ready)
@@ -337,7 +337,7 @@ class InTurn:
 
     def close(self) -> None:
         """Stop the epoch."""
-        self._source = iter(())  # a loader's iterator ends its workers when it is collected
+        self.source = iter(())  # a loader's iterator ends its workers when it is collected
 
 
 class Flow:
@@ -356,16 +356,22 @@ class Flow:
         self._readers: list[torch.cuda.Stream] | None = None  # the loop's own streams, once it has asked for a batch
         self._over = False
         self._end = weakref.finalize(self, supply.close)
-        # Weak: a loader's iterator ends its workers when it is collected. Other iterators have no queues.
-        self._source = weakref.ref(source) if hasattr(source, "_task_info") else lambda: None
+        # Weak: a loader's iterator ends its workers when it is collected.
+        has_weak = bool(type(source).__weakrefoffset__)  # those of Python's containers have not
+        self._source = weakref.ref(source) if has_weak else lambda: None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     @property
+    def source(self) -> Any:
+        """The iterator that the batches come from, as long as it lives, if that can be known."""
+        return self._source()
+
+    @property
     def ready(self) -> int:
         """Number of batches that are made but not handed over: on the device, and in the workers' queues."""
-        return len(self._ahead) + self._supply.ready + queued(self._source())
+        return len(self._ahead) + self._supply.ready + queued(self.source)
 
     def __next__(self) -> Any:
         stream = torch.cuda.current_stream(self._feed.device)

@@ -63,6 +63,9 @@ class Feed:
         """Begin a new epoch."""
         raise NotImplementedError
 
+    def renew(self) -> None:
+        """Let the next epoch have new workers, also where a loader keeps them."""
+
     def arrive(self, sent: Any) -> Ready:
         """Launch the transfer of a batch to the device, on the feed's own streams."""
         raise NotImplementedError
@@ -101,6 +104,10 @@ class Copied(Feed):
 
     def begin(self) -> Iterator[Any]:
         return iter(self._loader)
+
+    def renew(self) -> None:
+        if isinstance(self._loader, DataLoader):
+            self._loader._iterator = None
 
     def arrive(self, sent: Any) -> Ready:
         if self.orders.plainly and self.at_home:

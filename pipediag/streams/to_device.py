@@ -44,6 +44,9 @@ from .handover import Ready, labelled
 
 #: Number of a worker's slots for batches that are being copied, in addition to those in transit.
 _HELD = 3
+#: Number of batches in a row of whose images other code keeps most: each of these is made here too.
+_MOST_KEPT = 8
+_KEPT = "other code of this process keeps most images of its batches, which are made on the CPU for it"
 _CPU = torch.device("cpu")
 
 
@@ -69,6 +72,8 @@ class ToDevice(Feed):
         self._loader = loader
         self._plan = plan
         self._twin: DataLoader[Any] | None = None
+        self._side: PackingSide | None = None  # in the loop's own process
+        self._kept = 0  # number of its latest batches of whose images other code keeps most
         self._there: Packed | None = None  # the batch that is arriving, once it is on the device
         on_gpu = device.type == "cuda"
         self._copying = torch.cuda.Stream(device) if on_gpu else None
@@ -83,6 +88,9 @@ class ToDevice(Feed):
             self.orders.plan = None
             self._twin = self._sending()
         return iter(self._twin)
+
+    def renew(self) -> None:
+        self._twin = None
 
     def _sending(self) -> DataLoader[Any]:
         """Return a copy of the loader whose batches come packed, and whose sampler's indices are requests."""
@@ -106,6 +114,7 @@ class ToDevice(Feed):
         else:
             assert ring is not None, "there is nothing else to do"
             return packing(loader, ring)
+        self._side = None if loader.num_workers else side
         init = InitWorker(side, loader.worker_init_fn)
         twin = with_settings(loader, dataset=dataset, worker_init_fn=init, pin_memory=pins, **settings)
         if "batch_sampler" not in settings:
@@ -118,6 +127,15 @@ class ToDevice(Feed):
 
     def tune(self) -> None:
         self._repeats.capture()
+
+    def bring(self, sent: Sent) -> Ready:
+        try:
+            return super().bring(sent)
+        finally:
+            if self._side is not None:
+                self._kept = self._kept + 1 if self._side.let_go() else 0
+                if self._kept == _MOST_KEPT:
+                    self.failed, self.orders.plainly = _KEPT, True
 
     def arrive(self, sent: Sent) -> Ready:
         ready = self._arrived(sent)

@@ -43,6 +43,20 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.transform(torch.full((3, 8, 8), 5 * index, dtype=torch.uint8)), index
 
 
+class Kept(Images):
+    """Images that code keeps outside of their batches."""
+
+    def __init__(self, share: int) -> None:
+        super().__init__()
+        self.share, self.kept = share, list[Tensor]()
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, _ = super().__getitem__(index)
+        if index % self.share == 0:
+            self.kept.append(image)
+        return image, index
+
+
 class Lines(list[str]):
     def __call__(self, line: str) -> None:
         self.append(line)
@@ -54,9 +68,16 @@ class Run(RemediedRun):
     def __init__(self, loader: DataLoader[Any], said: Lines, **settings: Any) -> None:
         super().__init__(loader, CPU, NATIVE, contextlib.nullcontext, said, **settings)
         self.loader = loader
+        self.kept: Any = None  # the iterator of a loader with persistent workers
 
     def begun(self) -> Any:
-        return self.iterator(self.loader)
+        """The result of ``iter()``, which a loader with persistent workers resets."""
+        if self.kept is not None and self.loader.persistent_workers:
+            self.kept._reset(self.loader)
+            return self.kept
+        made = self.iterator(self.loader)
+        self.kept = made if self.loader.persistent_workers else None
+        return made
 
 
 #: What the tests before have found out: the same transforms need not be tried again.
@@ -186,6 +207,15 @@ class TestGivingUpIsExact:
         ours = batches_of(stand.loader, stand)
         assert alike(ours, batches_of(make(workers, Images(damaged=17), persistent_workers=persistent), None))
         assert sum(len(batch) == 1 for batch in ours[0]) == 3 and not said
+
+    @pytest.mark.parametrize(("share", "given_up"), [(1, to_device._KEPT), (8, "")])
+    def test_most_images_are_kept_outside_of_their_batches(self, share: int, given_up: str) -> None:
+        """What is kept is a usual image, which had to be made here too."""
+        stand, plain = stand_in(make(0, data := Kept(share))), make(0, Kept(share))
+        assert alike(batches_of(stand.loader, stand), batches_of(plain, None))
+        assert stand.course.given_up == given_up and stand.course.handed > BATCHES // 2
+        assert {type(image) for image in data.kept} == {Tensor}
+        assert torch.equal(torch.stack(data.kept), torch.stack(plain.dataset.kept))
 
     @WORKERS
     def test_changes_in_the_training_process(self, workers: int, persistent: bool) -> None:

@@ -162,7 +162,7 @@ def _picked(stack: Any, index: int | slice) -> Any:
         parts, step = stack.parts[index], index.indices(len(stack))[2]
         if not parts or step < 1:
             raise NotRecordable(needs_pixels("__getitem__"))
-        return RecordingStack.made_of(parts).laid((strides[0] * step, *strides[1:]))
+        return RecordingStack.made_of(parts, (strides[0] * step, *strides[1:]))
     stack.parts[index] = laid(stack.parts[index], strides[1:])
     return stack.parts[index].plain()
 
@@ -170,7 +170,7 @@ def _picked(stack: Any, index: int | slice) -> Any:
 def _unsqueezed(image: Any, dim: int) -> Any:
     if not of_plain_code() or isinstance(image, RecordingView) or dim not in (0, -1 - image.ndim):
         return RecordingView.of_call("unsqueeze", (image, dim), {})
-    return RecordingStack.made_of([image.plain()]).laid((len(image) * image.strides()[0], *image.strides()))
+    return RecordingStack.made_of([image.plain()], (len(image) * image.strides()[0], *image.strides()))
 
 
 def _squeezed(image: Any, *dim: int) -> Any:
@@ -190,8 +190,8 @@ def _joined(images: Any, dim: int = 0) -> Any:
     stacks = all(isinstance(image, RecordingStack) and not image.mixes for image in images)
     if not stacks or dim != 0 or not of_plain_code():
         return RecordingView.of_call("cat", (images, dim), {})
-    stack = RecordingStack.made_of([part.apart() for image in images for part in image.parts])
-    return stack.laid(torch.cat([without_memory(image) for image in images]).stride())
+    strides = torch.cat([without_memory(image) for image in images]).stride()
+    return RecordingStack.made_of([part.apart() for image in images for part in image.parts], strides)
 
 
 def _padded(image: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:

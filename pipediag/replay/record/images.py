@@ -21,7 +21,7 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from ..decode.undecoded import UndecodedImage, UndecodedTensor, decoded
-from ..layout import Strides, contiguous
+from ..layout import Strides, contiguous, laid
 from ..ops import mixing
 from ..ops.op import NotRecordable, State
 from .call import Call, itself
@@ -159,7 +159,7 @@ class Unreadable:
             return RecordingTensor.of(self.tape.then([], Tensor.contiguous, args, kwargs, state=state, copies=copies))
         if args or kwargs:
             raise NotRecordable("a batch is given another layout")
-        return self
+        return self.plain() if self.strides() == contiguous(tuple(self.shape)) else self._made_contiguous()
 
     @or_real
     def cpu(self, *_: Any, **__: Any) -> Any:
@@ -316,7 +316,12 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
     memory_layout: Layout
 
     @staticmethod
-    def made_of(parts: list[Any]) -> Any:
+    def made_of(parts: list[Any], strides: Strides | None = None) -> Any:
+        """Return the stack of these images or stacks; ``strides`` are its own, if not those that ``torch.stack`` gives.
+
+        Raises:
+            NotRecordable: it is not recorded.
+        """
         if not all(isinstance(part, Unreadable) for part in parts):
             raise NotRecordable("images are stacked with something that is no recorded image")
         shape, dtype, *_ = parts[0].tape.state
@@ -330,6 +335,8 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
             if part.mixes:
                 raise NotRecordable("mixed batches are stacked")
         whole = (len(parts), *shape)
+        if strides is not None:
+            return RecordingStack._with(parts, whole, dtype, (), Layout(whole, dtype, strides))
         layouts = tuple(part.memory_layout for part in parts if part.memory_layout is not None)
         lies = len(layouts) == len(parts) and any(one.made_of or one.calls for one in layouts)
         return RecordingStack._with(parts, whole, dtype, (), Layout(whole, dtype, layouts if lies else ()))
@@ -337,6 +344,7 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
     def laid(self, strides: Strides) -> Any:
         """Return the stack itself, which has these strides without the remedy."""
         self.memory_layout = Layout(tuple(self.shape), self.dtype, strides)
+        self._lies_in(None)
         return self
 
     def pixels(self) -> Tensor:
@@ -348,6 +356,8 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         if stacked is None:
             parts = [part.pixels().as_subclass(Tensor) for part in self.parts]
             stacked = parts[0][None] if len(parts) == 1 else torch.stack(parts)
+            if not self.mixes:
+                stacked = laid(stacked, self.strides())
         for how, value in self.mixes:
             stacked = getattr(mixing, how)(stacked, value)
         return stacked
@@ -362,7 +372,8 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
     def _lies_in(self, given: Tensor | None) -> None:
         """Note that the images are rows of this stack's memory, which is that of a real one if ``given``."""
         if all(isinstance(part, TENSORS) for part in self.parts):
-            Tape.stack([part.tape for part in self.parts], given)
+            strides = functools.partial(strides_of_stack, self.memory_layout)
+            Tape.stack([part.tape for part in self.parts], given, strides)
 
     def settled(self) -> Tensor:
         """Return the real images, which the parts stand for from now on even if they are written into."""
@@ -379,7 +390,7 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         self.mixes, self.memory_layout = (), Layout(tuple(image.shape), image.dtype, image.stride())
 
     def standing_for(self, image: Tensor) -> Any:
-        stack = RecordingStack.made_of(self._parts_of(image)).laid(image.stride())
+        stack = RecordingStack.made_of(self._parts_of(image), image.stride())
         stack._lies_in(image)
         return stack
 
@@ -408,12 +419,13 @@ class RecordingStack(Unreadable, torch.Tensor):  # type: ignore[misc]
         if self.mixes:
             raise NotRecordable("a mixed batch is changed once more")
         before = len(next(self.as_images().singles()).tape.ops)
-        made = RecordingStack.made_of(
-            [part.each(change, call) if isinstance(part, RecordingStack) else change(part) for part in self.parts]
-        )
-        kinds = tuple(op.kind for op in next(made.singles()).tape.ops[before:])
+        parts = [part.each(change, call) if isinstance(part, RecordingStack) else change(part) for part in self.parts]
+        kinds, state = tuple(op.kind for op in next(parts[0].singles()).tape.ops[before:]), parts[0].tape.state
         layout = self.memory_layout._replace(calls=(*self.memory_layout.calls, (call, kinds)))
-        return self._with(made.parts, made.tape.state.shape, made.dtype, (), layout)
+        return self._with(parts, (len(parts), *state.shape), state.dtype, (), layout)
+
+    def _made_contiguous(self) -> Any:
+        return RecordingStack.made_of([part.apart() for part in self.parts], contiguous(tuple(self.shape)))
 
     def mixed(self, how: str, value: Any) -> Any:
         """Return the batch after one more mix."""
@@ -487,7 +499,9 @@ STANDING_FOR: dict[type, type[Unreadable]] = {
 
 def blank(cls: type) -> Any:
     """Return a recording image without a tape, which can only be passed on."""
-    return _subclass(cls, _EMPTY)
+    image = _subclass(cls, _EMPTY)
+    session.note_made(image)
+    return image
 
 
 def retyped(image: Any, cls: type) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..decode.undecoded import is_undecoded
-from ..layout import copied
+from ..layout import Strides, copied, laid
 from ..storage import is_kept, place_of
 from .call import Calls, made_by
 
@@ -70,11 +70,12 @@ class Memory:
 
 
 class Rows:
-    """Memory of a stack of images, each of which lies in a row of it."""
+    """Memory of a stack of images, each of which lies in a row of it; ``strides`` returns those of the stack."""
 
-    def __init__(self, memories: Sequence[Memory], real: Tensor | None = None) -> None:
+    def __init__(self, memories: Sequence[Memory], real: Tensor | None, strides: Callable[[], Strides]) -> None:
         self._memories = [weakref.ref(memory) for memory in memories]
         self._real = real
+        self._strides = strides
         for memory in memories:
             memory.rows = self
 
@@ -84,7 +85,8 @@ class Rows:
         if self._real is None:
             rows = {k: memory.pixels().as_subclass(Tensor) for k, memory in alive}
             none = torch.zeros_like(next(iter(rows.values())))  # nothing holds the others any more
-            self._real = torch.stack([rows.get(k, none) for k in range(len(self._memories))])
+            # A function may lay out the stack otherwise than each image by itself.
+            self._real = laid(torch.stack([rows.get(k, none) for k in range(len(self._memories))]), self._strides())
             for k, memory in alive:
                 memory.real = self._real[k]
         for _, memory in alive:
@@ -100,6 +102,13 @@ class Rows:
 
     def is_filled_by(self, memories: Sequence[Memory | None]) -> bool:
         return [ref() for ref in self._memories] == [*memories]
+
+    @staticmethod
+    def lay(memories: Sequence[Memory | None], strides: Callable[[], Strides]) -> None:
+        """Note the strides of the stack whose rows these are, if they are, and it is not real yet."""
+        rows = memories[0].rows if memories[0] is not None else None
+        if rows is not None and rows._real is None and rows.is_filled_by(memories):
+            rows._strides = strides
 
     @staticmethod
     def of(memories: Sequence[Memory | None]) -> Tensor | None:

@@ -39,6 +39,7 @@ class RecordingPicture(PIL.Image.Image):
         mode = MODES[tape.state.channels]
         picture.__dict__.update(tape=tape, _mode=mode, _size=tape.state.size[::-1], readonly=0)
         picture.__dict__.update(palette=None, _exif=None, pyaccess=None)
+        session.note_made(picture)
         return picture
 
     def __getattribute__(self, name: str) -> Any:

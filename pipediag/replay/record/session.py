@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -35,6 +36,7 @@ class _Session(threading.local):
     settled = 0  # number of images whose pixels were needed so far
     why = ""  # what needed the first one of the batch
     needed_for = ""  # what needed the last one
+    made: list[Any] | None = None  # if given, a weak reference to each new recording image is appended here
 
     def __init__(self) -> None:
         self.given = {}
@@ -54,6 +56,10 @@ class _Session(threading.local):
             counted = {name: one for name, one in vars(self).items() if name in _COUNTED}
             self.__dict__.clear()
             self.__dict__.update(before | counted)
+
+    def note_made(self, image: Any) -> None:
+        if self.made is not None:
+            self.made.append(weakref.ref(image))
 
     def idle(self) -> AbstractContextManager[None]:
         """Suspend recording inside the context, and ``vmap``, ``grad`` and their like: they would wrap what is made."""

@@ -64,8 +64,7 @@ def stand_in_for_stack(value: Any) -> Any:
         return None
     if 0 in value.shape:
         return None
-    stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)])
-    stack.laid(value.stride())
+    stack = RecordingStack.made_of([stand_in(frame) for frame in value.as_subclass(Tensor)], value.stride())
     stack._lies_in(value)
     if not video:
         return stack

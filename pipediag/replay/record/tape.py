@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..layout import Strides
 from ..ops.op import NotRecordable, Op, State, Track, state_of
 from .call import Call, Recorded, itself, made_by, spoken
 from .memory import Memory, Rows, shares_memory
@@ -217,14 +218,15 @@ class Tape:
         return image if image is whole or shares_memory(image, whole) else Memory(self.source, self._calls).pixels()
 
     @staticmethod
-    def stack(tapes: Sequence[Tape], given: Tensor | None = None) -> None:
+    def stack(tapes: Sequence[Tape], given: Tensor | None, strides: Callable[[], Strides]) -> None:
         """Note that images which lie in no shared memory yet are the rows of a stack; of the real one ``given``."""
         if given is None:
             if any(tape.settled or tape._memory is not None for tape in tapes):
+                Rows.lay([None if tape._path else tape._memory for tape in tapes], strides)
                 return
             for tape in tapes:
                 tape._memory, tape.open = Memory(tape.source, tape._calls), False
-        Rows([tape._memory for tape in tapes if tape._memory is not None], given)
+        Rows([tape._memory for tape in tapes if tape._memory is not None], given, strides)
 
     @staticmethod
     def stacked(tapes: Sequence[Tape]) -> Tensor | None:

@@ -19,6 +19,7 @@ from pipediag.replay.pack.packing import pack, pack_plain
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.plain_code import Tried
 from pipediag.replay.record.recorder import Recorder
+from pipediag.replay.record.session import session
 from pipediag.replay.record.substitutes import stand_in_for_stack
 from pipediag.replay.run.replay import replay
 
@@ -119,6 +120,29 @@ def test_stacks_of_one_sample(name: str, layout: str) -> None:
     ours, theirs = replay(packed, CPU)[0], change(frames)
     assert theirs.is_contiguous() == (layout == "contiguous")
     assert ours.shape == theirs.shape and ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("source", ["contiguous", "channels last"])
+@pytest.mark.parametrize("name", [*OF_STACKS, "hue", "hue and contrast", "cropped", "one", "every other", "again"])
+@pytest.mark.parametrize("needed", [False, True])
+def test_stacks_in_every_layout(name: str, source: str, needed: bool) -> None:
+    """Where code needs them, the pixels of each image are made by itself, which may lie otherwise than in the stack."""
+    changes: dict[str, Callable[[Tensor], Tensor]] = {
+        **OF_STACKS,
+        "hue": lambda images: older.adjust_hue(images, 0.1),
+        "hue and contrast": lambda images: older.adjust_contrast(older.adjust_hue(images, 0.1), 1.1),
+        "cropped": lambda images: older.crop(older.adjust_hue(images, 0.1), 1, 2, 6, 7),
+        "one": lambda images: older.adjust_hue(images, 0.1)[1],
+        "again": lambda images: older.hflip(older.adjust_hue(images, 0.1).contiguous()),
+        "every other": lambda images: older.hflip(older.adjust_hue(images, 0.1))[::2],
+    }
+    format = torch.contiguous_format if source == "contiguous" else torch.channels_last
+    frames = torch.rand(3, 3, 12, 14).contiguous(memory_format=format)
+    with recording(calls=Tried({})), session.going_on():
+        recorded = changes[name](stand_in_for_stack(frames))
+        ours = recorded.settled() if needed else replay(pack([recorded]), CPU)[0]
+    theirs = changes[name](frames)
+    assert ours.stride() == theirs.stride() and torch.allclose(ours, theirs, atol=1e-6)
 
 
 def test_layouts() -> None:
