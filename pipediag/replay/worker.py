@@ -188,13 +188,14 @@ class PackingSide:
     def let_go(self) -> bool:
         """Turn the recorded images of the latest batch that code still holds into real ones: the batch is complete.
 
-        Return whether these are most of its images. From a worker, the loop gets none.
+        Return whether these are most of its images. From a worker, the loop gets none; in a stream they are not known.
         """
         made, self._noted = self._noted, []
         return 2 * become_real(made) > self._began
 
     def _made(self, request: Any, batched: bool) -> Sent:
-        if get_worker_info() is not None:
+        # A stream that stands still between two batches holds the images of the last one, which nobody sees.
+        if get_worker_info() is not None or not self.repeats:
             return self._answer(request, batched)
         stood = session.stood
         with noted() as self._noted:

@@ -114,7 +114,7 @@ class ToDevice(Feed):
         else:
             assert ring is not None, "there is nothing else to do"
             return packing(loader, ring)
-        self._side = None if loader.num_workers else side
+        self._side = side if side.repeats and not loader.num_workers else None
         init = InitWorker(side, loader.worker_init_fn)
         twin = with_settings(loader, dataset=dataset, worker_init_fn=init, pin_memory=pins, **settings)
         if "batch_sampler" not in settings:
