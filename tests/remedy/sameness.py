@@ -6,6 +6,7 @@ import io
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ SHARE = 1e-3
 
 def pixels(index: int, channels: int = 3, height: int = HEIGHT, width: int = WIDTH) -> Tensor:
     """A different uint8 image for every index, with smooth parts, hard edges and noise."""
+    return _drawn(index, channels, height, width).clone()
+
+
+@lru_cache(512)  # the same few images are asked for in most tests
+def _drawn(index: int, channels: int, height: int, width: int) -> Tensor:
     generator = torch.Generator().manual_seed(index)
     coarse = torch.rand(1, channels, 5, 7, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bicubic")[0]
