@@ -6,8 +6,12 @@ import pytest
 
 from benchmarks.word.simulated import KINDS, invented
 
+QUICK = {"steady", "load", "rare"}
 
-@pytest.mark.parametrize("kind", KINDS)
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_what_is_certain_is_true(kind: str) -> None:
     certain = 0
     for seed in range(6):

@@ -255,26 +255,25 @@ class Writing(Images):
         return super().__getitem__(index)
 
 
-@WORKERS
 @pytest.mark.parametrize(
-    ("write", "reason"),
+    ("write", "reason", "workers"),
     [
-        (appends, ""),
-        (maps, ""),
-        (saves, ""),
-        (makes_again, ""),
-        (writes_temporary_files, ""),
-        (counts, "UnsupportedOperation: not writable"),
-        (lambda folder: os.rename(folder / "log", folder / "other"), "a trial changes no file"),
-        (lambda folder: os.remove(folder / "log"), "a trial changes no file"),
-        (lambda folder: os.mkdir(folder / "other"), "a trial changes no file"),
-        (lambda folder: os.rmdir(folder / "inner"), "a trial changes no file"),
-        (replaces, "a trial changes no file"),
-        (lambda folder: os.open(folder / "log", os.O_WRONLY | os.O_TRUNC), "a trial changes no file"),
+        (appends, "", 0),
+        (maps, "", 0),
+        (saves, "", 1),
+        (makes_again, "", 0),
+        (writes_temporary_files, "", 1),
+        (counts, "UnsupportedOperation: not writable", 0),
+        (lambda folder: os.rename(folder / "log", folder / "other"), "a trial changes no file", 0),
+        (lambda folder: os.remove(folder / "log"), "a trial changes no file", 0),
+        (lambda folder: os.mkdir(folder / "other"), "a trial changes no file", 0),
+        (lambda folder: os.rmdir(folder / "inner"), "a trial changes no file", 0),
+        (replaces, "a trial changes no file", 0),
+        (lambda folder: os.open(folder / "log", os.O_WRONLY | os.O_TRUNC), "a trial changes no file", 0),
     ],
 )
 def test_a_trial_changes_no_file(
-    workers: int, write: Callable[[Path], Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path], Any], reason: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "temporary"
     elsewhere.mkdir()

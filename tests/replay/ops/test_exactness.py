@@ -25,7 +25,7 @@ from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.substitutes import stand_in
 from pipediag.replay.run.replay import replay_on
 
-FEW, MANY = 60, 4000
+FEW, MANY = 40, 4000
 
 By = Literal["v2", "v1", "pillow"]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
