@@ -63,11 +63,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests of whole scripts and processes first: short ones then fill the gaps at the end.
+    """Put tests of whole scripts first: short ones then fill the gaps at the end.
 
     Of a test with several parameters, cases that bring no new value of any of them run with the slow tests.
     """
-    items.sort(key=lambda item: ("integration" not in item.path.parts, "watch" not in item.path.parts))
+    items.sort(key=lambda item: "integration" not in item.path.parts)
     for item in items:
         assert not (lacks := missing_fixtures(item)), f"{item.nodeid}: no fixture {lacks}"
     tests: dict[str, list[tuple[set[Any], pytest.Item]]] = {}
