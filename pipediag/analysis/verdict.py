@@ -285,8 +285,7 @@ def _by_chance(ladder: LadderView, part: float) -> float:
     met = 2 * hypot((1 - part) * ladder.rare.waits.sd, part * ladder.rare.trains.sd) / base
     if ladder.has(LONGER):
         return met
-    slow, sd = _slow_batches_ms(ladder)
-    return max(met, (1 - part) * 2 * sd / base) if slow else met
+    return max(met, (1 - part) * 2 * _slow_batches_ms(ladder)[1] / base)
 
 
 def _beside_the_windows(ladder: LadderView, part: float) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..analysis.numbers.chain import merged
+from ..measure.rare_steps import FAR_LONGER
 from ..session import NOT_YET, PLAIN, Alternative, Inside, Slow, SlowBatches, Startup, Tail
 from ..usercode.constructions import located
 from .workers.delivery import Delivery
@@ -22,8 +23,8 @@ _KEPT = 8192
 _NAMED = 8
 #: Maximum number of bins of the histogram; few samples get fewer.
 _BINS = 40
-#: A batch is slow if it takes this many times the median, and maximum number of slow ones that are few.
-_FAR_LONGER, _FEW = 2.0, 200
+#: Maximum number of slow batches that are few.
+_FEW = 200
 
 
 class Findings:
@@ -106,7 +107,7 @@ class Findings:
     @property
     def slow_batches(self) -> SlowBatches:
         usual = statistics.median(self._batches)
-        slow = [took - usual for took in self._batches if took > _FAR_LONGER * usual]
+        slow = [took - usual for took in self._batches if took > FAR_LONGER * usual]
         longer = [round(1000 * more, 3) for more in slow] if len(slow) <= _FEW else []
         return SlowBatches(len(self._batches), longer)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 #: A step is rare if its own part takes this many times as long as the median of this many steps before it and after it,
 #: or if it waits longer than they do by the rest of that many times their length.
-_FAR_LONGER, _AROUND = 2.0, 16
+FAR_LONGER, _AROUND = 2.0, 16
 #: Minimum number of steps that tell what is usual, and maximum number that are looked at: of more, several are one.
 _FEWEST, _MOST = 3, 2000
 
@@ -39,8 +39,8 @@ def rare_steps(
         )
         # What feeds the loop changes its waits, but not the length of its own part: so both are looked at apart.
         longer = took - waited - usually_trained
-        trained = longer if longer > (_FAR_LONGER - 1) * usually_trained else 0.0
-        late = waited - usually_waited if waited - usually_waited > (_FAR_LONGER - 1) * usual else 0.0
+        trained = longer if longer > (FAR_LONGER - 1) * usually_trained else 0.0
+        late = waited - usually_waited if waited - usually_waited > (FAR_LONGER - 1) * usual else 0.0
         if not trained and not late:
             continue
         rare += 1

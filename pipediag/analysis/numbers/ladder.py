@@ -78,6 +78,8 @@ class Grown(NamedTuple):
     blocked: float
 
 
+#: Ratio of two times that are about equal.
+_ABOUT = 0.8
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -86,10 +88,6 @@ def _typical_batch(window: Window) -> float:
     """Return the milliseconds that workers took for most batches of a window; 0 if unknown."""
     seen = window.evidence
     return seen.get("typical_ms", seen.get("worker_ms", 0.0))
-
-
-#: Ratio of two times that are about equal.
-_ABOUT = 0.8
 
 
 def _once(method: Callable[Concatenate[LadderView, _P], _T]) -> Callable[Concatenate[LadderView, _P], _T]:
