@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import NamedTuple
 
 from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, worker_figures
@@ -14,11 +15,25 @@ from .loop_side import LoopSide
 from .single_steps import StepRecorder
 from .workers.delivery import Delivery
 
-#: A step is a pause if it takes at least these seconds and this many times a usual step, and if nearly all of it is
-#: idle time of the training thread and of the worker whose batch it got: the process was stopped, or its data was.
+#: A step is a pause if it takes at least these seconds and this many times a usual step, and if the training thread and
+#: the worker whose batch it got were hardly on a CPU: the process was stopped, or its data was. What they waited for a
+#: core does not count: Linux may take a stop for that.
 _PAUSE, _UNUSUAL, _IDLE = 1.0, 20.0, 0.8
-#: Number of steps that show what is usual.
+#: Number of other steps that show what is usual.
 _USUAL = 3
+
+
+class _LongStep(NamedTuple):
+    """The longest step so far: its place among the steps, its seconds, those in ``next()``, and those on a CPU.
+
+    ``cost`` is that of the batch that it got, if a worker made it.
+    """
+
+    at: int
+    seconds: float
+    in_next: float
+    cpu: float
+    cost: BatchCost | None
 
 
 class OpenWindow:
@@ -47,12 +62,15 @@ class OpenWindow:
         self._steps = StepClock(self._clock, self._device)
         self._account = StepAccount(self._clock, loop_side.counters, loop_side.in_next)
         self._asked = self._got = 0.0  # by the clock
+        self._began = self._clock.now()
+        self._longest: _LongStep | None = None
         self.left_out = self._left_out_in_next = 0.0
         self._others, self._on_others = setting.others, setting.others.spent
         self._beside, self._beside_before = 0.0, 0.0  # seconds of the stretches, and before the open one
         self._recorder = StepRecorder.within(setting.session, rung, setting.plan.attempt)
         self._queue = None if rung in CACHED else source
         self._costs: list[BatchCost] = []
+        self._begun_before: list[BatchCost] = []  # those of them that were begun before the window
         self._spans: list[tuple[float, float]] = []  # seconds, and seconds waited, of each step
         self._elsewhere: list[float] = []  # seconds of each step in which other code ran, or nothing
         self._elsewhere_now: list[float] = []  # the same of the open stretch
@@ -77,6 +95,8 @@ class OpenWindow:
     def takes(self, delivery: Delivery) -> None:
         """Note a batch of the workers: the next one that the loop gets."""
         self._costs.append(delivery.cost)
+        if delivery.made - delivery.cost.wall < self._began:
+            self._begun_before.append(delivery.cost)
         self._recorder.took(delivery)
 
     def gets(self) -> None:
@@ -94,27 +114,28 @@ class OpenWindow:
         spent = self._account.count(on_others.seconds, on_others.worked)
         self._elsewhere_now.append(on_others.seconds)
         step = self._asked - asked - on_others.seconds
-        if step >= _PAUSE and not self.left_out:
-            self._cut_out_pause(step, self._got - asked, sum(spent))
+        if step >= _PAUSE and (self._longest is None or step > self._longest.seconds):
+            at, cost = len(self._elsewhere) + len(self._elsewhere_now) - 1, self._costs[-1] if self._costs else None
+            self._longest = _LongStep(at, step, self._got - asked, spent.cpu, cost)
+        if self._longest is not None and not self.left_out:
+            self._cut_out_pause(self._longest)
         self._watch.count()
 
-    def _cut_out_pause(self, step: float, in_next: float, busy: float) -> None:
+    def _cut_out_pause(self, long: _LongStep) -> None:
         """Cut what a step took longer than usual out of the window, once, if it was a pause."""
-        before = self._watch.total_steps
-        if before < _USUAL or self._loop_side.counters.here() is None:  # without counters, work looks like a pause
+        others = self._watch.total_steps  # the step that ends now is not counted yet, and the long one is left out
+        if others < _USUAL or self._loop_side.counters.here() is None:  # without counters, work looks like a pause
             return
-        usual = (self._watch.seconds + self._watch.elapsed - step) / before
-        waits, idle = in_next > _IDLE * step, step - busy
-        if waits and self._costs:
-            idle = min(idle, step - self._costs[-1].cpu - self._costs[-1].queued)
+        usual, cpu, waits = (self.seconds_so_far - long.seconds) / others, long.cpu, long.in_next > _IDLE * long.seconds
+        if waits and long.cost is not None:
+            cpu = max(cpu, long.cost.cpu)
             # Workers in phase deliver a round at once: then the loop waits as long as one of them takes for a batch.
             usual = max(usual, statistics.median(cost.wall for cost in self._costs))
-        if step < _UNUSUAL * usual or idle < _IDLE * step:
+        if long.seconds < _UNUSUAL * usual or cpu > (1 - _IDLE) * long.seconds:
             return
-        more = step - usual
-        self.left_out, self._left_out_in_next = more, more if waits else 0.0
-        self._watch.leave_out(more)
-        self._elsewhere_now[-1] += more
+        self.left_out = long.seconds - usual
+        self._left_out_in_next = self.left_out if waits else 0.0
+        self._watch.leave_out(self.left_out)
 
     def stop(self) -> None:
         """End the stretch and keep it."""
@@ -129,6 +150,8 @@ class OpenWindow:
 
     def drop(self) -> None:
         """Discard the stretch: its end was not seen."""
+        if self._longest is not None and self._longest.at >= len(self._elsewhere):
+            self._longest, self.left_out, self._left_out_in_next = None, 0.0, 0.0
         self._watch.drop()
         self._account.drop()
         self._recorder.drop()
@@ -159,6 +182,11 @@ class OpenWindow:
         return self._watch.seconds
 
     @property
+    def seconds_so_far(self) -> float:
+        """Seconds of the stretches, the open one included."""
+        return self._watch.seconds + self._watch.elapsed
+
+    @property
     def used_up_stock(self) -> bool:
         """True if the queues shrank because the workers make batches more slowly than the loop takes them."""
         if self._stock >= 0 or not self._costs or not self._source.workers:
@@ -178,10 +206,11 @@ class OpenWindow:
             self.wanted = self.steps
 
     def evidence(self) -> dict[str, float]:
-        steps, left_out = self._watch.steps, self.left_out
-        costs = [cost for cost in self._costs if not 0 < _IDLE * left_out < cost.wall - cost.cpu - cost.queued]
-        figures = {**self._evidence.finish(steps), **worker_figures(costs)}
+        steps = self._watch.steps
+        figures = {**self._evidence.finish(steps), **worker_figures(self._worked())}
         apart = [sum(pair) for pair in zip(self._elsewhere, self._account.queued(), strict=True)]
+        if self._longest is not None and self._longest.at < len(apart):
+            apart[self._longest.at] += self.left_out
         figures |= rare_steps(self._spans, apart, self._source.workers, self._source.backlog)
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
@@ -197,6 +226,16 @@ class OpenWindow:
             figures["beside_ms"] = round(1000 * self._beside / steps, 4)
             figures["sampler_ms"] = round(1000 * (self._source.sampling - self._sampling) / steps, 4)
         return figures
+
+    def _worked(self) -> list[BatchCost]:
+        """Return the costs of the batches, without those in which a worker stood still, also before the window."""
+        if not self._costs:
+            return []
+        long = max(_PAUSE, _UNUSUAL * statistics.median(cost.wall for cost in self._costs))
+        stood_still = [cost for cost in self._begun_before if cost.wall - cost.cpu > _IDLE * long]
+        if self.left_out:
+            stood_still += [cost for cost in self._costs if cost.wall - cost.cpu > _IDLE * self.left_out]
+        return [cost for cost in self._costs if cost not in stood_still]
 
     def account(self) -> Account | None:
         """Return the account of the steps so far, if the loop draws its batches itself."""

@@ -11,7 +11,9 @@ import torch
 from pipediag.ladder.ranks.lockstep import Lockstep
 from pipediag.ladder.steering import OutOfTime
 from pipediag.ladder.windows import OTHER_LOADERS, torch_threads
+from pipediag.ladder.workers.delivery import Delivery
 from pipediag.measure.account import Times
+from pipediag.measure.evidence import BatchCost
 from pipediag.session import FEWER_THREADS, REMEDIED
 
 from .simulated import CLONED, COSTS, Loop, beside, prepared
@@ -93,17 +95,18 @@ class TestLength:
 class TestPauses:
     """A process that is stopped works no longer, but its clock goes on."""
 
-    def paused(self, rung: str, seconds: float, at: int = 8, **more: Any) -> dict[str, Any]:
-        loop = Loop(step=1 / 16, target=2.0, **more)
+    def paused(self, rung: str, seconds: float, at: int = 8, step: float = 1 / 16) -> dict[str, Any]:
+        loop = Loop(step, target=2.0)
         loop.rest()
         loop.settle(rung)
         loop.stands_still = {loop.training.steps + at: seconds}
         assert loop.measure(rung)[0] == ""
         return loop.recorded[-1]
 
-    def test_it_is_cut_out(self) -> None:
-        """32 steps of 1/16 s; the 8th takes 20 s longer, which are left out but counted."""
-        window = self.paused("device", 20.0)
+    @pytest.mark.parametrize("at", [1, 2, 8, 32])
+    def test_it_is_cut_out(self, at: int) -> None:
+        """32 steps of 1/16 s; one takes 20 s longer, which are left out but counted."""
+        window = self.paused("device", 20.0, at)
         assert (window["steps"], window["seconds"]) == (32, 2.0)
         if window["account"] is not None:
             assert window["account"]["left_out_s"] == 20.0 and window["account"]["other_ms"] <= 1000 / 16
@@ -116,9 +119,28 @@ class TestPauses:
         assert window["seconds"] < 10.0
 
     def test_what_is_none(self) -> None:
-        """0.9 s, as for a checkpoint, are training. Before the first step, nothing is known of what is usual."""
+        """0.9 s, as for a checkpoint, are training. Of two steps, nothing is known of what is usual."""
         assert self.paused("device", 0.9)["seconds"] == pytest.approx(2.0 + 0.9)
-        assert self.paused("device", 20.0, at=2)["seconds"] > 20.0
+        assert self.paused("device", 40.0, at=1, step=1.5)["seconds"] == pytest.approx(2 * 1.5 + 40.0)
+
+    @pytest.mark.parametrize(("begun", "worker_ms"), [(-20.0, 1000.0), (1.0, 5875.0)])
+    def test_a_batch_that_stood_still_before_the_window(self, begun: float, worker_ms: float) -> None:
+        """Of eight batches of 1 s each, one took 40 s: ``begun`` so many seconds after the window, or before it."""
+        loop = Loop(step=1 / 16, target=4.0)
+        loop.rest()
+        loop.settle("baseline")
+        take, second, opened = loop.feed.take, loop.feed.taken + 2, loop.clock.now()
+
+        def taken() -> Delivery:
+            delivery = take()
+            if loop.feed.taken == second:
+                delivery.cost, delivery.made = BatchCost(wall=40.0), opened + begun + 40.0
+            return delivery
+
+        loop.feed.take = taken  # type: ignore[method-assign]
+        loop.measure("baseline")
+        assert loop.recorded[-1]["steps"] == 8
+        assert loop.recorded[-1]["evidence"]["worker_ms"] == worker_ms
 
 
 class InJob(Lockstep):
