@@ -114,16 +114,16 @@ def _foreign_load(ladder: LadderView) -> Warning_ | None:
 
 
 def _paused(ladder: LadderView) -> Warning_ | None:
-    """Warn of a pause that was cut out of a window."""
-    cut = [one.account.left_out_s for one in ladder.session.windows if one.account is not None]
-    if not any(cut):
+    """Warn of stops and pauses that were cut out of windows."""
+    cut = ladder.cut_out
+    if not cut:
         return None
-    seconds, count = max(cut), sum(one > 0 for one in cut)
-    times = "once" if count == 1 else f"{count} times"
+    times, longest = "once" if len(cut) == 1 else f"{len(cut)} times", number(max(seconds for seconds, _ in cut))
+    known = all(stopped for _, stopped in cut)
+    why = "" if known else ": it was stopped, or its data did not come"
     return Warning_(
         "paused",
-        f"the script stood still {times}, for up to {number(seconds)} s: it was stopped, or its data did not come; "
-        + ("this is left out" if count == 1 else "this counts as part of the steps if it happened under one rung"),
+        f"the script {'was stopped' if known else 'stood still'} {times}, for up to {longest} s{why}; this is left out",
         "analyse again if the script was not stopped by hand",
     )
 

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..clock import Clock
 from ..loop.iterators import NativeIterator, queued
 from ..loop.wrappers import EndlessSampler, InitWorker, StagedCollate, StagedDataset, StagedIterable
+from ..measure.stops import Stops
 from ..session import Startup
 from ..usercode import tree
 from .findings import Findings
@@ -35,9 +36,15 @@ class Source(ABC):
         waited: seconds spent waiting for batches so far.
         stalled: the part of ``waited`` in which later batches were already there.
         late: the part of ``waited`` in which the workers were still making the batch; the rest is for handing it over.
+        stops: the stops of this process, as far as they are known.
+        notices_stops: whether all of them are known that happen while the loop waits for a batch.
     """
 
     waited = stalled = late = 0.0
+    notices_stops = False
+
+    def __init__(self, clock: Clock) -> None:
+        self.stops = Stops(clock)
 
     @property
     @abstractmethod
@@ -93,6 +100,7 @@ class Feed(Source):
         findings: Findings | None = None,
         timeout: float = _TIMEOUT,
     ) -> None:
+        super().__init__(clock)
         self.loader = loader
         self.rung_switch = RungSwitch(int(loader.num_workers))
         self.findings = findings or Findings()
@@ -154,6 +162,7 @@ class Feed(Source):
             attributes[name] = self._sampler
         with _swapped(loader, attributes):
             self._iterator = self._native(loader)
+        self.notices_stops = self.stops.notice(self._iterator)
         self._launched = self._clock.now()
         if self._shared:
             self._post_batches()
@@ -177,7 +186,7 @@ class Feed(Source):
             self.stalled += max(0.0, came - max(asked, self._overtaken_at()))
         if self._started is not None:
             self._note_startup(self._started, asked, arrived, delivery, sampled - self._sampled_before)
-        self.findings.take(delivery)
+        self.findings.take(delivery, self.stops.within(delivery.made - delivery.cost.wall, delivery.made))
         return delivery
 
     def _overtaken_at(self) -> float:

@@ -53,11 +53,12 @@ class Findings:
         self._batches: list[float] = []
         self._startups = self._revision = self._samples = self._sent_batches = 0  # sent so far
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: Delivery, stopped: float = 0.0) -> None:
+        """Note what a batch tells; while it was made, the process stood still for ``stopped`` seconds."""
         notes, cost = delivery.notes, delivery.cost
         first = notes is not None and notes.ready is not None
         if delivery.rung in PLAIN and cost.wall > 0 and not first and len(self._batches) < _KEPT:
-            self._batches.append(cost.wall - cost.queued)
+            self._batches.append(max(0.0, cost.wall - cost.queued - stopped))
         if notes is None:
             return
         if notes.inside is not None:

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import NamedTuple
 
 from ..measure.account import StepAccount
 from ..measure.evidence import BatchCost, Evidence, worker_figures
 from ..measure.machine import Gpu
 from ..measure.rare_steps import rare_steps
+from ..measure.stops import Stop
 from ..measure.window import FEW_STEPS, MIN_STEPS, SLOW, StepClock, Stopwatch
 from ..session import CACHED, Account, Stretch, Window
 from .loop_side import LoopSide
 from .single_steps import StepRecorder
 from .workers.delivery import Delivery
 
-#: A step is a pause if it takes at least these seconds and this many times a usual step, and if the training thread and
-#: the worker whose batch it got were hardly on a CPU: the process was stopped, or its data was. What they waited for a
-#: core does not count: Linux may take a stop for that.
+#: A step is a pause if it takes at least these seconds and this many times a usual step, and if the thread was hardly
+#: on a CPU: the process was stopped, or it slept. A wait for a core proves nothing: Linux may take a stop for that.
+#: Where stops are noticed, a wait for a batch is no pause: it is the data's.
 _PAUSE, _UNUSUAL, _IDLE = 1.0, 20.0, 0.8
 #: Number of other steps that show what is usual.
 _USUAL = 3
 
 
 class _LongStep(NamedTuple):
-    """The longest step so far: its place among the steps, its seconds, those in ``next()``, and those on a CPU.
-
-    ``cost`` is that of the batch that it got, if a worker made it.
-    """
+    """The longest step so far: its place, its end, its seconds, and those in ``next()`` and on a CPU."""
 
     at: int
+    ended: float
     seconds: float
     in_next: float
     cpu: float
-    cost: BatchCost | None
 
 
 class OpenWindow:
@@ -44,6 +41,7 @@ class OpenWindow:
         longest: maximum length in seconds.
         interrupted: True if batches of other loaders were drawn during it.
         left_out: seconds of a pause that are left out.
+        stopped: seconds that are left out as the process was stopped while the loop waited for a batch.
     """
 
     def __init__(self, rung: str, wanted: int, longest: float, loop_side: LoopSide, gpu: Gpu | None) -> None:
@@ -62,15 +60,15 @@ class OpenWindow:
         self._steps = StepClock(self._clock, self._device)
         self._account = StepAccount(self._clock, loop_side.counters, loop_side.in_next)
         self._asked = self._got = 0.0  # by the clock
-        self._began = self._clock.now()
         self._longest: _LongStep | None = None
         self.left_out = self._left_out_in_next = 0.0
+        self.stopped = self._stopped_before = 0.0  # in all stretches, and before the open one
+        self._stops_seen = source.stops.seen
         self._others, self._on_others = setting.others, setting.others.spent
         self._beside, self._beside_before = 0.0, 0.0  # seconds of the stretches, and before the open one
         self._recorder = StepRecorder.within(setting.session, rung, setting.plan.attempt)
         self._queue = None if rung in CACHED else source
-        self._costs: list[BatchCost] = []
-        self._begun_before: list[BatchCost] = []  # those of them that were begun before the window
+        self._made: list[tuple[BatchCost, float]] = []  # what each batch took, and when it was made
         self._spans: list[tuple[float, float]] = []  # seconds, and seconds waited, of each step
         self._elsewhere: list[float] = []  # seconds of each step in which other code ran, or nothing
         self._elsewhere_now: list[float] = []  # the same of the open stretch
@@ -89,14 +87,13 @@ class OpenWindow:
         self._lay_ready = self._source.ready
         self._elsewhere_now = []
         self._on_others, self._beside_before = self._others.spent, self._others.beside
+        self._stopped_before, self._stops_seen = self.stopped, self._source.stops.seen
         self._asked = self._steps.asks()
         self._recorder.asks(self._asked, self._queue)
 
     def takes(self, delivery: Delivery) -> None:
         """Note a batch of the workers: the next one that the loop gets."""
-        self._costs.append(delivery.cost)
-        if delivery.made - delivery.cost.wall < self._began:
-            self._begun_before.append(delivery.cost)
+        self._made.append((delivery.cost, delivery.made))
         self._recorder.took(delivery)
 
     def gets(self) -> None:
@@ -109,14 +106,17 @@ class OpenWindow:
         asked, self._asked = self._asked, self._steps.asks()
         self._recorder.asks(self._asked, self._queue)
         on_others, self._on_others = self._others.spent.since(self._on_others), self._others.spent
-        if on_others.seconds:
-            self._watch.leave_out(on_others.seconds)
+        seen, self._stops_seen = self._stops_seen, self._source.stops.seen
+        stopped = self._stops_seen - seen
+        self.stopped += stopped
+        if apart := on_others.seconds + stopped:
+            self._watch.leave_out(apart)
         spent = self._account.count(on_others.seconds, on_others.worked)
-        self._elsewhere_now.append(on_others.seconds)
-        step = self._asked - asked - on_others.seconds
+        self._elsewhere_now.append(apart)
+        step = self._asked - asked - apart
         if step >= _PAUSE and (self._longest is None or step > self._longest.seconds):
-            at, cost = len(self._elsewhere) + len(self._elsewhere_now) - 1, self._costs[-1] if self._costs else None
-            self._longest = _LongStep(at, step, self._got - asked, spent.cpu, cost)
+            at, in_next = len(self._elsewhere) + len(self._elsewhere_now) - 1, self._got - asked - stopped
+            self._longest = _LongStep(at, self._asked, step, in_next, spent.cpu)
         if self._longest is not None and not self.left_out:
             self._cut_out_pause(self._longest)
         self._watch.count()
@@ -126,16 +126,15 @@ class OpenWindow:
         others = self._watch.total_steps  # the step that ends now is not counted yet, and the long one is left out
         if others < _USUAL or self._loop_side.counters.here() is None:  # without counters, work looks like a pause
             return
-        usual, cpu, waits = (self.seconds_so_far - long.seconds) / others, long.cpu, long.in_next > _IDLE * long.seconds
-        if waits and long.cost is not None:
-            cpu = max(cpu, long.cost.cpu)
-            # Workers in phase deliver a round at once: then the loop waits as long as one of them takes for a batch.
-            usual = max(usual, statistics.median(cost.wall for cost in self._costs))
-        if long.seconds < _UNUSUAL * usual or cpu > (1 - _IDLE) * long.seconds:
+        usual, waits = (self.seconds_so_far - long.seconds) / others, long.in_next > _IDLE * long.seconds
+        if long.seconds < _UNUSUAL * usual or long.cpu > (1 - _IDLE) * long.seconds:
+            return
+        if waits and self._source.notices_stops:
             return
         self.left_out = long.seconds - usual
         self._left_out_in_next = self.left_out if waits else 0.0
         self._watch.leave_out(self.left_out)
+        self._source.stops.add(Stop(long.ended - self.left_out, long.ended))
 
     def stop(self) -> None:
         """End the stretch and keep it."""
@@ -152,6 +151,7 @@ class OpenWindow:
         """Discard the stretch: its end was not seen."""
         if self._longest is not None and self._longest.at >= len(self._elsewhere):
             self._longest, self.left_out, self._left_out_in_next = None, 0.0, 0.0
+        self.stopped = self._stopped_before
         self._watch.drop()
         self._account.drop()
         self._recorder.drop()
@@ -183,15 +183,15 @@ class OpenWindow:
 
     @property
     def seconds_so_far(self) -> float:
-        """Seconds of the stretches, the open one included."""
+        """Seconds of the stretches and of the open one."""
         return self._watch.seconds + self._watch.elapsed
 
     @property
     def used_up_stock(self) -> bool:
         """True if the queues shrank because the workers make batches more slowly than the loop takes them."""
-        if self._stock >= 0 or not self._costs or not self._source.workers:
+        if self._stock >= 0 or not self._made or not self._source.workers:
             return False
-        made = sum(cost.wall for cost in self._costs) / len(self._costs) / self._source.workers
+        made = sum(cost.wall for cost in self._costs) / len(self._made) / self._source.workers
         return made * self.steps > self.seconds
 
     @property
@@ -207,14 +207,14 @@ class OpenWindow:
 
     def evidence(self) -> dict[str, float]:
         steps = self._watch.steps
-        figures = {**self._evidence.finish(steps), **worker_figures(self._worked())}
+        figures = {**self._evidence.finish(steps), **worker_figures(self._costs)}
         apart = [sum(pair) for pair in zip(self._elsewhere, self._account.queued(), strict=True)]
         if self._longest is not None and self._longest.at < len(apart):
             apart[self._longest.at] += self.left_out
         figures |= rare_steps(self._spans, apart, self._source.workers, self._source.backlog)
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
-        in_next = self._left_out_in_next
+        in_next = self._left_out_in_next + self.stopped
         if self._spans:
             waited = sum(waited for _, waited in self._spans) - in_next
             figures["wait_ms"] = round(1000 * max(0.0, waited) / len(self._spans), 4)
@@ -227,22 +227,22 @@ class OpenWindow:
             figures["sampler_ms"] = round(1000 * (self._source.sampling - self._sampling) / steps, 4)
         return figures
 
-    def _worked(self) -> list[BatchCost]:
-        """Return the costs of the batches, without those in which a worker stood still, also before the window."""
-        if not self._costs:
-            return []
-        long = max(_PAUSE, _UNUSUAL * statistics.median(cost.wall for cost in self._costs))
-        stood_still = [cost for cost in self._begun_before if cost.wall - cost.cpu > _IDLE * long]
-        if self.left_out:
-            stood_still += [cost for cost in self._costs if cost.wall - cost.cpu > _IDLE * self.left_out]
-        return [cost for cost in self._costs if cost not in stood_still]
+    @property
+    def _costs(self) -> list[BatchCost]:
+        """What each batch took, without the time at which the process stood still."""
+        within = self._source.stops.within
+        return [cost._replace(wall=cost.wall - within(made - cost.wall, made)) for cost, made in self._made]
 
     def account(self) -> Account | None:
         """Return the account of the steps so far, if the loop draws its batches itself."""
         if self.rung == "supply" or self._loop_side.drawn_ahead:
             return None
-        left_out, in_next = self.left_out, self._left_out_in_next
-        return self._account.figures(self._watch.steps, self._watch.seconds, left_out, in_next)
+        in_next = self._left_out_in_next + self.stopped
+        found = self._account.figures(self._watch.steps, self._watch.seconds, in_next)
+        if found is not None:
+            found.left_out_s, found.left_out_in_next_s = round(self.left_out, 4), round(self._left_out_in_next, 4)
+            found.stopped_s = round(self.stopped, 4)
+        return found
 
     def stretches(self, round_: int) -> list[Stretch]:
         """Return the recorded steps as those of this round, once."""

@@ -58,6 +58,7 @@ class RemediedFeed(Source):
     """
 
     def __init__(self, rung: str, offloaded: OffloadedLoader, backlog: int, aside: Aside, clock: Clock) -> None:
+        super().__init__(clock)
         self._rung = rung
         self._backlog = backlog
         self._pids: list[int] = []

@@ -211,8 +211,8 @@ class Windows:
 
     def _end_in_time(self, window: OpenWindow, began: float) -> None:
         """End the window early, after a whole round of the workers, if it has run longer than allowed."""
-        workers = max(1, self._loop_side.source(window.rung).workers)
-        if self._clock.now() - began - window.left_out > window.longest and window.steps % workers == 0:
+        workers, apart = max(1, self._loop_side.source(window.rung).workers), window.left_out + window.stopped
+        if self._clock.now() - began - apart > window.longest and window.steps % workers == 0:
             window.shorten()
 
     def _record(self, open_: OpenWindow, evidence: dict[str, float]) -> None:

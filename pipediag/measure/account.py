@@ -228,10 +228,10 @@ class StepAccount:
         """Return the seconds in which the thread waited for a core in each step that was kept, 0 if unknown."""
         return [step.queue - over for step, over in zip(self._steps, _miscounted(self._steps), strict=True)]
 
-    def figures(self, steps: int, seconds: float, left_out: float = 0.0, waiting: float = 0.0) -> Account | None:
+    def figures(self, steps: int, seconds: float, waiting: float = 0.0) -> Account | None:
         """Return the account per step of ``steps`` steps that took ``seconds``; None without the kernel's counters.
 
-        ``left_out`` seconds of the stretches belong to no step, ``waiting`` of them in ``next()``.
+        ``waiting`` seconds in ``next()`` belong to no step.
         """
         if not (self._complete and steps and self._wall > 0):
             return None
@@ -252,7 +252,6 @@ class StepAccount:
             threads_cpu_ms=round(each * sum(times.cpu for times in self._others.values()), 4),
             threads_queue_ms=round(each * max(queues, default=0.0), 4),
             steal=round(max(0.0, self._steal) / self._wall, 4),
-            left_out_s=round(left_out, 4),
         )
 
     def _moment(self, others: dict[int, Times], steal: float) -> _Moment:

@@ -30,7 +30,10 @@ class Account:
 
     ``threads_cpu_ms`` is the CPU time of the process's other threads together, ``threads_queue_ms`` the longest time
     that one of them was ready to run without a core. ``steal`` is the number of cores that a virtual machine's host
-    took away. ``left_out_s`` are seconds of a pause that were cut out of the window.
+    took away.
+
+    Three figures are seconds that were cut out of the window: ``left_out_s`` are those of a step in which the thread
+    slept, ``left_out_in_next_s`` of them in ``next()``; in ``stopped_s`` the process is known to have been stopped.
     """
 
     cpu_ms: float = 0.0
@@ -42,6 +45,8 @@ class Account:
     threads_queue_ms: float = 0.0
     steal: float = 0.0
     left_out_s: float = 0.0
+    left_out_in_next_s: float = 0.0
+    stopped_s: float = 0.0
 
     def __post_init__(self) -> None:
         if min(vars(self).values()) < 0:

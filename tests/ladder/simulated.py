@@ -20,6 +20,7 @@ from pipediag.ladder.workers.rung_switch import PAUSE, RungSwitch
 from pipediag.measure.account import Times
 from pipediag.measure.evidence import BatchCost
 from pipediag.measure.schedule import Schedule
+from pipediag.measure.stops import Stops
 from pipediag.session import FEWER_THREADS, REMEDIED, Session, Startup, Window, settings_rung
 
 from ..clock import Clock
@@ -58,6 +59,7 @@ class Workers:
         self.findings.startups = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
         self.waited = self.stalled = self.late = self.sampling = 0.0
+        self.stops, self.notices_stops = Stops(clock), True
         self.taken = self.launches = 0
         self._own = own
         self._switches = [(0.0, own or "baseline")]

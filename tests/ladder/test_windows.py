@@ -14,6 +14,7 @@ from pipediag.ladder.windows import OTHER_LOADERS, torch_threads
 from pipediag.ladder.workers.delivery import Delivery
 from pipediag.measure.account import Times
 from pipediag.measure.evidence import BatchCost
+from pipediag.measure.stops import Stop
 from pipediag.session import FEWER_THREADS, REMEDIED
 
 from .simulated import CLONED, COSTS, Loop, beside, prepared
@@ -123,9 +124,8 @@ class TestPauses:
         assert self.paused("device", 0.9)["seconds"] == pytest.approx(2.0 + 0.9)
         assert self.paused("device", 40.0, at=1, step=1.5)["seconds"] == pytest.approx(2 * 1.5 + 40.0)
 
-    @pytest.mark.parametrize(("begun", "worker_ms"), [(-20.0, 1000.0), (1.0, 5875.0)])
-    def test_a_batch_that_stood_still_before_the_window(self, begun: float, worker_ms: float) -> None:
-        """Of eight batches of 1 s each, one took 40 s: ``begun`` so many seconds after the window, or before it."""
+    def waited(self, stop: tuple[float, float] | None, begun: float) -> dict[str, Any]:
+        """Return a window whose batches take 1 s each; for the second, begun so late, the loop waits 40 s."""
         loop = Loop(step=1 / 16, target=4.0)
         loop.rest()
         loop.settle("baseline")
@@ -134,13 +134,31 @@ class TestPauses:
         def taken() -> Delivery:
             delivery = take()
             if loop.feed.taken == second:
-                delivery.cost, delivery.made = BatchCost(wall=40.0), opened + begun + 40.0
+                loop.clock.seconds += 40.0
+                delivery.cost, delivery.made = BatchCost(wall=41.0), opened + begun + 41.0
+                if stop is not None:
+                    loop.feed.stops.add(Stop(opened + stop[0], opened + stop[1]))
+                    loop.feed.stops.seen += stop[1] - stop[0]
             return delivery
 
         loop.feed.take = taken  # type: ignore[method-assign]
         loop.measure("baseline")
-        assert loop.recorded[-1]["steps"] == 8
-        assert loop.recorded[-1]["evidence"]["worker_ms"] == worker_ms
+        return loop.recorded[-1]
+
+    def test_a_stop_while_the_loop_waits(self) -> None:
+        window = self.waited((1.0, 41.0), 0.5)
+        assert (window["steps"], window["evidence"]["worker_ms"]) == (8, 1000.0) and window["seconds"] < 10.0
+        if window["account"] is not None:
+            assert (window["account"]["stopped_s"], window["account"]["left_out_s"]) == (40.0, 0.0)
+            assert window["account"]["waits_ms"] < 1000.0
+
+    def test_data_that_does_not_come_is_no_stop(self) -> None:
+        """The workers go on: one of them was late, or a stop lies within none of their batches."""
+        window = self.waited(None, 0.5)
+        assert window["seconds"] > 40.0 and window["evidence"]["worker_ms"] > 5000.0
+        if window["account"] is not None:
+            assert (window["account"]["stopped_s"], window["account"]["left_out_s"]) == (0.0, 0.0)
+        assert self.waited((1.0, 41.0), 20.0)["evidence"]["worker_ms"] > 5000.0
 
 
 class InJob(Lockstep):

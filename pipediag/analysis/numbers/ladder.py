@@ -13,6 +13,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from ...session import (
     CACHED,
     LONGER,
+    PLAIN,
     RUNGS,
     STAGE_OF_RUNG,
     Link,
@@ -38,7 +39,7 @@ from .foreign_load import (
 from .intervals import Interval, exactly, largest
 from .paired_windows import PACE, Noise, around, mean_rate, ratio_of_pairs
 from .paired_windows import share as share_of_sums
-from .rare_steps import RareSteps
+from .rare_steps import RareSteps, with_pause
 
 #: Standard deviation of the logarithm of a window without waiting, relative to its neighbour in time: windows fed from
 #: the device agreed to 0.01 or 0.02 on an H200.
@@ -84,6 +85,11 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+def _fed_by(window: Window) -> str:
+    """Return the rung of a window; the loop as it is has two."""
+    return "baseline" if window.rung in PLAIN else window.rung
+
+
 def _typical_batch(window: Window) -> float:
     """Return the milliseconds that workers took for most batches of a window; 0 if unknown."""
     seen = window.evidence
@@ -116,15 +122,17 @@ class LadderView:
         self._windows: dict[str, dict[int, Window]] = {}
         self._unlike: dict[str, list[Window]] = {}  # left out, as other processes used more or fewer cores
         self._known: dict[tuple[object, ...], Any] = {}
-        pauses = Counter(one.rung for one in session.windows if one.account is not None and one.account.left_out_s)
-        self._stood_still = {rung for rung, count in pauses.items() if count > 1}  # that is how its steps are
+        paused = [window for window in session.windows if window.account and window.account.left_out_s]
+        counts = Counter(map(_fed_by, paused))
+        self._pauses = {rung for rung, count in counts.items() if count > 1}  # that is how its steps are
         trials = {window.round for window in session.windows if fed_apart(window.rung)}
         for window in session.windows:
             if settings_of(window.rung) is not None:  # see halving
                 continue
             if not fed_apart(window.rung) and window.round in trials:
                 continue  # the baseline of a trial, not of the ladder
-            self._windows.setdefault(window.rung, {})[window.round] = window
+            whole = with_pause(window) if _fed_by(window) in self._pauses else window
+            self._windows.setdefault(window.rung, {})[window.round] = whole
         self._leave_out_warm_up()
         self._leave_out_unlike_load()
         self.rare = RareSteps(window for windows in self._windows.values() for window in windows.values())
@@ -183,15 +191,20 @@ class LadderView:
         Workers do this in parallel, so a step waits only for its share of it, and never longer than its wait.
         """
         step, seen = window.ms_per_step, window.evidence
-        if window.rung in self._stood_still and window.account is not None:
-            step += 1000 * window.account.left_out_s / window.steps
         ours = (seen.get("copy_ms", 0.0) + seen.get("own_ms", 0.0)) / max(1, self.session.workers)
         return step - min(ours, 0.9 * step, seen.get("wait_ms", math.inf))
+
+    @property
+    def cut_out(self) -> list[tuple[float, bool]]:
+        """Seconds that were cut out of windows, and whether the process is known to have been stopped then."""
+        accounts = [(one.account, _fed_by(one) in self._pauses) for one in self.session.windows if one.account]
+        stops = [(one.stopped_s, True) for one, _ in accounts if one.stopped_s]
+        return stops + [(one.left_out_s, False) for one, usual in accounts if one.left_out_s and not usual]
 
     def stood_still_for(self, ms: float) -> bool:
         """Return whether the process stood still for about so many milliseconds, by a pause cut out of a window."""
         pauses = [1000 * w.account.left_out_s for w in self.session.windows if w.account and w.account.left_out_s]
-        return any(_ABOUT * pause < ms < pause / _ABOUT for pause in pauses) and not self._stood_still
+        return any(_ABOUT * pause < ms < pause / _ABOUT for pause in pauses) and not self._pauses
 
     @property
     def steady(self) -> bool:

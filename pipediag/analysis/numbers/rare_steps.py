@@ -48,6 +48,22 @@ class RareSteps:
         return replace(window, seconds=seconds, evidence={**seen, **waits}, account=account)
 
 
+def with_pause(window: Window) -> Window:
+    """Return the window with the pause that was cut out of it, as one of its rare steps."""
+    account, seen = window.account, dict(window.evidence)
+    if account is None or not account.left_out_s:
+        return window
+    waited = 1000 * account.left_out_in_next_s
+    trained = 1000 * account.left_out_s - waited
+    for part, ms in (("wait", waited), ("train", trained)):
+        seen[f"rare_{part}_ms"] = seen.get(f"rare_{part}_ms", 0.0) + ms / window.steps
+        seen[f"rare_{part}_root"] = math.hypot(seen.get(f"rare_{part}_root", 0.0), ms)
+    for key in {"wait_ms", "next_ms", "late_ms"} & seen.keys():
+        seen[key] += waited / window.steps
+    account = replace(_with(account, waited / window.steps, trained / window.steps), left_out_s=0, left_out_in_next_s=0)
+    return replace(window, seconds=window.seconds + (waited + trained) / 1000, evidence=seen, account=account)
+
+
 def _pooled(windows: Iterable[Window], part: str) -> Rare:
     """Return what one part of the rare steps adds to a mean step, over all steps of the windows.
 
