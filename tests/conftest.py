@@ -155,11 +155,16 @@ def nothing_left_installed() -> Iterator[None]:
     assert installed()[: len(before)] == before
 
 
+#: Seconds in which workers have to end before torch ends them. Those of an iterator that an error keeps do not end.
+ENDING = 0.5
+
+
 @pytest.fixture(autouse=True)
 def torch_as_it_was() -> Iterator[None]:
     """Reset torch's seed and its counts of compilations, which tests of one process share."""
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(0)
+        sys.modules["torch.utils.data._utils"].MP_STATUS_CHECK_INTERVAL = ENDING  # type: ignore[attr-defined]
     yield
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None:

@@ -23,7 +23,7 @@ QUICK = {
     "samples_seen", "transform_set", "view_written",
 }  # fmt: skip
 #: How many scripts are invented for the quick tests, and for the slow ones.
-FEW, MANY = 30, 60
+FEW, MANY = 16, 60
 #: Seconds for one call of the suite, on a machine with other work.
 PATIENCE = 900
 Results = dict[str, dict[str, Any]]
