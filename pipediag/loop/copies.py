@@ -78,7 +78,7 @@ def with_own_generators(twin: DataLoader[Any]) -> DataLoader[Any]:
 def _samplers(sampler: Any) -> Iterator[Sampler[Any]]:
     if is_a(sampler, Sampler):
         yield sampler
-        for part in vars(sampler).values():
+        for part in [*vars(sampler).values()]:
             yield from _samplers(part)
 
 
@@ -99,6 +99,6 @@ def _copied(value: Any, copies: dict[int, Any]) -> Any:
             copies[id(value)].set_state(value.get_state())
         else:
             copies[id(value)] = copy.copy(value)
-            for name, part in vars(value).items():
+            for name, part in [*vars(value).items()]:
                 copies[id(value)].__dict__[name] = _copied(part, copies)
     return copies[id(value)]

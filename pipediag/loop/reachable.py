@@ -71,7 +71,7 @@ def _of_function(fn: types.FunctionType) -> Iterator[Any]:
     yield from closed_over(fn).values()
     yield from fn.__defaults__ or ()
     yield from (fn.__kwdefaults__ or {}).values()
-    yield from vars(fn).values()
+    yield from [*vars(fn).values()]
     if is_library(fn):
         return
     names = set(names_in(fn.__code__))

@@ -319,7 +319,7 @@ def _with_stored_generators(sampler: Any) -> Any:
     if not has_attribute(sampler, "__dict__"):
         return sampler
     sampler = copy.copy(sampler)
-    for name, value in vars(sampler).items():
+    for name, value in [*vars(sampler).items()]:
         if isinstance(value, Sampler):
             setattr(sampler, name, _with_stored_generators(value))
         elif isinstance(value, torch.Generator):

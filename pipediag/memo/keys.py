@@ -175,7 +175,7 @@ def _add(value: Any, digest: Any, seen: set[int], depth: int) -> None:
         digest.update(f"{value.__module__}.{value.__qualname__}".encode())
         module = sys.modules.get(value.__module__)
         if not _is_of_a_library(getattr(module, "__file__", None)):
-            _add_all(vars(value).values(), digest, seen, depth)
+            _add_all([*vars(value).values()], digest, seen, depth)
     elif isinstance(value, (staticmethod, classmethod)):
         _add(value.__func__, digest, seen, depth)
     else:

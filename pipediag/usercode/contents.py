@@ -122,7 +122,7 @@ def slot_values(obj: Any) -> dict[str, Any]:
     """Return the attributes that an object keeps in slots, by the names that ``getattr`` knows. No code runs."""
     values: dict[str, Any] = {}
     for cls in type(obj).__mro__:
-        for name, slot in vars(cls).items() if "__slots__" in vars(cls) else ():
+        for name, slot in [*vars(cls).items()] if "__slots__" in vars(cls) else ():  # other threads may add to it
             if is_a(slot, types.MemberDescriptorType):
                 try:
                     values.setdefault(name, slot.__get__(obj))
@@ -200,7 +200,7 @@ def _reached_from(value: Any) -> Iterator[Any]:
             yield from (vars(module).get(name) for name in names for module in modules)
     elif isinstance(value, type):
         if not is_library(value):
-            for name, one in vars(value).items():
+            for name, one in [*vars(value).items()]:
                 if name != "__init__" and not _is_written_for(value, name, one):
                     yield one
             yield from value.__bases__
@@ -208,7 +208,7 @@ def _reached_from(value: Any) -> Iterator[Any]:
         yield from itertools.islice(value.values() if isinstance(value, dict) else value, _ITEMS)
     elif is_record(value):
         yield type(value)
-        yield from vars(value).values() if has_attribute(value, "__dict__") else ()
+        yield from [*vars(value).values()] if has_attribute(value, "__dict__") else ()
 
 
 #: What a class that ``dataclass`` or attrs has completed holds.
@@ -273,7 +273,7 @@ def class_values(cls: type) -> dict[str, Any]:
     hidden = ("_abc_impl",)  # of abstract classes: a cache
     return {
         name: value
-        for name, value in vars(cls).items()
+        for name, value in [*vars(cls).items()]
         if name not in hidden
         and (not name.startswith("__") or (is_a(value, types.FunctionType) and name.strip("_") not in _NOT_RUN))
     }

@@ -44,7 +44,7 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
     if dataclasses.is_dataclass(type(obj)):
         return [(Attribute(f.name), getattr(obj, f.name)) for f in dataclasses.fields(obj)]
     if _is_record(obj):
-        return [(Attribute(name), value) for name, value in vars(obj).items()]
+        return [(Attribute(name), value) for name, value in [*vars(obj).items()]]
     return []
 
 

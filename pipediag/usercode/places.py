@@ -158,7 +158,7 @@ def _class_source(cls: type) -> tuple[str, int] | None:
 
 def _own_methods(cls: type) -> Iterator[CodeType]:
     """Yield the code of the methods in the class's own statement: others are inherited, assigned or generated."""
-    for method in vars(cls).values():
+    for method in [*vars(cls).values()]:
         code, written = _code(method), unwrapped(method) if callable(method) else method
         named = attribute(written, "__qualname__", "").rpartition(".")[0]
         if code is not None and named == cls.__qualname__ and attribute(written, "__module__", "") == cls.__module__:

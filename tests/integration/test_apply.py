@@ -44,7 +44,7 @@ results = analyses(
     script=SCRIPT,
     budget=6,  # of which starting the workers again may take half
     rungs="baseline",
-    options=("--apply", "--apply-budget", "12", "--plan", "plan.json"),
+    options=("--apply", "--apply-budget", "24", "--plan", "plan.json"),
 )
 
 

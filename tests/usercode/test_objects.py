@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import pickle
+import sys
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipediag.usercode.contents import slot_values
 from pipediag.usercode.objects import holds_twice, leaves, moved, replaced, taken_apart, why_whole
 
 CALLS: list[str] = []
@@ -227,3 +230,24 @@ def test_an_object_that_holds_itself() -> None:
     assert 3 in list(leaves(obj)) and replaced(obj, lambda leaf: leaf) is obj
     twice = [1]
     assert holds_twice([twice, {"in": twice}]) and not holds_twice([[1], {"in": (1,)}, (), ()])
+
+
+def test_another_thread_may_add_to_a_class() -> None:
+    obj, goes_on, before = Slotted(1), [True], sys.getswitchinterval()
+
+    def add() -> None:
+        while goes_on:
+            for number in range(50):
+                setattr(Slotted, f"of_{number}", number)
+            for number in range(50):
+                delattr(Slotted, f"of_{number}")
+
+    adding = threading.Thread(target=add)
+    sys.setswitchinterval(1e-6)
+    adding.start()
+    try:
+        assert all(slot_values(obj) == {"x": 1, "_y": 5} for _ in range(2000))
+    finally:
+        goes_on.clear()
+        adding.join()
+        sys.setswitchinterval(before)
