@@ -21,7 +21,7 @@ from ..host.progress_line import ProgressLine, opening
 from ..host.scheduled import follow, follows
 from ..host.standard_streams import output_beside, put
 from ..report import history
-from ..report.terminal import printable
+from ..report.terminal import fresh_line, printable
 from ..session import Session
 from ..session.private import redacted
 from ..session.remedies import listed
@@ -69,7 +69,7 @@ class Results:
             if self.json
             else report.screen_for(subject, sys.stdout, self.verbosity, self.kept)
         )
-        error = put(shown, sys.stdout)
+        error = put(fresh_line(sys.stdout) + shown, sys.stdout)
         if error is not None and not isinstance(error, BrokenPipeError):
             self.fail("standard output", f"standard output could not be written ({error.strerror})")
 
@@ -110,7 +110,7 @@ class Results:
 
 def say(text: str) -> None:
     """Print one line for the user on standard error, if it can be printed."""
-    put(f"pipediag: {printable(text)}\n", sys.stderr)
+    put(f"{fresh_line(sys.stderr)}pipediag: {printable(text)}\n", sys.stderr)
 
 
 def measure(request: passes.Request, results: Results, of_a_sweep: bool = False) -> Session:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from ..analysis.checks import FILES
 from ..analysis.words import first_of
 from ..report.progress import Activity
-from ..report.terminal import columns, printable, shown_by
+from ..report.terminal import columns, fresh_line, printable, shown_by
 from ..session import Session
 from ..session.events import Tick
 from .standard_streams import put
@@ -89,7 +89,10 @@ class ProgressLine:
 
     def _say(self, text: str) -> None:
         """Print a line that stays; away from a terminal in parts, if it is long."""
-        self.clear()
+        if self._shown:
+            self.clear()
+        else:
+            self._put(fresh_line(self._stream))
         self._said = time.monotonic()
         text = printable(text)
         for part in [text] if self._live else wrap(text, _WIDTH - len(_PREFIX), break_on_hyphens=False):

@@ -40,6 +40,14 @@ def columns(stream: TextIO) -> int:
         return _COLUMNS
 
 
+def fresh_line(stream: TextIO) -> str:
+    """Return what moves the cursor of a terminal to the start of a line: the script may have left one unfinished.
+
+    So many spaces reach the next line from everywhere but from the start of one.
+    """
+    return " " * columns(stream) + "\r" if stream.isatty() else ""
+
+
 def shown_by(text: str, stream: TextIO) -> str:
     """Return text with the characters escaped that the stream's encoding does not have."""
     encoding = str(getattr(stream, "encoding", None) or "ascii")

@@ -12,6 +12,7 @@ from pipediag.host.passes import Request
 from pipediag.host.progress_line import ProgressLine, opening
 from pipediag.host.script import Target
 from pipediag.report.progress import Activity
+from pipediag.report.terminal import fresh_line
 from pipediag.session import REMEDIED, Knobs, Loader, LoaderSettings, Rung, Session, settings_rung
 from pipediag.session.events import Applying, FirstBatch, Looking, Pass, Progress, Tick, Trying
 
@@ -28,7 +29,9 @@ class Said(io.StringIO):
 
     @property
     def lines(self) -> list[str]:
-        return [line.removeprefix("pipediag: ") for line in self.getvalue().splitlines()]
+        """What was said, each time in a line of its own."""
+        text = self.getvalue().replace(fresh_line(self), "") if self._tty else self.getvalue()
+        return [line.removeprefix("pipediag: ") for line in text.splitlines()]
 
 
 def wait(progress: ProgressLine, clock: list[float], seconds: float, session: Session | None = None) -> None:
@@ -147,7 +150,7 @@ def test_names_are_not_obeyed(clock: list[float]) -> None:
         progress = ProgressLine(said, 100.0)
         progress(Pass(1, "x\x1b]0;title\x07\ny"), Session())
         wait(progress, clock, 11)
-        assert "\x1b]" not in said.getvalue() and said.getvalue().startswith("pipediag: x\\x1b]0;title\\x07 y\n")
+        assert "\x1b]" not in said.getvalue() and said.lines[0].lstrip() == "x\\x1b]0;title\\x07 y"
 
 
 def test_quiet(clock: list[float]) -> None:

@@ -14,7 +14,7 @@ from pipediag.analysis import diagnose_session
 from pipediag.report import RENDERERS, screen_for
 from pipediag.report.document import Advice, Code, Section
 from pipediag.report.progress import NotebookBar, in_notebook
-from pipediag.report.terminal import Look, all_printable, look_of, printable, shown_by
+from pipediag.report.terminal import Look, all_printable, fresh_line, look_of, printable, shown_by
 
 from ..made import climbing, make, waits
 
@@ -164,3 +164,29 @@ def test_names_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 2.0
     bar("looking", {"at": "<script>x\x1b[0m", "seconds": 1.0})
     assert "recording &lt;script&gt;x\\x1b[0m" in notebook.shown[-1]["text/html"]
+
+
+def on_terminal(text: str, width: int) -> list[str]:
+    """Return the lines of a terminal, which begins a line where a character has no room, and not before."""
+    lines, at = [""], 0
+    for character in text:
+        if character == "\r":
+            at = 0
+        elif character == "\n":
+            lines.append("")
+        else:
+            if at == width:
+                lines.append("")
+                at = 0
+            lines[-1] = lines[-1][:at].ljust(at) + character + lines[-1][at + 1 :]
+            at += 1
+        at = 0 if character == "\n" else at
+    return [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("unfinished", ["", "1", "epoch 3:  45 %", "x" * 19, "x" * 20])
+def test_a_line_of_its_own(unfinished: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "get_terminal_size", lambda number: SimpleNamespace(columns=20))
+    written = f"epoch 2\n{unfinished}{fresh_line(Stream(tty=True))}DATA COSTS\n"
+    assert on_terminal(written, 20) == ["epoch 2", *[unfinished] * bool(unfinished), "DATA COSTS", ""]
+    assert fresh_line(Stream()) == ""
