@@ -37,11 +37,9 @@ class Source(ABC):
         stalled: the part of ``waited`` in which later batches were already there.
         late: the part of ``waited`` in which the workers were still making the batch; the rest is for handing it over.
         stops: the stops of this process, as far as they are known.
-        notices_stops: whether all of them are known that happen while the loop waits for a batch.
     """
 
     waited = stalled = late = 0.0
-    notices_stops = False
 
     def __init__(self, clock: Clock) -> None:
         self.stops = Stops(clock)
@@ -162,7 +160,7 @@ class Feed(Source):
             attributes[name] = self._sampler
         with _swapped(loader, attributes):
             self._iterator = self._native(loader)
-        self.notices_stops = self.stops.notice(self._iterator)
+        self.stops.notice(self._iterator)
         self._launched = self._clock.now()
         if self._shared:
             self._post_batches()

@@ -17,7 +17,7 @@ from .workers.delivery import Delivery
 
 #: A step is a pause if it takes at least these seconds and this many times a usual step, and if the thread was hardly
 #: on a CPU: the process was stopped, or it slept. A wait for a core proves nothing: Linux may take a stop for that.
-#: Where stops are noticed, a wait for a batch is no pause: it is the data's.
+#: A wait for a batch is no pause: it is the data's, if it is not a stop that was noticed.
 _PAUSE, _UNUSUAL, _IDLE = 1.0, 20.0, 0.8
 #: Number of other steps that show what is usual.
 _USUAL = 3
@@ -61,7 +61,7 @@ class OpenWindow:
         self._account = StepAccount(self._clock, loop_side.counters, loop_side.in_next)
         self._asked = self._got = 0.0  # by the clock
         self._longest: _LongStep | None = None
-        self.left_out = self._left_out_in_next = 0.0
+        self.left_out = 0.0
         self.stopped = self._stopped_before = 0.0  # in all stretches, and before the open one
         self._stops_seen = source.stops.seen
         self._others, self._on_others = setting.others, setting.others.spent
@@ -126,13 +126,10 @@ class OpenWindow:
         others = self._watch.total_steps  # the step that ends now is not counted yet, and the long one is left out
         if others < _USUAL or self._loop_side.counters.here() is None:  # without counters, work looks like a pause
             return
-        usual, waits = (self.seconds_so_far - long.seconds) / others, long.in_next > _IDLE * long.seconds
-        if long.seconds < _UNUSUAL * usual or long.cpu > (1 - _IDLE) * long.seconds:
-            return
-        if waits and self._source.notices_stops:
+        usual, busy = (self.seconds_so_far - long.seconds) / others, long.cpu + long.in_next
+        if long.seconds < _UNUSUAL * usual or busy > (1 - _IDLE) * long.seconds:
             return
         self.left_out = long.seconds - usual
-        self._left_out_in_next = self.left_out if waits else 0.0
         self._watch.leave_out(self.left_out)
         self._source.stops.add(Stop(long.ended - self.left_out, long.ended))
 
@@ -150,7 +147,7 @@ class OpenWindow:
     def drop(self) -> None:
         """Discard the stretch: its end was not seen."""
         if self._longest is not None and self._longest.at >= len(self._elsewhere):
-            self._longest, self.left_out, self._left_out_in_next = None, 0.0, 0.0
+            self._longest, self.left_out = None, 0.0
         self.stopped = self._stopped_before
         self._watch.drop()
         self._account.drop()
@@ -214,14 +211,13 @@ class OpenWindow:
         figures |= rare_steps(self._spans, apart, self._source.workers, self._source.backlog)
         if self.rung in (*CACHED, "supply") or self._loop_side.drawn_ahead:  # the loop does not wait for the workers
             return figures
-        in_next = self._left_out_in_next + self.stopped
         if self._spans:
-            waited = sum(waited for _, waited in self._spans) - in_next
+            waited = sum(waited for _, waited in self._spans) - self.stopped
             figures["wait_ms"] = round(1000 * max(0.0, waited) / len(self._spans), 4)
         if steps:
             figures["stock"] = float(self._stock)
-            figures["next_ms"] = round(1000 * max(0.0, self._source.waited - self._waited - in_next) / steps, 4)
-            figures["late_ms"] = round(1000 * max(0.0, self._source.late - self._late - in_next) / steps, 4)
+            figures["next_ms"] = round(1000 * max(0.0, self._source.waited - self._waited - self.stopped) / steps, 4)
+            figures["late_ms"] = round(1000 * max(0.0, self._source.late - self._late - self.stopped) / steps, 4)
             figures["stalled_ms"] = round(1000 * (self._source.stalled - self._stalled) / steps, 4)
             figures["beside_ms"] = round(1000 * self._beside / steps, 4)
             figures["sampler_ms"] = round(1000 * (self._source.sampling - self._sampling) / steps, 4)
@@ -237,11 +233,9 @@ class OpenWindow:
         """Return the account of the steps so far, if the loop draws its batches itself."""
         if self.rung == "supply" or self._loop_side.drawn_ahead:
             return None
-        in_next = self._left_out_in_next + self.stopped
-        found = self._account.figures(self._watch.steps, self._watch.seconds, in_next)
+        found = self._account.figures(self._watch.steps, self._watch.seconds, self.stopped)
         if found is not None:
-            found.left_out_s, found.left_out_in_next_s = round(self.left_out, 4), round(self._left_out_in_next, 4)
-            found.stopped_s = round(self.stopped, 4)
+            found.left_out_s, found.stopped_s = round(self.left_out, 4), round(self.stopped, 4)
         return found
 
     def stretches(self, round_: int) -> list[Stretch]:

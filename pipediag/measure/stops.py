@@ -50,11 +50,11 @@ class Stops:
         lengths = [(one, one.until - one.since) for one in self._known]
         return sum(long for one, long in lengths if max(since - one.since, one.until - until) < _ABOUT * long)
 
-    def notice(self, iterator: Any) -> bool:
-        """Notice stops while ``iterator`` waits for its workers; return False if it does not wait as torch's do."""
+    def notice(self, iterator: Any) -> None:
+        """Notice stops while ``iterator`` waits for its workers, if it does so as torch's do."""
         wait = getattr(iterator, _METHOD, None)
         if not (inspect.ismethod(wait) and wait.__defaults__):
-            return False
+            return
         method = WeakMethod(wait)  # a reference from itself would keep the iterator, and its workers
 
         def in_parts(timeout: float = wait.__defaults__[0]) -> tuple[bool, Any]:
@@ -63,7 +63,6 @@ class Stops:
             return self._in_parts(alive, timeout)
 
         setattr(iterator, _METHOD, in_parts)
-        return True
 
     def _in_parts(self, wait: Callable[[float], tuple[bool, Any]], seconds: float) -> tuple[bool, Any]:
         """Wait for ``seconds`` at most, as ``wait`` does, a part at a time; note a part that took far longer."""

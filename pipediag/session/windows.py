@@ -32,8 +32,8 @@ class Account:
     that one of them was ready to run without a core. ``steal`` is the number of cores that a virtual machine's host
     took away.
 
-    Three figures are seconds that were cut out of the window: ``left_out_s`` are those of a step in which the thread
-    slept, ``left_out_in_next_s`` of them in ``next()``; in ``stopped_s`` the process is known to have been stopped.
+    Two figures are seconds that were cut out of the window: ``left_out_s`` are those of a step in which the training
+    slept, or was stopped; ``stopped_s`` those in which the process is known to have been stopped in ``next()``.
     """
 
     cpu_ms: float = 0.0
@@ -45,7 +45,6 @@ class Account:
     threads_queue_ms: float = 0.0
     steal: float = 0.0
     left_out_s: float = 0.0
-    left_out_in_next_s: float = 0.0
     stopped_s: float = 0.0
 
     def __post_init__(self) -> None:

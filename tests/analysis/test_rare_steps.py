@@ -104,19 +104,17 @@ def test_a_process_that_stood_still_made_no_slow_batch() -> None:
     assert share_beside(long(100, 50), [20_000.0], pause=21.0) == share_beside(long(100, 50), [])
 
 
-@pytest.mark.parametrize("in_next", [0.0, 5.0])
-def test_pauses_of_several_windows_are_how_the_steps_are(in_next: float) -> None:
-    """Steps of 100 ms, and two of 5.1 s in the loop as it is: in its own part or, without workers, in next()."""
+def test_pauses_of_several_windows_are_how_the_steps_are() -> None:
+    """Two steps take 5 s longer, in which the training sleeps: it does so under each rung."""
     session = make({"device": 50.0, "baseline": 100.0}, noise=0.0, workers=0, evidence=waits(50.0))
     plain = session.windows_of("baseline")
     for window in plain[:2]:
-        window.account = Account(cpu_ms=50, waits_ms=50, left_out_s=5.0, left_out_in_next_s=in_next)
+        window.account = Account(cpu_ms=50, waits_ms=50, left_out_s=5.0)
     ladder = LadderView(session)
-    met = plain if in_next else session.windows  # what the training does itself, it does under each rung
-    longer = 10_000 / sum(window.steps for window in met)
+    longer = 10_000 / sum(window.steps for window in session.windows)
     assert ladder.ms("baseline").value == pytest.approx(100 + longer)
-    assert ladder.ms("device").value == pytest.approx(50 if in_next else 50 + longer)
-    assert (ladder.rare.waits.ms, ladder.cut_out) == (pytest.approx(longer if in_next else 0.0), [])
+    assert ladder.ms("device").value == pytest.approx(50 + longer)
+    assert (ladder.rare.waits.ms, ladder.rare.trains.ms, ladder.cut_out) == (0.0, pytest.approx(longer), [])
     plain[0].account = None
     alone = LadderView(session)
     assert alone.ms("baseline").value == pytest.approx(100) and alone.cut_out == [(5.0, False)]

@@ -59,7 +59,7 @@ class Workers:
         self.findings.startups = [Startup(0.0)] * 3
         self.worker_pids: list[int] = []
         self.waited = self.stalled = self.late = self.sampling = 0.0
-        self.stops, self.notices_stops = Stops(clock), True
+        self.stops = Stops(clock)
         self.taken = self.launches = 0
         self._own = own
         self._switches = [(0.0, own or "baseline")]

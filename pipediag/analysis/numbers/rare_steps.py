@@ -53,15 +53,11 @@ def with_pause(window: Window) -> Window:
     account, seen = window.account, dict(window.evidence)
     if account is None or not account.left_out_s:
         return window
-    waited = 1000 * account.left_out_in_next_s
-    trained = 1000 * account.left_out_s - waited
-    for part, ms in (("wait", waited), ("train", trained)):
-        seen[f"rare_{part}_ms"] = seen.get(f"rare_{part}_ms", 0.0) + ms / window.steps
-        seen[f"rare_{part}_root"] = math.hypot(seen.get(f"rare_{part}_root", 0.0), ms)
-    for key in {"wait_ms", "next_ms", "late_ms"} & seen.keys():
-        seen[key] += waited / window.steps
-    account = replace(_with(account, waited / window.steps, trained / window.steps), left_out_s=0, left_out_in_next_s=0)
-    return replace(window, seconds=window.seconds + (waited + trained) / 1000, evidence=seen, account=account)
+    ms = 1000 * account.left_out_s
+    seen["rare_train_ms"] = seen.get("rare_train_ms", 0.0) + ms / window.steps
+    seen["rare_train_root"] = math.hypot(seen.get("rare_train_root", 0.0), ms)
+    account = replace(_with(account, 0.0, ms / window.steps), left_out_s=0.0)
+    return replace(window, seconds=window.seconds + ms / 1000, evidence=seen, account=account)
 
 
 def _pooled(windows: Iterable[Window], part: str) -> Rare:
