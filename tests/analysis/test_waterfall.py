@@ -395,11 +395,14 @@ def test_no_round_in_common() -> None:
     assert 20.0 < cost.low < 29.0 < 31.0 < cost.high
 
 
-def test_evidence_is_the_median() -> None:
-    session = make({"baseline": 90.0}, rounds=3, evidence={"baseline": {"worker_ms": 3.9}})
-    session.windows[0].evidence = {"worker_ms": 5.0, "copy_ms": 2.0}
-    session.windows[1].evidence = {"worker_ms": 4.0}
-    assert LadderView(session).evidence("baseline") == {"worker_ms": 4.0, "copy_ms": 2.0}
+def test_evidence_is_the_median_and_a_batch_takes_the_mean() -> None:
+    """A window of 10 batches met the slow one; the other two, of 40 and 50 batches, did not."""
+    session = make({"baseline": 90.0}, rounds=3)
+    for window, steps, ms, queued in zip(session.windows, (10, 40, 50), (95.0, 5.0, 5.0), (0.1, 0.3, 0.9), strict=True):
+        window.steps, window.evidence = steps, {"worker_ms": ms, "worker_queued": queued, "typical_ms": 5.0}
+    session.windows[0].evidence["copy_ms"] = 2.0
+    found = {"worker_ms": 14.0, "worker_queued": 0.3, "typical_ms": 5.0, "copy_ms": 2.0}
+    assert LadderView(session).evidence("baseline") == found
 
 
 class TestJoined:

@@ -81,6 +81,8 @@ class Grown(NamedTuple):
 
 #: Ratio of two times that are about equal.
 _ABOUT = 0.8
+#: Figures of evidence that add up over batches: what a worker takes for one, and for collating it.
+_OF_A_BATCH = {"worker_ms", "collate_ms"}
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -476,12 +478,18 @@ class LadderView:
 
     @_once
     def evidence(self, rung: str) -> dict[str, float]:
-        """Return the median over the rung's windows of each figure of evidence."""
-        values: dict[str, list[float]] = {}
+        """Return the median over the rung's windows of each figure of evidence; the mean of what a batch takes.
+
+        A few slow batches are in few windows, but make up their part of the work.
+        """
+        values: dict[str, list[tuple[float, int]]] = {}
         for window in self._windows.get(rung, {}).values():
             for key, value in window.evidence.items():
-                values.setdefault(key, []).append(value)
-        return {key: round(statistics.median(v), 4) for key, v in values.items()}
+                values.setdefault(key, []).append((value, window.steps))
+        found = {key: statistics.median(value for value, _ in seen) for key, seen in values.items()}
+        for key in _OF_A_BATCH & values.keys():
+            found[key] = sum(value * steps for value, steps in values[key]) / sum(steps for _, steps in values[key])
+        return {key: round(value, 4) for key, value in found.items()}
 
 
 def _going(observed: list[Observed]) -> list[Observed]:
