@@ -12,6 +12,7 @@ from .numbers.chain import parts_of_sample
 from .numbers.cores import busy_cores, filled_by_others, full
 from .numbers.foreign_load import others, worth_telling
 from .numbers.ladder import LadderView
+from .numbers.loop_and_workers import made_again
 from .ranks.shared_cores import too_many
 from .thresholds import GATE, SLOW
 from .verdict import disagreements
@@ -44,6 +45,7 @@ def warnings(ladder: LadderView, pieces: list[Stage]) -> list[Warning_]:
         too_many(session.ranks),
         _full_cpu(ladder, pieces),
         Warning_("start-seen-once", told, help) if (told := seen_once(ladder)) else None,
+        _keeps_samples(ladder),
         _heavy_tail(ladder),
         _varying_sizes(session),
         _varying_steps(ladder),
@@ -168,6 +170,19 @@ def _heavy_tail(ladder: LadderView) -> Warning_ | None:
         "are ready" + (f"; slowest indices: {which}" if which else ""),
         "fix or drop those samples, raise prefetch_factor, or let later batches go first: in_order=False",
     )
+
+
+def _keeps_samples(ladder: LadderView) -> Warning_ | None:
+    """Warn of a dataset that keeps what it has made: only the first epoch costs what was measured."""
+    loader, found = ladder.session.loader, made_again(ladder)
+    if found is None or loader is None:
+        return None
+    told = f"a sample takes {number(found[0])} ms of a core, and {number(found[1])} ms when it is made again: "
+    if loader.num_workers and not loader.persistent_workers:
+        told += "what the dataset keeps is lost with the workers, at the end of each epoch"
+        return Warning_("keeps-samples", told, "persistent_workers=True keeps it, or make it before the workers start")
+    told += "the dataset keeps it, so that later epochs cost less than this"
+    return Warning_("keeps-samples", told, "analyse a later epoch, or a shorter one")
 
 
 def _varying_sizes(session: Session) -> Warning_ | None:

@@ -21,7 +21,7 @@ from .numbers.cores import threads
 from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
-from .numbers.loop_and_workers import OF_THE_WORKERS, sides
+from .numbers.loop_and_workers import OF_THE_WORKERS, made_again, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
 from .waterfall import input_stages, ranked
 from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
@@ -371,6 +371,9 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"{who}, and not evenly"
     if shares and (crowded := ladder.crowded("baseline", ceiling)) > _CROWDED:
         yield f"{who}; without them data may cost up to {percent(median(shares) + crowded)}"
+    loader = session.loader
+    if loader is not None and (loader.persistent_workers or not loader.num_workers) and made_again(ladder) is not None:
+        yield "the dataset keeps what it has made, so later epochs cost less"
     if bottleneck in _COUNTED and session.workers:
         yield from busy  # these are what remains of a step, and so is the time that others take
         if any(window.account is None for window in windows):

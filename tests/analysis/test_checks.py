@@ -63,6 +63,12 @@ def tailed(stalled: float, p99: float = 90.0, *slowest: Slow) -> Session:
     return but(session, tail=Tail(400, 10.0, p99, [*slowest] or [Slow("17", 120.0), Slow("4", 95.5)]))
 
 
+def again(ms: float, cpu: float = 1.0, **settings: Any) -> Session:
+    """Samples of 10 ms of a core, in batches of 32 of four workers: 80 ms a step. Made again they take ``ms``."""
+    seen = {"baseline": {"wait_ms": 40.0, "worker_ms": 320.0, "worker_cpu": cpu}, "warm": {"worker_ms": 32 * ms}}
+    return but(make(climbing(warm=30.0), evidence=seen, **settings), tail=Tail(400, 10.0, 12.0))
+
+
 def of_sizes(*sizes: tuple[float, float]) -> Session:
     return make(STARVED, inside=inside(10.0, sizes=[[1024.0 * kib, ms] for kib, ms in sizes]))
 
@@ -80,6 +86,8 @@ def slow_first(found: Inside) -> Inside:
 WARNED: dict[str, dict[str, Session]] = {
     "nothing": {
         "a costly stage": make(STARVED),
+        "samples made again take half": again(5.0),
+        "samples that are read take a core for little of their time": again(0.1, cpu=0.03),
         "what was only observed is not measured": make(without(FLAT, *RUNGS), observed=blocks(3, 100.0, 20.0)),
         "a rung that cannot be measured is not lacking": make(
             without(climbing(), "raw", "host"), unavailable={"raw": "not separable"}, absent=["host"], device="cpu"
@@ -174,6 +182,10 @@ WARNED: dict[str, dict[str, Session]] = {
         "at most four are named": tailed(20.0, 90.0, *(Slow(f"i{n}", 99.0) for n in range(8))),
         "items of a stream have no index": tailed(20.0, 90.0, Slow("", 120.0)),
     },
+    "keeps-samples": {
+        "and loses them with the workers": again(0.1),
+        "for later epochs": again(0.1, persistent=True),
+    },
     "varying-sizes": {
         "by class of size": of_sizes((40, 9.0), (10, 2.0), (20, 4.0), (11, 3.0), (22, 5.0), (44, 10.0)),
     },
@@ -199,6 +211,12 @@ def test_what_is_warned_of() -> None:
             said = [f"    {one.message}{f' ({one.help})' if one.help else ''}" for one in diagnosis.warnings]
             lines += [f"{expected}: {name}", *said, ""] if said else []
     agrees(Path(__file__).parent / "golden" / "checks.txt", "\n".join(lines))
+
+
+def test_a_dataset_that_keeps_its_samples_starves_less_later() -> None:
+    kept = {persistent: diagnose_session(again(0.1, persistent=persistent)).verdict for persistent in (False, True)}
+    assert kept[False].certain
+    assert kept[True].uncertain == "the dataset keeps what it has made, so later epochs cost less"
 
 
 def test_a_verdict_is_not_proven_where_rungs_disagree() -> None:

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from ...session import RUNGS, STAGE_OF_RUNG, Inside, Session
-from ..thresholds import RESOLUTION
+from ..thresholds import GATE, RESOLUTION
 from .intervals import Interval, exactly, least
 from .ladder import OWN_SIDE, LadderView
 
@@ -32,6 +32,8 @@ SAVED = Interval(1.0, 0.55, 1.1)
 
 #: Share of a worker's time for a batch that waiting for a core does not explain beside its samples' time.
 _MOST = 0.98
+#: Share of a usual sample's CPU time below which one that is made again was kept by the dataset.
+_KEPT = 0.25
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,23 @@ def collating_left(ladder: LadderView, batch: float) -> float | None:
         return None
     left = batch - loader.batch_size * inside.whole.wall_ms
     return left if left > _MOST * batch else None
+
+
+def made_again(ladder: LadderView) -> tuple[float, float] | None:
+    """Return milliseconds of a core for a usual sample, and for one that was made before, if that is far less.
+
+    Then the dataset keeps what it has made. A sample of which the file is in the page cache by now takes no less CPU
+    time than at first, so the samples' median is compared with the mean of those that the rung ``warm`` makes again.
+    """
+    session, loader = ladder.session, ladder.session.loader
+    plain, warm = ladder.evidence("baseline"), ladder.evidence("warm")
+    timed = "worker_ms" in plain and "worker_ms" in warm
+    if session.tail is None or loader is None or not loader.batch_size or not timed:
+        return None
+    first = session.tail.p50_ms * min(1.0, plain.get("worker_cpu", 1.0))
+    again = warm["worker_ms"] * warm.get("worker_cpu", 1.0) / loader.batch_size
+    share = (first - again) * loader.batch_size / max(1, session.workers) / ladder.ms("baseline").value
+    return (first, again) if again < _KEPT * first and share > GATE else None
 
 
 def saving(ms: float, sure: float | None = None) -> Interval:

@@ -44,6 +44,7 @@ _FIRST = (
     "elsewhere",
     "training-not-restored",
     "start-seen-once",
+    "keeps-samples",
     "paused",
     "foreign-load",
     "tipping-over",
