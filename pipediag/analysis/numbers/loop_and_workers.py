@@ -212,7 +212,8 @@ def made_again(ladder: LadderView) -> tuple[float, float] | None:
     timed = "worker_ms" in plain and "worker_ms" in warm
     if session.tail is None or loader is None or not loader.batch_size or not timed:
         return None
-    first = session.tail.p50_ms * min(1.0, plain.get("worker_cpu", 1.0))
+    unqueued = max(0.01, 1 - plain.get("worker_queued", 0.0))  # as the time of a single sample is
+    first = session.tail.p50_ms * min(1.0, plain.get("worker_cpu", 1.0) / unqueued)
     again = warm["worker_ms"] * warm.get("worker_cpu", 1.0) / loader.batch_size
     share = (first - again) * loader.batch_size / max(1, session.workers) / ladder.ms("baseline").value
     return (first, again) if again < _KEPT * first and share > GATE else None
