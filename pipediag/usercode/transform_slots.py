@@ -194,13 +194,7 @@ def _item(obj: Any, name: str, index: int) -> Slot:
             return _of_list("", items, index).install(value)
         changed = [*items[:index], value, *items[index + 1 :]]
         ours = type(items)(*changed) if has_attribute(items, "_fields") else type(items)(changed)
-        obj.__dict__[name] = ours
-
-        def undo() -> None:
-            if obj.__dict__.get(name) is ours:
-                obj.__dict__[name] = items
-
-        return undo
+        return _entry(name, obj.__dict__, name).install(ours)
 
     return Slot(f"{name}[{index}]", lambda: obj.__dict__[name][index], install)
 
