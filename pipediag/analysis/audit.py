@@ -15,7 +15,6 @@ from typing import Any
 from ..session import FEWER_THREADS, LONGER, Loader, Session, fed_apart, ordered
 from .amortised import epoch_start
 from .diagnosis import Diagnosis, Recommendation
-from .numbers.cores import threads
 from .numbers.foreign_load import others, worth_telling
 from .numbers.intervals import Interval, exceeds
 from .numbers.ladder import LadderView
@@ -24,6 +23,7 @@ from .recommend import considered, tried
 from .recommend.view import batch_text, bytes_text
 from .thresholds import GATE, QUEUED
 from .trials.halving import arms
+from .trials.threads import wanting_to_run
 from .verdict import measured_share
 from .whatif import Change, what_if
 from .words import counted, number, percent, percent_of, times
@@ -247,7 +247,7 @@ def _startup(check: Check) -> Item:
 
 def _cores(check: Check) -> Item:
     """Check workers and threads against the cores that they may use."""
-    running = threads(check.session)
+    running = wanting_to_run(check.session)
     check.needs_workers()
     check.needs("baseline")
     queued = check.ladder.evidence("baseline").get("worker_queued")

@@ -17,12 +17,12 @@ from ..session.remedies import listed
 from .amortised import amortised, described, open_start
 from .diagnosis import Stage, Verdict
 from .numbers.chain import heaviest, parts_of_sample
-from .numbers.cores import threads
 from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
+from .trials.threads import wanting_to_run
 from .waterfall import input_stages, ranked
 from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
 
@@ -518,7 +518,7 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
 
 def _contended(ladder: LadderView, lost: Interval, late: bool) -> str:
     """Return the sentence for workers in the way, which may be late, too; with advice for too many threads."""
-    base, running, told = ladder.ms("baseline"), threads(ladder.session), ""
+    base, running, told = ladder.ms("baseline"), wanting_to_run(ladder.session), ""
     if running.exceed:
         told = f" {running}."
         if running.each > 1:

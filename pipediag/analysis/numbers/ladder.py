@@ -50,6 +50,8 @@ LOUD = PACE.sd / math.sqrt(2)
 
 #: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
 OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
+#: Share of the cores in use above which the machine counts as full.
+_FULL = 0.9
 #: Largest share of a step that is attributed to other processes.
 _MOST_FOREIGN = 0.8
 #: A block of observed steps is a pause if it takes more than these seconds and this many times the usual time a step.
@@ -387,6 +389,15 @@ class LadderView:
         few = max(1.0, round_ * len(seen) / sum(w.steps for w in seen))
         noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
+
+    def busy_cores(self, rung: str) -> float:
+        """Return the cores in use under a rung, of those the process may use; under a quota only its own use counts."""
+        used, busy = (self.evidence(rung).get(key, 0.0) for key in ("cores_used", "cores_busy"))
+        return used if self.session.environment.get("cgroup_quota") else max(used, busy)
+
+    def full(self, rung: str) -> bool:
+        """Return whether all cores are in use under a rung: any further work slows other work down."""
+        return self.busy_cores(rung) >= _FULL * (self.session.cores or math.inf)
 
     @property
     def waits_beside(self) -> float:
