@@ -109,7 +109,6 @@ class Meter:
             self._log(means(steps), self._seen)
 
     def gets(self) -> None:
-        """Note that the loop gets its batch."""
         if self._timer is not None:
             self._timer.gets()
 

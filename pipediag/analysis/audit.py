@@ -136,7 +136,6 @@ class Check:
         return Item(PASSED, "; ".join([figures, *map(_gain, self.advice(ids))]))
 
     def advice(self, ids: Collection[str]) -> list[Recommendation]:
-        """Return the run's recommendations with one of these ids."""
         return [one for one in self.diagnosis.recommendations if one.id in ids]
 
     def needs(self, *rungs: str) -> None:
@@ -162,7 +161,6 @@ class Check:
 
 
 def _gain(one: Recommendation) -> str:
-    """Return a recommendation with its gain."""
     if one.gain is None:
         return one.title
     return f"{one.title}: {times(one.gain)} {'measured' if one.measured else 'predicted'}"
@@ -446,7 +444,6 @@ class Audit:
         return bool(self.failed) or any(item.id == "starvation" and item.status == PASSED for item in self.items)
 
     def count(self, status: str) -> int:
-        """Return how many items have this status."""
         return sum(item.status == status for item in self.items)
 
     def to_dict(self) -> dict[str, Any]:

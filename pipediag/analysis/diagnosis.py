@@ -45,7 +45,6 @@ class Stage:
 
     @property
     def others(self) -> list[str]:
-        """The other stages in the piece."""
         return [stage for stage in self.covers if stage != self.stage]
 
     def to_dict(self) -> dict[str, Any]:

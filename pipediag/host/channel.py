@@ -125,7 +125,6 @@ class Listener:
         self.fd = self._socket.fileno()
 
     def accepted(self) -> Iterator[Receiver]:
-        """Yield the connections that were made since the last call."""
         while True:
             try:
                 connection, _ = self._socket.accept()

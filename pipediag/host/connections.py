@@ -144,7 +144,6 @@ class Line:
         return event
 
     def close(self, now: float) -> None:
-        """Note that the process has ended."""
         if not self.ended and not self.cut and not self.is_child:
             self.failed, self.error = now, _ABRUPTLY
         self.receiver.close()
@@ -273,7 +272,6 @@ class Lines:
         return replace(story, error=error, refused=own.refused, making=own.making, rung=rung)
 
     def end(self) -> None:
-        """Close what is still open."""
         for line in self._open:
             line.receiver.close()
         self._listener.close()

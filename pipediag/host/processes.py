@@ -74,7 +74,6 @@ class Terminated(KeyboardInterrupt):
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
-    """Return the number of the signal that interrupted this process."""
     return interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
 
 

@@ -121,7 +121,6 @@ def _check_python(named: str, python: str) -> None:
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """Compile a script as Python does."""
     return compile(source, path, "exec", dont_inherit=True)
 
 
@@ -248,7 +247,6 @@ def _would_hide(folder: str) -> set[str]:
 
 
 def _is_standard(folder: str) -> bool:
-    """Return whether a folder is the standard library's."""
     return os.path.exists(os.path.join(folder, "os.py"))
 
 

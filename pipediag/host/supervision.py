@@ -149,7 +149,6 @@ class Watch:
                 outcome.trainers.append(at)
 
     def hasten(self, seconds: float) -> None:
-        """End the wait for the process at most ``seconds`` from now."""
         self._until = min(self._until, time.monotonic() + seconds)
 
     def overdue(self) -> bool:

@@ -67,7 +67,6 @@ def warnings(found: Iterable[Warning_], session: Session) -> Section:
 
 
 def title(summary: Summary, subject: str = "") -> Title:
-    """Return the answer of a summary as a title."""
     figures = f": {summary.figures}" if summary.figures else ""
     return Title(summary.headline.upper() + figures, summary.certainty, subject, summary.tone)
 

@@ -193,7 +193,6 @@ def _remedy(session: Session) -> str:
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
@@ -227,5 +226,4 @@ class NotebookBar:
         return {"text/plain": f"pipediag: {line}", "text/html": f"{bar} pipediag: {escape(line)}"}
 
     def clear(self) -> None:
-        """Remove the bar at the end of the measurement."""
         self._handle.update({"text/plain": "", "text/html": ""}, raw=True)

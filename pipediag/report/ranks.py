@@ -58,7 +58,6 @@ def section(diagnosis: Diagnosis) -> Section:
 
 
 def shown_of(diagnosis: Diagnosis) -> list[Rank]:
-    """Return the ranks that have a row, in order."""
     ranks = sorted(diagnosis.session.ranks, key=lambda rank: rank.rank)
     if len(ranks) <= ROWS:
         return ranks

@@ -82,7 +82,6 @@ def headers(sweep: Sweep) -> list[str]:
 
 
 def table(sweep: Sweep) -> list[list[str]]:
-    """Return a row for each run."""
     remedy = _with_remedy(sweep)
     return [_run(run, remedy) for run in sweep.runs]
 

@@ -73,7 +73,6 @@ def has_identity(obj: Any) -> bool:
 
 
 def follow(obj: Any, path: Path) -> Any:
-    """Return the part at ``path``."""
     for step in path:
         obj = getattr(obj, step) if is_a(step, Attribute) else obj[step]
     return obj

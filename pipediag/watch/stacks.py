@@ -93,7 +93,6 @@ class Moment:
 
 
 def users(frame: Frame) -> bool:
-    """Return whether a frame is in the user's own file."""
     return is_users(frame.file) and not _STANDARD.match(frame.file) and not _COMMAND.match(frame.file)
 
 

@@ -176,7 +176,6 @@ class LadderView:
             self._unlike[rung] = [windows.pop(round_) for round_ in sorted(windows.keys() - kept)]
 
     def _seen(self, rung: str, key: str) -> list[Window]:
-        """Return the windows of a rung with a figure of evidence."""
         return [window for window in self._windows.get(rung, {}).values() if key in window.evidence]
 
     def _step_ms(self, window: Window) -> float:
@@ -493,7 +492,6 @@ def _going(observed: list[Observed]) -> list[Observed]:
 
 
 def _window(one: Observed) -> Window:
-    """Return a block of observed steps as a window."""
     seen = {**one.evidence, "wait_ms": 1000 * one.waited / one.steps}
     if one.worker_ms:
         seen["worker_ms"] = one.worker_ms

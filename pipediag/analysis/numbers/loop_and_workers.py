@@ -61,7 +61,6 @@ class Sides:
 
 
 def sides(ladder: LadderView) -> Sides:
-    """Return the two sides of the baseline step."""
     step = ladder.ms("baseline")
     own = [rung for rung in reversed(OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")

@@ -72,7 +72,6 @@ class View:
 
     @property
     def in_the_loader(self) -> str:
-        """The place to set loader options, as text after an option."""
         return in_the_loader(self.loader)
 
     def per_sample(self, ms: float) -> str:

@@ -124,7 +124,6 @@ def _in_the_scripts_folder(session: Session, where: str) -> str:
 
 
 def shorter_paths(session: Session, text: str) -> str:
-    """Shorten the places and the absolute paths in a text."""
     return _ABSOLUTE.sub(lambda found: short(session, found[0]), shorter_places(session, text))
 
 

@@ -259,7 +259,6 @@ def left_to_try(session: Session, approximate: bool) -> str | None:
 
 
 def any_kept(session: Session) -> bool:
-    """Return whether a remedy pays."""
     return any(result.applied for result in outcomes(session))
 
 

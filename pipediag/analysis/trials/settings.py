@@ -97,7 +97,6 @@ def candidates(session: Session) -> Candidates:
 
 
 def current(loader: Loader) -> LoaderSettings:
-    """Return the loader's own settings."""
     return LoaderSettings(loader.num_workers, loader.prefetch_factor, loader.pin_memory)
 
 

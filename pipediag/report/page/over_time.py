@@ -114,7 +114,6 @@ def _earlier(span: Span, by: float) -> Span:
 
 
 def from_windows(windows: Iterable[Window]) -> list[Span]:
-    """Return a span for each window, one after the other."""
     found, now = [], 0.0
     for window in windows:
         end = now + window.seconds

@@ -12,8 +12,6 @@ from .svg import Drawn
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing as wide as the page."""
-
     drawn: Drawn
 
 
@@ -82,8 +80,6 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values."""
-
     pairs: Sequence[tuple[str, str]]
 
 
