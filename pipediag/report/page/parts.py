@@ -61,13 +61,8 @@ class Lanes:
 
 
 @dataclass(frozen=True)
-class Sortable:
+class Sortable(Chart):
     """A table of raw numbers that sorts by column; folded until it is opened."""
-
-    caption: str
-    headers: Sequence[str]
-    align: str
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)

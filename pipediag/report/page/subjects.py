@@ -12,8 +12,8 @@ from ...analysis.summary import shorter_places
 from ...analysis.sweep import Sweep
 from ...analysis.words import number
 from ...session import Pictured, Session
-from .. import Subject, evidence, ranks, remedy, several_runs
-from ..diagnosis import audit_blocks, value, warnings
+from .. import Subject, evidence, remedy, several_runs
+from ..diagnosis import audit_blocks, ranks_section, value, warnings
 from ..document import Checklist, Code, Listing, Paragraph, Section, Table, filled
 from . import raw, remedies, steps, svg, worker
 from .over_time import both_over_time, run_over_time
@@ -34,7 +34,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Page:
         steps.part(diagnosis),
         steps.account(diagnosis),
         steps.ladder(diagnosis),
-        _of_section(ranks.section(diagnosis)),
+        _of_section(ranks_section(diagnosis)),
         worker.part(diagnosis),
         run_over_time(diagnosis.session),
         worker.sample_times(diagnosis),
