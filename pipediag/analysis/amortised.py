@@ -300,7 +300,6 @@ def amortised(ladder: LadderView) -> list[Stage]:
     """
     if not ladder.has("baseline"):
         return []
-    step, session = ladder.ms("baseline").value, ladder.session
     step, session, start = ladder.ms("baseline").value, ladder.session, epoch_start(ladder)
     found = []
     if start is not None and start.per_step is not None:

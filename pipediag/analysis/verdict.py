@@ -11,7 +11,7 @@ from functools import partial
 from math import hypot
 from statistics import median
 
-from ..session import LADDER, LONGER, RUNGS, STAGE_OF_RUNG, Session, Watched
+from ..session import LADDER, LONGER, RUNGS, STAGE_OF_RUNG, Session
 from ..session.events import KEPT_BATCHES
 from ..session.remedies import listed
 from .amortised import amortised, described, open_start
@@ -458,19 +458,15 @@ def _only_observed(ladder: LadderView) -> str:
     """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
     session = ladder.session
     if session.watched is not None:
-        return f" {seen_from_outside(session.watched)}."
+        moments, seconds = counted(session.watched.looks, "moment"), session.watched.seconds
+        return (
+            f" This was observed from outside at {moments} in {seconds:g} s. It does not prove what would make the "
+            "loop faster: only feeding it from a cache does."
+        )
     more = "Give a longer budget" if session.ended == "budget" else "Let it train for more steps"
     return (
         f" This was observed in {session.steps_seen} steps; {unfed(session)}. "
         f"{more}, and pipediag measures how fast it would be."
-    )
-
-
-def seen_from_outside(watched: Watched) -> str:
-    """Return how a running training was seen, and what that leaves open."""
-    return (
-        f"This was observed from outside at {counted(watched.looks, 'moment')} in {watched.seconds:g} s. It does not "
-        "prove what would make the loop faster: only feeding it from a cache does"
     )
 
 

@@ -107,13 +107,6 @@ def late_by_pace(ladder: LadderView, ranks: Sequence[Rank]) -> Late | None:
     return Late(late, others, gain) if gain.low > WORTH else None
 
 
-def all_bound(ladder: LadderView, ranks: Sequence[Rank]) -> bool:
-    """Return whether the step of the job is as long as most of its ranks take to supply a batch."""
-    step = ladder.ms("baseline").value
-    paces = [pace for rank in ranks if rank.workers and (pace := input_pace(rank)) is not None]
-    return 2 * sum(around(pace / step, WORKERS).high >= 1 for pace in paces) > len(ranks)
-
-
 @dataclass(frozen=True)
 class Straggler:
     """The ranks that hold up a job.
@@ -178,13 +171,13 @@ def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[St
     late, on_time = _of_input(ladder, trials, ranks, loses)
     if late:
         return late, ""
-    if loses and all_bound(ladder, ranks):
+    step = ladder.ms("baseline").value
+    paces = [pace for rank in ranks if rank.workers and (pace := input_pace(rank)) is not None]
+    bound = sum(around(pace / step, WORKERS).high >= 1 for pace in paces)
+    if loses and 2 * bound > len(ranks):  # most ranks take the whole step to supply a batch
         return None, f"No rank holds up the others: {on_time}."
     slow, alike = _of_step(ladder, trials, ranks)
     return slow, "" if slow else f"No rank holds up the others: {on_time}, and {alike}."
-
-
-# Observed
 
 
 def _observed(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> Straggler | None:
@@ -226,9 +219,6 @@ def _mostly(rank: Rank, alone: bool) -> str:
         who = "its workers spend" if alone else f"the workers of rank {rank.rank} spend"
         return f"; {who} {percent(share)} in {shown(stage)}"
     return f"; {'it' if alone else f'rank {rank.rank}'} spends {percent(share)} in {shown(stage)}"
-
-
-# Input
 
 
 def _of_input(
@@ -302,9 +292,6 @@ def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
     """Return the milliseconds of a step that the job saves, by the paces, if its ``count`` slowest inputs are fed."""
     slowest, left = paces[0], paces[count]
     return step * (1 - left / slowest) if slowest and left is not None else 0.0
-
-
-# The step
 
 
 def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:
