@@ -106,25 +106,17 @@ def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
     if now and work is not None and handoff is not None and handoff.value - work.run > GATE * numbers.base:
         return [0]  # the training process makes a batch faster than it takes one over
     if numbers.waits:
-        return _more(ladder, numbers)
+        # The model's choice, the middle up to it, and one worker per core. The model reserves the cores that the
+        # training process would need at full speed. Only a trial can tell what more workers do on those not used yet.
+        cores, wanted = int(ladder.session.cores or 0), numbers.workers_wanted() or 0
+        most = wanted if wanted > now else cores
+        middle = round(math.sqrt(max(1, now) * max(1, most)))
+        return [*dict.fromkeys(count for count in (most, middle, cores) if count > now)]
     in_the_way = bottleneck == "contention" or numbers.lost.low > GATE * numbers.base
     if not in_the_way and ladder.evidence("baseline").get("worker_queued", 0.0) <= QUEUED:
         return []
     # What suffices for the loop, and half of the present number.
     return [*dict.fromkeys(count for count in (numbers.workers_enough(), now // 2) if 0 < count < now)]
-
-
-def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
-    """Return larger numbers of workers to try: the model's choice, the middle up to it, and one worker per core.
-
-    The model reserves the cores that the training process would need at full speed. Only a trial can tell what more
-    workers do on cores that the process does not use yet.
-    """
-    cores, now = int(ladder.session.cores or 0), numbers.workers
-    wanted = numbers.workers_wanted() or 0
-    most = wanted if wanted > now else cores
-    middle = round(math.sqrt(max(1, now) * max(1, most)))
-    return [*dict.fromkeys(count for count in (most, middle, cores) if count > now)]
 
 
 def _step(numbers: WhatIf, one: LoaderSettings) -> float:

@@ -119,13 +119,12 @@ def _comparison(subject: Comparison) -> Page:
 
 
 def _sweep(subject: Sweep) -> Page:
-    columns = several_runs.headers(subject)
     told: list[PageBlock] = [Paragraph(text)] if (text := several_runs.sentence(subject)) else []
     rates: list[PageBlock] = [chart] if (chart := _rates(subject)) else []
     lead = "As it is, and under the remedy if one was tried; the line is the rate with cached batches."
     parts = [
         Part("rates", "Steps per second by setting", [*rates, *told], lead if rates else ""),
-        Part("runs", "All runs", filled([Table(columns, "r" * (len(columns) - 1) + "l", several_runs.table(subject))])),
+        Part("runs", "All runs", filled([several_runs.runs_table(subject)])),
         Part("notes", "Notes", filled([Listing(several_runs.notes(subject))])),
     ]
     return Page(subject.script, with_content(parts))
