@@ -45,23 +45,14 @@ _ENOUGH = 2
 
 @dataclass(frozen=True)
 class Item:
-    """One check and its result.
+    """One check and its result."""
 
-    Attributes:
-        status: one of :data:`STATUSES`.
-        figures: the numbers, or why there are none.
-        advice: the run's recommendations that would fix it.
-        todo: other remedies.
-        id: the same in every audit; :func:`audit` sets it, and the title.
-        title: the condition that holds if it passes.
-    """
-
-    status: str
-    figures: str
-    advice: list[Recommendation] = field(default_factory=list)
-    todo: list[str] = field(default_factory=list)
-    id: str = ""
-    title: str = ""
+    status: str  # one of :data:`STATUSES`
+    figures: str  # the numbers, or why there are none
+    advice: list[Recommendation] = field(default_factory=list)  # the run's recommendations that would fix it
+    todo: list[str] = field(default_factory=list)  # other remedies
+    id: str = ""  # the same in every audit; :func:`audit` sets it, and the title
+    title: str = ""  # the condition that holds if it passes
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -29,25 +29,15 @@ from ..session.remedies import listed
 
 @dataclass
 class Results:
-    """The outputs that the user asked for.
+    """The outputs that the user asked for."""
 
-    Attributes:
-        files: files to write; the ending of each chooses its format.
-        json: print JSON in place of the screen.
-        verbosity: negative for the answer alone, positive for the whole report.
-        failed: outputs whose last attempt failed.
-        redact: leave out what names the user and the code.
-        save: keep diagnoses for ``pipediag report`` and ``compare``.
-        kept: the result on the screen was kept.
-    """
-
-    files: Sequence[str] = ()
-    json: bool = False
-    verbosity: int = 0
-    failed: set[str] = field(default_factory=set)
-    redact: bool = False
-    save: bool = False
-    kept: bool = False
+    files: Sequence[str] = ()  # files to write; the ending of each chooses its format
+    json: bool = False  # print JSON in place of the screen
+    verbosity: int = 0  # negative for the answer alone, positive for the whole report
+    failed: set[str] = field(default_factory=set)  # outputs whose last attempt failed
+    redact: bool = False  # leave out what names the user and the code
+    save: bool = False  # keep diagnoses for ``pipediag report`` and ``compare``
+    kept: bool = False  # the result on the screen was kept
 
     def reported(self, session: Session) -> Session:
         """Return what the reports may say of a session."""

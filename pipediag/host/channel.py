@@ -72,15 +72,11 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 class Receiver:
-    """The parent's end of a pipe or connection. An incomplete line is kept until the rest arrives.
-
-    Attributes:
-        gone: True once the other end is closed and everything was read.
-    """
+    """The parent's end of a pipe or connection. An incomplete line is kept until the rest arrives."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.gone = False
+        self.gone = False  # True once the other end is closed and everything was read
         os.set_blocking(fd, False)
         self._rest = b""
 

@@ -67,15 +67,6 @@ class Line:
 
     Events wait until it is known which session they belong to: the process may only launch others, be a rank, or train
     by itself.
-
-    Attributes:
-        pid: 0 for the child.
-        rank: its number in a distributed job, if known.
-        joined: when the process joined.
-        failed: when it ended with an error or abruptly; None if it did not.
-        error: how it failed, in words.
-        ended: True if it has reported its end.
-        cut: True if another host of its job does not answer any more.
     """
 
     def __init__(self, receiver: Receiver, watch: Watch, job: Job, is_child: bool) -> None:
@@ -83,11 +74,12 @@ class Line:
         self.is_child = is_child
         self.joined = time.monotonic()
         self.session = job.session
-        self.pid = 0
-        self.rank: int | None = None
-        self.failed: float | None = None
-        self.error = ""
-        self.ended = self.cut = False
+        self.pid = 0  # that of the child stays 0
+        self.rank: int | None = None  # its number in a distributed job, if known
+        self.failed: float | None = None  # when it ended with an error or abruptly
+        self.error = ""  # how it failed, in words
+        self.ended = False  # True if it has reported its end
+        self.cut = False  # True if another host of its job does not answer any more
         self.measured: Rank | None = None
         self.trains = False  # by itself
         self._job = job
@@ -156,11 +148,7 @@ class Line:
 
 
 class Lines:
-    """All connections of one pass.
-
-    Attributes:
-        was_ended: True if the pass was overdue.
-    """
+    """All connections of one pass."""
 
     def __init__(
         self, pipe: Receiver, listener: Listener, plan: Plan, job: Job, progress: Progress, patience: float
@@ -168,7 +156,7 @@ class Lines:
         self._plan, self._job, self._progress, self._patience = plan, job, progress, patience
         self._listener = listener
         self._started = time.monotonic()
-        self.was_ended = False
+        self.was_ended = False  # True if the pass was overdue
         self._all = [self._line(pipe, is_child=True)]
         self._open = [*self._all]
 

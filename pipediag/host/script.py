@@ -262,16 +262,11 @@ _PYTHON = re.compile(r"^(python|pypy)[0-9.]*$")
 
 @dataclass(frozen=True)
 class PythonCommand:
-    """A command that runs a script, or with ``-m`` a module, with the words before it.
-
-    Attributes:
-        flags: the interpreter's own.
-        target: the script and its arguments, or ``-m``, the module and its arguments.
-    """
+    """A command that runs a script, or with ``-m`` a module, with the words before it."""
 
     interpreter: str
-    flags: tuple[str, ...]
-    target: tuple[str, ...]
+    flags: tuple[str, ...]  # the interpreter's own
+    target: tuple[str, ...]  # the script and its arguments, or ``-m``, the module and its arguments
 
     @classmethod
     def of(cls, words: Sequence[str]) -> PythonCommand | None:

@@ -47,25 +47,16 @@ class Listing:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells.
-
-    Attributes:
-        align: ``l`` or ``r`` for each column.
-        bars: a share from 0 to 1 for each row, or empty.
-        ruled: False for a small table that belongs to the lines above it.
-        code: the first column holds names of code.
-        narrow: headers break at their spaces.
-        extra: too long for a terminal.
-    """
+    """Rows of cells."""
 
     headers: Sequence[str]
-    align: str
+    align: str  # ``l`` or ``r`` for each column
     rows: Sequence[Sequence[str]]
-    bars: Sequence[float] = ()
-    ruled: bool = True
-    code: bool = False
-    narrow: bool = False
-    extra: bool = False
+    bars: Sequence[float] = ()  # a share from 0 to 1 for each row, or empty
+    ruled: bool = True  # False for a small table that belongs to the lines above it
+    code: bool = False  # the first column holds names of code
+    narrow: bool = False  # headers break at their spaces
+    extra: bool = False  # too long for a terminal
 
 
 @dataclass(frozen=True)

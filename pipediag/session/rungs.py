@@ -8,23 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RungKind:
-    """One rung of the ladder, or a control outside it.
+    """One rung of the ladder, or a control outside it."""
 
-    Attributes:
-        name: as used in reports, sessions and ``--rungs``.
-        stage: the stage whose cost is the difference from the rung before; empty for a control.
-        work: what the stage does, in words for the verdict.
-        meaning: what the training loop receives, in words for the report.
-        short: the stage in few words, for a screen; its name if empty.
-        cached: True if the loop's batches come from a cache in the training process, not from the workers.
-    """
-
-    name: str
-    stage: str
-    work: str
-    meaning: str
-    short: str = ""
-    cached: bool = False
+    name: str  # as used in reports, sessions and ``--rungs``
+    stage: str  # the stage whose cost is the difference from the rung before; empty for a control
+    work: str  # what the stage does, in words for the verdict
+    meaning: str  # what the training loop receives, in words for the report
+    short: str = ""  # the stage in few words, for a screen; its name if empty
+    cached: bool = False  # True if the loop's batches come from a cache in the training process, not from the workers
 
 
 @dataclass

@@ -32,21 +32,13 @@ class NotCertain(Exception):
 
 @dataclass(frozen=True)
 class Holder:
-    """Name that holds an object in the user's code.
-
-    Attributes:
-        file: the source file.
-        function: the function whose variable it is, or ``<module>`` for a global variable.
-        line: the function's first line.
-        name: the variable, or the attribute of the function's first argument (``self.loader``).
-        devices: variables of the function and of the module that hold the asked device.
-    """
+    """Name that holds an object in the user's code."""
 
     file: str
-    function: str
-    line: int
-    name: str
-    devices: tuple[str, ...] = ()
+    function: str  # the function whose variable it is, or ``<module>`` for a global variable
+    line: int  # the function's first line
+    name: str  # the variable, or the attribute of the function's first argument (``self.loader``)
+    devices: tuple[str, ...] = ()  # variables of the function and of the module that hold the asked device
 
 
 def holders(obj: Any, device: torch.device | None = None) -> Iterator[Holder]:

@@ -33,19 +33,12 @@ FILLED = (list, dict, OrderedDict, defaultdict)
 
 
 class Content(NamedTuple):
-    """What an object consists of.
-
-    Attributes:
-        cls: its class.
-        items: of a dict, a list or a tuple; else None.
-        attributes: by name.
-        slots: the same of those that lie in slots.
-    """
+    """What an object consists of."""
 
     cls: type
-    items: Any
-    attributes: dict[str, Any]
-    slots: dict[str, Any]
+    items: Any  # of a dict, a list or a tuple; else None
+    attributes: dict[str, Any]  # by name
+    slots: dict[str, Any]  # the same of those that lie in slots
 
     @property
     def parts(self) -> list[Any]:

@@ -36,27 +36,19 @@ _MOST = 0.98
 
 @dataclass(frozen=True)
 class Sides:
-    """The two sides of the baseline step, in milliseconds.
-
-    Attributes:
-        step: the whole step.
-        compute: the step without input cost (:attr:`.LadderView.best`), at most ``ready``; if no cache was measured,
-            the step without waiting.
-        ready: the step with batches ready for the training process, hand-off and sampler included.
-        waits: waiting for the workers, beyond the hand-off and the sampler.
-        lost: additional time that the training process needs per step while workers run: contention.
-        handed: additional waiting for batches that are already made, compared with the rung ``worker``.
-        locked: additional blocking of the training process by the thread that pins batches, compared with the rungs.
-        sampler: part of ``ready`` in which the training process chooses the indices of a batch; 0 if it hardly does.
-    """
+    """The two sides of the baseline step, in milliseconds."""
 
     step: Interval
+    #: The step without input cost (:attr:`.LadderView.best`), at most ``ready``; if no cache was measured, the step
+    #: without waiting.
     compute: float
-    ready: float
-    waits: Interval
-    lost: Interval
-    handed: float = 0.0
+    ready: float  # the step with batches ready for the training process, hand-off and sampler included
+    waits: Interval  # waiting for the workers, beyond the hand-off and the sampler
+    lost: Interval  # additional time that the training process needs per step while workers run: contention
+    handed: float = 0.0  # additional waiting for batches that are already made, compared with the rung ``worker``
+    #: Additional blocking of the training process by the thread that pins batches, compared with the rungs.
     locked: float = 0.0
+    #: Part of ``ready`` in which the training process chooses the indices of a batch; 0 if it hardly does.
     sampler: float = 0.0
 
 

@@ -129,27 +129,17 @@ LOADING, JPEGS = "load", (".jpg", ".jpeg")
 
 @dataclass(frozen=True)
 class Alternative:
-    """A cheaper way to do what a transform does.
+    """A cheaper way to do what a transform does."""
 
-    Attributes:
-        what: the change in a few words, after the transform's name.
-        how: the line to write.
-        pixels: what becomes of the pixels; empty if they stay equal, except for rounding.
-        libraries: beginnings of the modules of the transforms that it is for.
-        names: the transforms' names; empty for all.
-        given: the kinds of input that it is for; empty for all.
-        before: names of transforms of which one must follow the transform in its chain; empty for any chain.
-        key: names the way in a trial; empty if it is not tried.
-    """
-
-    what: str
-    how: str
-    pixels: str
-    libraries: tuple[str, ...]
-    names: frozenset[str]
-    given: tuple[str, ...]
+    what: str  # the change in a few words, after the transform's name
+    how: str  # the line to write
+    pixels: str  # what becomes of the pixels; empty if they stay equal, except for rounding
+    libraries: tuple[str, ...]  # beginnings of the modules of the transforms that it is for
+    names: frozenset[str]  # the transforms' names; empty for all
+    given: tuple[str, ...]  # the kinds of input that it is for; empty for all
+    #: Names of transforms of which one must follow the transform in its chain; empty for any chain.
     before: frozenset[str] = frozenset()
-    key: str = ""
+    key: str = ""  # names the way in a trial; empty if it is not tried
 
 
 _COLOURS = frozenset(

@@ -50,19 +50,12 @@ _FEWER = (
 
 @dataclass(frozen=True)
 class Way:
-    """What is known to help where a library's functions take the time.
+    """What is known to help where a library's functions take the time."""
 
-    Attributes:
-        functions: beginnings of their full names.
-        how: what to write instead.
-        risk: what changes with it; empty if nothing does.
-        moves: True if it moves the work to the device of the training, which must not be the CPU then.
-    """
-
-    functions: tuple[str, ...]
-    how: str
-    risk: str = ""
-    moves: bool = False
+    functions: tuple[str, ...]  # beginnings of their full names
+    how: str  # what to write instead
+    risk: str = ""  # what changes with it; empty if nothing does
+    moves: bool = False  # True if it moves the work to the device of the training, which must not be the CPU then
 
 
 #: What helps where pictures are decoded.

@@ -29,36 +29,22 @@ AHEAD = 2
 
 @dataclass(frozen=True)
 class Candidates:
-    """Settings to try, the most promising first.
+    """Settings to try, the most promising first."""
 
-    Attributes:
-        settings: the settings; empty if the run gives no reason for any.
-        base: milliseconds per step with the loader's own settings.
-        steps: milliseconds per step under each, as the model predicts.
-        why_not: why there are none although the loop starves; empty if it does not starve or if there are some.
-    """
-
-    settings: tuple[LoaderSettings, ...] = ()
-    base: float = 0.0
-    steps: tuple[float, ...] = ()
-    why_not: str = ""
+    settings: tuple[LoaderSettings, ...] = ()  # empty if the run gives no reason for any
+    base: float = 0.0  # milliseconds per step with the loader's own settings
+    steps: tuple[float, ...] = ()  # milliseconds per step under each, as the model predicts
+    why_not: str = ""  # why there are none although the loop starves; empty if it does not starve or if there are some
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bounds on the number of workers, in bytes.
+    """Bounds on the number of workers, in bytes."""
 
-    Attributes:
-        worker: memory of one worker that it does not share with others.
-        batch: one queued batch.
-        free: memory that the process may still take.
-        shared: free shared memory for the batches that workers hand over; None if unknown.
-    """
-
-    worker: int
-    batch: int
-    free: int
-    shared: int | None = None
+    worker: int  # memory of one worker that it does not share with others
+    batch: int  # one queued batch
+    free: int  # memory that the process may still take
+    shared: int | None = None  # free shared memory for the batches that workers hand over; None if unknown
 
 
 def candidates(session: Session) -> Candidates:

@@ -83,18 +83,12 @@ def wanting_to_run(session: Session) -> Threads:
 
 @dataclass(frozen=True)
 class Trial:
-    """What fewer threads gained.
+    """What fewer threads gained."""
 
-    Attributes:
-        threads, before: number of torch's threads in the trial, and in the script as it is.
-        speedup: speedup over the script as it is, paired round by round.
-        rounds: number of rounds that have both.
-    """
-
-    threads: int
-    before: int
-    speedup: Interval
-    rounds: int
+    threads: int  # number of torch's threads in the trial
+    before: int  # the same in the script as it is
+    speedup: Interval  # over the script as it is, paired round by round
+    rounds: int  # number of rounds that have both
 
     @property
     def pays(self) -> bool:

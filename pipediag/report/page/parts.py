@@ -25,15 +25,11 @@ class Flame:
 
 @dataclass(frozen=True)
 class Chart:
-    """A table with a drawing in each row.
-
-    Attributes:
-        align: ``l`` or ``r`` for each column, ``g`` for a drawing, ``c`` for a place in code, ``s`` for source code.
-    """
+    """A table with a drawing in each row."""
 
     caption: str
     headers: Sequence[str]
-    align: str
+    align: str  # ``l`` or ``r`` for each column, ``g`` for a drawing, ``c`` for a place in code, ``s`` for source code
     rows: Sequence[Sequence[str]]
 
 
