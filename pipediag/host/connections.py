@@ -27,14 +27,11 @@ _ABRUPTLY = "it ended without a word, as a killed process does"
 
 @dataclass
 class Job:
-    """What the passes measure: ``session`` of the leading process, and one for every rank of a distributed job.
+    """What the passes measure."""
 
-    ``local`` are the ranks of this host.
-    """
-
-    session: Session
-    sessions: dict[int, Session] = field(default_factory=dict)
-    local: set[int] = field(default_factory=set)
+    session: Session  # of the leading process
+    sessions: dict[int, Session] = field(default_factory=dict)  # one for every rank of a distributed job
+    local: set[int] = field(default_factory=set)  # the ranks of this host
 
     def of_rank(self, rank: Rank, is_child: bool) -> Session:
         """Return the session of a rank; that of the first rank on this machine is the leading one."""

@@ -101,14 +101,12 @@ class Checklist:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title, which begins with a small letter.
-
-    ``page`` orders the sections of a file that is read from its top. A terminal shows them as they come in the
-    document: its last lines are the ones in view.
-    """
+    """Blocks under a title, which begins with a small letter."""
 
     title: str
     blocks: Sequence[Block]
+    #: Orders the sections of a file that is read from its top. A terminal shows them as they come in the document: its
+    #: last lines are the ones in view.
     page: int = 0
 
 

@@ -24,14 +24,11 @@ _DEPTH = 6
 
 @dataclass
 class Slot:
-    """A place that holds a transform: an attribute of an object or a class, an item, a global or a closure variable.
-
-    ``install`` replaces the transform and returns a function that undoes this, unless user code has put another
-    transform there since.
-    """
+    """A place that holds a transform: an attribute of an object or a class, an item, a global or a closure variable."""
 
     name: str
     get: Callable[[], Any]
+    #: Replaces the transform and returns what undoes this, unless user code has put another transform there since.
     install: Callable[[Any], Callable[[], None]]
 
     @contextmanager

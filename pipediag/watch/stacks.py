@@ -68,14 +68,11 @@ _PASSES = re.compile(
 
 @dataclass(frozen=True)
 class Moment:
-    """What a thread does: ``at`` is the place on the stack of the call that decides, -1 if none does.
-
-    ``waits`` is true if it waits there for another thread or process.
-    """
+    """What a thread does."""
 
     kind: str
-    at: int = -1
-    waits: bool = False
+    at: int = -1  # the place on the stack of the call that decides, -1 if none does
+    waits: bool = False  # true if it waits there for another thread or process
 
     @property
     def waiting(self) -> bool:

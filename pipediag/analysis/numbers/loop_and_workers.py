@@ -110,14 +110,10 @@ def pins(session: Session) -> bool:
 
 @dataclass(frozen=True)
 class Work:
-    """One worker's time for one batch: the baseline's figures, divided by the shares seen inside a worker.
+    """One worker's time for one batch: the baseline's figures, divided by the shares seen inside a worker."""
 
-    ``run`` is wall time without waiting for a core, ``cpu`` the CPU time in it (more than ``run`` if a worker uses
-    threads). ``run`` is the sum of ``collate``, ``load``, ``between`` and the ``links``.
-    """
-
-    run: float
-    cpu: float
+    run: float  # wall time without waiting for a core: the sum of ``collate``, ``load``, ``between`` and the ``links``
+    cpu: float  # CPU time in it: more than ``run`` if a worker uses threads
     collate: float = 0.0
     load: float = 0.0
     between: float = 0.0

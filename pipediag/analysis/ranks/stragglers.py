@@ -52,14 +52,11 @@ _EQUAL = 2
 
 @dataclass(frozen=True)
 class Late:
-    """The ranks that supply batches late, the slowest first, and the ``others``, likewise.
-
-    ``gain`` is the job's speedup if the late ones were as fast as the others.
-    """
+    """The ranks that supply batches late, the slowest first, and the others, likewise."""
 
     ranks: list[Rank]
     others: list[Rank]
-    gain: Interval
+    gain: Interval  # the job's speedup if the late ones were as fast as the others
 
 
 def input_pace(rank: Rank) -> float | None:
@@ -109,18 +106,14 @@ def late_by_pace(ladder: LadderView, ranks: Sequence[Rank]) -> Late | None:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The ranks that hold up a job.
-
-    ``kind`` is ``input`` if their batches come late, ``step`` if their own steps take longer. ``gain`` is the speedup
-    of the job without that: measured with the ranks fed, predicted if it was only observed, a lower bound for a step.
-    ``level`` is ``observed`` or ``proven``.
-    """
+    """The ranks that hold up a job."""
 
     ranks: tuple[int, ...]
-    kind: Literal["input", "step"]
+    kind: Literal["input", "step"]  # ``input`` if their batches come late, ``step`` if their own steps take longer
+    #: Speedup of the job without that: measured with the ranks fed, predicted if only observed, a lower bound for a step.
     gain: Interval
     sentence: str
-    level: str = PROVEN
+    level: str = PROVEN  # or ``observed``
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "ranks": list(self.ranks), "gain": self.gain.to_dict()}

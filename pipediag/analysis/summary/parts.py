@@ -23,16 +23,13 @@ _ABSOLUTE = re.compile(r"(?<![^\s(,'\"=`])/(?!dev/|proc/|sys/)[^\s/(),;'\"`]+(?:
 
 @dataclass(frozen=True)
 class StageCost:
-    """A stage and its cost: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known.
-
-    ``note`` says more about the cost: how uncertain it is, or which of several transforms takes most of it.
-    """
+    """A stage and its cost: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known."""
 
     name: str
     ms: float
     share: float
     where: str = ""
-    note: str = ""
+    note: str = ""  # more about the cost: how uncertain it is, or which of several transforms takes most of it
 
 
 @dataclass(frozen=True)

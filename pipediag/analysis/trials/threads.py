@@ -29,16 +29,13 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads that want to run: ``each`` of ``library`` in every worker, and ``own`` in the training process.
-
-    ``cores`` is the number of cores that all of them may use; infinite if unknown.
-    """
+    """Threads that want to run."""
 
     workers: int
-    each: int
-    library: str
-    own: int
-    cores: float
+    each: int  # in every worker
+    library: str  # whose threads these are
+    own: int  # in the training process
+    cores: float  # number that all of them may use; infinite if unknown
 
     @property
     def exceed(self) -> bool:

@@ -43,17 +43,13 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Rows of a figure, all with the same axis of time, which begins at ``begin`` and is ``seconds`` long.
-
-    ``legend`` pairs each colour, a class of the stylesheet, with what it stands for. ``points`` are begin, end and a
-    text for each moment of which the page's script says what was there.
-    """
+    """Rows of a figure, all with the same axis of time, which begins at ``begin`` and is ``seconds`` long."""
 
     rows: Sequence[Lane]
     begin: float
     seconds: float
-    legend: Sequence[tuple[str, str]]
-    points: Sequence[tuple[str, str, str]]
+    legend: Sequence[tuple[str, str]]  # each colour, a class of the stylesheet, with what it stands for
+    points: Sequence[tuple[str, str, str]]  # begin, end and a text for each moment of which the page's script tells
 
 
 @dataclass(frozen=True)
