@@ -21,10 +21,7 @@ Event = tuple[str, dict[str, Any]]
 class Sender:
     """A hosted process's end of the pipe or socket. Events that cannot be delivered are dropped.
 
-    A script may close every descriptor and reuse the number for a file of its own.
-
-    Args:
-        members: the socket to connect to if the script has closed the descriptor.
+    A script may close every descriptor and reuse the number for a file of its own. Then the socket ``members`` serves.
     """
 
     def __init__(self, fd: int, members: str = "") -> None:

@@ -104,9 +104,7 @@ def warn_of_trouble(history: list[Outcome], session: Session, workdir: str | Non
 def nothing_measured(history: list[Outcome], budget: float, loader: int | None) -> str:
     """Return why there is nothing to judge, and what to do about it.
 
-    Args:
-        budget: seconds that the user gave for measuring.
-        loader: number of the loader that the user named, if any.
+    ``budget`` are the seconds that the user gave for measuring, ``loader`` is the number of the loader named, if any.
     """
     first = history[0]
     if len(history) > 1 and not first.batches and first.story.optimizer_steps and history[-1].hung:

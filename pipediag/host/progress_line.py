@@ -51,9 +51,7 @@ def opening(request: Request, written: Sequence[str] = ()) -> str:
 class ProgressLine:
     """The progress display: see :class:`pipediag.report.progress.Activity`.
 
-    Args:
-        seconds: maximum time for measuring, from the first batch on; 0 if unknown.
-        quiet: show nothing.
+    ``seconds`` is the maximum time for measuring, from the first batch on; 0 if unknown. ``quiet`` shows nothing.
     """
 
     def __init__(self, stream: TextIO, seconds: float = 0.0, quiet: bool = False) -> None:

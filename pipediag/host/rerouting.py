@@ -87,9 +87,7 @@ class _Site:
 class Rerouting:
     """Hooks on every loader of the process that give the training loader its remedy.
 
-    Args:
-        say: tells the user what happens.
-        warn: tells the user what went wrong.
+    ``say`` tells the user what happens, ``warn`` what went wrong.
     """
 
     def __init__(

@@ -294,8 +294,7 @@ def is_named_python(word: str) -> bool:
 def is_this_python(word: str, path: str | None = None) -> bool:
     """Return whether a command is this interpreter, with the same packages.
 
-    Args:
-        path: where to look for it; None: as in ``PATH``.
+    ``path`` is where to look for it; None: as in ``PATH``.
     """
     found = shutil.which(word, path=path)
     return found is not None and _installation(found) == _installation(sys.executable)

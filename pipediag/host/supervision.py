@@ -89,10 +89,8 @@ class Outcome:
 class Watch:
     """The state and the deadline of one process.
 
-    Args:
-        session: receives the warnings of the watch.
-        patience: seconds before the first batch.
-        started: when the pass began; None: now.
+    ``session`` receives the warnings of the watch. ``patience`` are the seconds before the first batch, ``started`` is
+    when the pass began, None for now.
     """
 
     def __init__(

@@ -76,9 +76,8 @@ class News(NamedTuple):
 class Activity:
     """The present activity of a measurement, the time that it has left, and the best answer so far.
 
-    Args:
-        seconds: maximum time for measuring, from the first batch on; 0 if unknown.
-        doing: what is done at first.
+    ``seconds`` is the maximum time for measuring, from the first batch on; 0 if unknown. ``doing`` is what is done at
+    first.
     """
 
     def __init__(self, seconds: float, doing: str = "") -> None:
@@ -199,12 +198,7 @@ def in_notebook() -> bool:
 
 
 class NotebookBar:
-    """A bar that follows the events of a measurement as they are sent.
-
-    Args:
-        session: the session of the measurement.
-        seconds: maximum time for measuring, from the first batch on.
-    """
+    """A bar that follows the events of a measurement, which takes at most ``seconds`` from the first batch on."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         display: Any = sys.modules["IPython"].display.display

@@ -20,15 +20,12 @@ class RungKind:
 
 @dataclass
 class Rung:
-    """Availability of a rung on this loader, and if it is not available, why and what would help.
-
-    ``exists`` is false if the pipeline has no such stage: no transfer on the CPU, no hand-off without workers.
-    """
+    """Availability of a rung on this loader."""
 
     name: str
     available: bool = True
-    why_not: str = ""
-    exists: bool = True
+    why_not: str = ""  # if it is not available, why and what would help
+    exists: bool = True  # false if the pipeline has no such stage: no transfer on the CPU, no hand-off without workers
 
 
 #: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. The cuts of

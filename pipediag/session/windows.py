@@ -149,24 +149,20 @@ class OtherStart:
 class Stretch:
     """Consecutive steps as they happened under one rung, with the batches that workers delivered meanwhile.
 
-    All times are seconds after :attr:`.Session.began`. ``asked``, ``got`` and ``ready`` have one entry per step: when
-    the loop asked for its batch, when it had it, and how many batches lay ready when it asked (0 if its batches come
-    from a cache or are not queued). A step lasts until the next one is asked for, the last until ``ended``. ``worker``,
-    ``made_from``, ``made_until`` and ``collate_ms`` have one entry per batch: the worker's number (-1 for the training
-    process itself), when it began and finished the batch, and the milliseconds in the collate function.
-
-    ``round`` is that of the window, :data:`UNTOUCHED` for steps of the loop as it is before the first window. Long
-    windows are cut short, and not all windows have a stretch: a session holds a limited number of steps.
+    All times are seconds after :attr:`.Session.began`. The first lists have one entry per step, those from ``worker``
+    on one per batch. Long windows are cut short, and not all windows have a stretch: a session holds a limited number
+    of steps.
     """
 
     rung: str
-    round: int = 0
+    round: int = 0  # that of the window, :data:`UNTOUCHED` for steps of the loop as it is before the first window
     attempt: int = 1
-    asked: list[float] = field(default_factory=list)
-    got: list[float] = field(default_factory=list)
+    asked: list[float] = field(default_factory=list)  # when the loop asked for its batch
+    got: list[float] = field(default_factory=list)  # when it had it
+    #: How many batches lay ready when it asked; 0 if its batches come from a cache or are not queued.
     ready: list[int] = field(default_factory=list)
-    ended: float = 0.0
-    worker: list[int] = field(default_factory=list)
-    made_from: list[float] = field(default_factory=list)
-    made_until: list[float] = field(default_factory=list)
-    collate_ms: list[float] = field(default_factory=list)
+    ended: float = 0.0  # of the last step; the others last until the next one is asked for
+    worker: list[int] = field(default_factory=list)  # its number; -1 for the training process itself
+    made_from: list[float] = field(default_factory=list)  # when it began the batch
+    made_until: list[float] = field(default_factory=list)  # when it finished the batch
+    collate_ms: list[float] = field(default_factory=list)  # milliseconds in the collate function

@@ -110,7 +110,7 @@ class Straggler:
 
     ranks: tuple[int, ...]
     kind: Literal["input", "step"]  # ``input`` if their batches come late, ``step`` if their own steps take longer
-    #: Speedup of the job without that: measured with the ranks fed, predicted if only observed, a lower bound for a step.
+    #: Speedup of the job without that: measured with the ranks fed, predicted if only observed; for a step, a bound.
     gain: Interval
     sentence: str
     level: str = PROVEN  # or ``observed``

@@ -74,8 +74,7 @@ def run_over_time(session: Session) -> Part | None:
 def from_stretches(stretches: Iterable[Stretch], windows: Collection[tuple[str, int, int]]) -> list[Span]:
     """Return a span for each stretch; if there are many steps, neighbours share one pace.
 
-    Args:
-        windows: rung, round and pass of each window.
+    ``windows`` are rung, round and pass of each window.
     """
     stretches = [one for one in stretches if one.asked]
     together = max(1, math.ceil(sum(len(one.asked) for one in stretches) / (2 * _MOMENTS)))
