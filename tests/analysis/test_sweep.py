@@ -29,11 +29,11 @@ class TestParse:
     @pytest.mark.parametrize(
         ("text", "varied"),
         [
-            ("--batch-size=16,32", Varied("--batch-size", ("16", "32"))),
-            ("-b=16", Varied("-b", ("16",))),
-            ("data.workers=0, 2", Varied("data.workers", ("0", "2"))),
-            ("--lr=1e-3,-1", Varied("--lr", ("1e-3", "-1"))),
-            ("--set=a=1,a=2", Varied("--set", ("a=1", "a=2"))),
+            ("--batch-size=16,32", ("--batch-size", ("16", "32"))),
+            ("-b=16", ("-b", ("16",))),
+            ("data.workers=0, 2", ("data.workers", ("0", "2"))),
+            ("--lr=1e-3,-1", ("--lr", ("1e-3", "-1"))),
+            ("--set=a=1,a=2", ("--set", ("a=1", "a=2"))),
         ],
     )
     def test_names_and_values(self, text: str, varied: Varied) -> None:
@@ -49,7 +49,7 @@ class TestParse:
 
 class TestGrid:
     def test_product(self) -> None:
-        assert grid([Varied("--a", ("1", "2")), Varied("-b", ("x", "y"))]) == [
+        assert grid([("--a", ("1", "2")), ("-b", ("x", "y"))]) == [
             (("--a", "1"), ("-b", "x")),
             (("--a", "1"), ("-b", "y")),
             (("--a", "2"), ("-b", "x")),
@@ -58,7 +58,7 @@ class TestGrid:
 
     def test_twice(self) -> None:
         with pytest.raises(UsageError, match="separated by commas"):
-            grid([Varied("--a", ("1",)), Varied("--a", ("2",))])
+            grid([("--a", ("1",)), ("--a", ("2",))])
 
 
 class TestArguments:
