@@ -58,8 +58,6 @@ _RATES = {
     LOADED_ONCE: "cached",
     HANDED_OVER: "handed over",
 }
-
-
 #: Most characters of the first answer.
 _ANSWER = 90
 #: Seconds between changes of the bar, and most characters beside it.

@@ -114,8 +114,6 @@ _CUT, _SETTINGS, _WITHOUT = "transform:", "settings:", "without:"
 _MOST_DIGITS = 6
 #: Maximum number of bytes of the line that a rung ``without:line`` leaves out.
 MOST_OF_A_LINE = 240
-
-
 #: What the training loop receives under a remedy, in words for a reader.
 _UNDER_REMEDIES = {
     REMEDIED: "batches whose transforms run on the device",

@@ -28,8 +28,6 @@ OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_
 #: become slower, since it finds other cache and memory contents. With cheaper transforms in the caching article,
 #: loading took 1.7 times as long, which left 0.58 of the saving (benchmarks/results/caching_article-h200.json).
 SAVED = Interval(1.0, 0.55, 1.1)
-
-
 #: Share of a worker's time for a batch that waiting for a core does not explain beside its samples' time.
 _MOST = 0.98
 

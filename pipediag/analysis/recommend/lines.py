@@ -186,14 +186,10 @@ WAYS = (
     ),
     Way(("copy.",), "copy only what is changed afterwards"),
 )
-
-
 #: What helps where a line waits for other threads or processes that cannot be seen.
 _OTHERS_MAKE = Way(
     ("multiprocessing.",), "more threads or processes that make them, each of them with less work, or a longer queue"
 )
-
-
 #: What helps where workers wait for each other at a lock, by what enters it.
 _LOCKS = ("multiprocessing.synchronize.SemLock", "multiprocessing.managers.AcquirerProxy", "fcntl.", "filelock.")
 _LOCKED = Way(
@@ -202,8 +198,6 @@ _LOCKED = Way(
     "connection, open one in each worker, which then needs no lock",
     "what the lock guards may not bear two workers at once",
 )
-
-
 #: What helps where torch takes single rows of tensors.
 _ROWS = Way(
     (),
