@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import click
 
 from .. import report
-from ..analysis import Diagnosis
+from ..analysis import Diagnosis, diagnose_session
 from ..analysis.audit import Audit
 from ..errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SessionFileError
 from ..host import passes
@@ -39,9 +39,9 @@ class Results:
     save: bool = False  # keep diagnoses for ``pipediag report`` and ``compare``
     kept: bool = False  # the result on the screen was kept
 
-    def reported(self, session: Session) -> Session:
-        """Return what the reports may say of a session."""
-        return redacted(session) if self.redact else session
+    def diagnosed(self, session: Session, price: float | None = None) -> Diagnosis:
+        """Return the diagnosis of what the reports may say of a session."""
+        return diagnose_session(redacted(session) if self.redact else session, price)
 
     def write(self, subject: report.Subject) -> None:
         """Write each file, even if another cannot be written."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from ..analysis import diagnose_session
 from ..analysis.sweep import Run, Sweep
 from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
@@ -121,7 +120,7 @@ def _analyzed(request: Request, setting: Setting, results: Results) -> tuple[Run
     except (NothingMeasured, UsageError) as error:
         return Run(setting, argv, None, error.exit_code, str(error)), EXIT_OK
     code = exit_code(session)
-    diagnosis = diagnose_session(results.reported(session)) if session.anything_seen else None
+    diagnosis = results.diagnosed(session) if session.anything_seen else None
     if session.ended == "interrupted":
         return Run(setting, argv, diagnosis, code, "interrupted"), code
     failure = session.script.error
