@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -202,10 +203,8 @@ class Lines:
         """Send a signal to every process beside the child, as launchers may not pass it on; return whether any is."""
         pids = [line.pid for line in self._open if line.pid]
         for pid in pids:
-            try:
+            with suppress(OSError):  # it has ended
                 os.kill(pid, number)
-            except OSError:  # it has ended
-                pass
         return bool(pids)
 
     def without_a_rank(self) -> float:

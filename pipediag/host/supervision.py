@@ -17,17 +17,7 @@ from pathlib import Path
 from ..frames import is_ours, is_users
 from ..measure.schedule import Plan
 from ..session import Loader, Session, Warning_, made_under
-from ..session.events import (
-    UNMEASURABLE,
-    Applying,
-    Finished,
-    FirstBatch,
-    LoaderUse,
-    Looking,
-    Story,
-    Trainer,
-    Trying,
-)
+from ..session.events import UNMEASURABLE, Applying, Finished, FirstBatch, LoaderUse, Looking, Story, Trainer, Trying
 
 #: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
 Progress = Callable[[object, Session], None]

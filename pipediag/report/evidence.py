@@ -12,17 +12,7 @@ from ..analysis.numbers.foreign_load import mean_account
 from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
 from ..analysis.words import counted, few, number, percent, shown, waiting
-from ..session import (
-    CONTROLS,
-    RUNG_MEANING,
-    Cost,
-    HotLine,
-    Profile,
-    left_out,
-    line_left_out,
-    ordered,
-    settings_of,
-)
+from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Profile, left_out, line_left_out, ordered, settings_of
 from .document import Listing, Section, Table
 
 #: Share of a sample's time from which the code between the transforms has a row.

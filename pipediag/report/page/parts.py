@@ -34,18 +34,10 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Lane:
-    """A row of a figure: its name and the drawing beside it."""
-
-    name: str
-    drawn: Drawn
-
-
-@dataclass(frozen=True)
 class Lanes:
     """Rows of a figure, all with the same axis of time, which begins at ``begin`` and is ``seconds`` long."""
 
-    rows: Sequence[Lane]
+    rows: Sequence[tuple[str, Drawn]]  # each name, with the drawing beside it
     begin: float
     seconds: float
     legend: Sequence[tuple[str, str]]  # each colour, a class of the stylesheet, with what it stands for
