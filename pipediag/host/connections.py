@@ -159,7 +159,7 @@ class Lines:
         self._open = [*self._all]
 
     def _line(self, receiver: Receiver, is_child: bool) -> Line:
-        watch = Watch(self._plan, self._job.session, Outcome(), self._patience, self._started)
+        watch = Watch(self._plan, self._job.session, self._patience, self._started)
         return Line(receiver, watch, self._job, is_child)
 
     @property

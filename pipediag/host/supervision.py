@@ -83,15 +83,8 @@ class Watch:
     when the pass began, None for now.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        session: Session,
-        outcome: Outcome,
-        patience: float = PROLOGUE,
-        started: float | None = None,
-    ) -> None:
-        self.outcome = outcome
+    def __init__(self, plan: Plan, session: Session, patience: float = PROLOGUE, started: float | None = None) -> None:
+        self.outcome = Outcome()
         self._plan, self._session = plan, session
         self._started = time.monotonic() if started is None else started
         self._first_batch: float | None = None

@@ -54,9 +54,7 @@ def candidates(session: Session) -> Candidates:
     if numbers is None or loader is None:
         return Candidates()
     verdict = judge(ladder, waterfall(ladder))
-    if verdict.starved is None or verdict.starved.low <= GATE:
-        return Candidates()
-    if loader.plain_iterable:
+    if verdict.starved is None or verdict.starved.low <= GATE or loader.plain_iterable:
         return Candidates()
     if loader.iterable:
         return Candidates(why_not="an iterable dataset's own code divides its data among the workers")
