@@ -195,7 +195,6 @@ def _results(help: str, of_a_diagnosis: bool = False) -> _Decorator:
     """The options that say where the report goes."""
 
     def checked(context: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """Check the files before anything is measured."""
         from .report import check_output
 
         for path in paths:

@@ -256,10 +256,8 @@ def _train(
     except AnalysisOver as over:
         session.ended = over.reason
     except BaseException:
-        try:
+        with suppress(Exception):  # as from a device that has failed: the loop's own exception says more
             measurement.conclude()
-        except Exception:  # as from a device that has failed: the loop's own exception says more
-            pass
         raise
     measurement.conclude()
 

@@ -69,7 +69,6 @@ def in_package(file: str) -> str:
 
 
 def is_installed(file: str) -> bool:
-    """Return whether a source file is in a folder of installed packages."""
     return _package_begins(file) > 0
 
 

@@ -82,11 +82,7 @@ def monitored(trains: Callable[[Any], bool], log: Log, every: int) -> Iterator[N
 
 
 class Meter:
-    """Collects the steps of a loop, and hands their means on.
-
-    Attributes:
-        over: nothing is timed any more.
-    """
+    """Collects the steps of a loop, and hands their means on."""
 
     def __init__(self, log: Log, every: int, clock: Clock | None = None) -> None:
         self._log, self._every = log, at_least(1, "every", every)
@@ -94,7 +90,7 @@ class Meter:
         self._steps: list[tuple[float, float]] = []
         self._seen = 0
         self._timer: StepClock | None = None
-        self.over = False
+        self.over = False  # nothing is timed any more
 
     def asks(self) -> None:
         """Note that the loop asks for a batch; log the steps that are complete if they are enough."""
@@ -109,7 +105,6 @@ class Meter:
             self._log(means(steps), self._seen)
 
     def gets(self) -> None:
-        """Note that the loop gets its batch."""
         if self._timer is not None:
             self._timer.gets()
 

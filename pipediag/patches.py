@@ -58,19 +58,16 @@ class _Layer:
 
 def alive(value: Any) -> Any:
     """Return an attribute's value without the layers on top of it that have ended."""
+    return beneath(value, only_over=True)
+
+
+def beneath(value: Any, only_over: bool = False) -> Any:
+    """Return an attribute's value without the layers on top of it, or ``only_over``: without those that have ended."""
     while type(value) is FunctionType:
         layer = vars(value).get("_layer")
-        if not isinstance(layer, _Layer) or layer.call() is not value or not layer.over:  # functools.wraps copies it
+        if not isinstance(layer, _Layer) or layer.call() is not value:  # functools.wraps copies it
             break
-        value = layer.below
-    return value
-
-
-def beneath(value: Any) -> Any:
-    """Return an attribute's value without the layers on top of it."""
-    while type(value) is FunctionType:
-        layer = vars(value).get("_layer")
-        if not isinstance(layer, _Layer) or layer.call() is not value:
+        if only_over and not layer.over:
             break
         value = layer.below
     return value

@@ -36,23 +36,16 @@ STARTUP, OTHER_LOADERS = "startup", "other loaders"
 
 @dataclass(frozen=True)
 class EpochStart:
-    """The start of an epoch.
+    """The start of an epoch."""
 
-    Attributes:
-        seconds: what it costs beyond the epoch's steps; its lower end is 0 if only the first launch of a process was
-            seen.
-        per_step: the same in milliseconds, spread over the epoch's steps; None if their number is unknown.
-        shutdown: seconds of it for ending the workers of the previous epoch.
-        usual: the start that took the middle time of those that show the cost.
-        starts: number of these starts; 0 if only the first launch of a process was seen.
-        once: seconds of it by which a new worker's first batch takes longer than later ones, as it opens files then.
-    """
-
+    #: What it costs beyond the epoch's steps; its lower end is 0 if only the first launch of a process was seen.
     seconds: Interval
+    #: The same in milliseconds, spread over the epoch's steps; None if their number is unknown.
     per_step: Interval | None
-    shutdown: float
-    usual: Startup
-    starts: int
+    shutdown: float  # seconds of it for ending the workers of the previous epoch
+    usual: Startup  # the start that took the middle time of those that show the cost
+    starts: int  # number of these starts; 0 if only the first launch of a process was seen
+    #: Seconds of it by which a new worker's first batch takes longer than later ones, as it opens files then.
     once: float = 0.0
 
     @property
@@ -225,25 +218,15 @@ def _starts(session: Session) -> tuple[list[Startup], list[Startup]]:
 
 @dataclass(frozen=True)
 class OtherLoader:
-    """A loader that the loop starts again and again between its steps.
+    """A loader that the loop starts again and again between its steps."""
 
-    Attributes:
-        where: the line that iterates it.
-        seconds: what the loop's thread spends on it each time, on waiting for its batches too.
-        kept: the part of it that workers kept from the last time would not take.
-        every: steps of the training loop from one time to the next, on average.
-        hidden: milliseconds a step that the loop would wait for its own workers meanwhile.
-        workers: number of its workers.
-        persistent: true if it keeps them.
-    """
-
-    where: str
-    seconds: Interval
-    kept: float
-    every: float
-    hidden: float
-    workers: int
-    persistent: bool
+    where: str  # the line that iterates it
+    seconds: Interval  # what the loop's thread spends on it each time, on waiting for its batches too
+    kept: float  # the part of it that workers kept from the last time would not take
+    every: float  # steps of the training loop from one time to the next, on average
+    hidden: float  # milliseconds a step that the loop would wait for its own workers meanwhile
+    workers: int  # their number
+    persistent: bool  # true if it keeps its workers
 
     @property
     def per_step(self) -> Interval:
@@ -300,7 +283,6 @@ def amortised(ladder: LadderView) -> list[Stage]:
     """
     if not ladder.has("baseline"):
         return []
-    step, session = ladder.ms("baseline").value, ladder.session
     step, session, start = ladder.ms("baseline").value, ladder.session, epoch_start(ladder)
     found = []
     if start is not None and start.per_step is not None:

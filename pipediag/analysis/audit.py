@@ -15,7 +15,6 @@ from typing import Any
 from ..session import FEWER_THREADS, LONGER, Loader, Session, fed_apart, ordered
 from .amortised import epoch_start
 from .diagnosis import Diagnosis, Recommendation
-from .numbers.cores import threads
 from .numbers.foreign_load import others, worth_telling
 from .numbers.intervals import Interval, exceeds
 from .numbers.ladder import LadderView
@@ -24,6 +23,7 @@ from .recommend import considered, tried
 from .recommend.view import batch_text, bytes_text
 from .thresholds import GATE, QUEUED
 from .trials.halving import arms
+from .trials.threads import wanting_to_run
 from .verdict import measured_share
 from .whatif import Change, what_if
 from .words import counted, number, percent, percent_of, times
@@ -45,23 +45,14 @@ _ENOUGH = 2
 
 @dataclass(frozen=True)
 class Item:
-    """One check and its result.
+    """One check and its result."""
 
-    Attributes:
-        status: one of :data:`STATUSES`.
-        figures: the numbers, or why there are none.
-        advice: the run's recommendations that would fix it.
-        todo: other remedies.
-        id: the same in every audit; :func:`audit` sets it, and the title.
-        title: the condition that holds if it passes.
-    """
-
-    status: str
-    figures: str
-    advice: list[Recommendation] = field(default_factory=list)
-    todo: list[str] = field(default_factory=list)
-    id: str = ""
-    title: str = ""
+    status: str  # one of :data:`STATUSES`
+    figures: str  # the numbers, or why there are none
+    advice: list[Recommendation] = field(default_factory=list)  # the run's recommendations that would fix it
+    todo: list[str] = field(default_factory=list)  # other remedies
+    id: str = ""  # the same in every audit; :func:`audit` sets it, and the title
+    title: str = ""  # the condition that holds if it passes
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -136,7 +127,6 @@ class Check:
         return Item(PASSED, "; ".join([figures, *map(_gain, self.advice(ids))]))
 
     def advice(self, ids: Collection[str]) -> list[Recommendation]:
-        """Return the run's recommendations with one of these ids."""
         return [one for one in self.diagnosis.recommendations if one.id in ids]
 
     def needs(self, *rungs: str) -> None:
@@ -162,7 +152,6 @@ class Check:
 
 
 def _gain(one: Recommendation) -> str:
-    """Return a recommendation with its gain."""
     if one.gain is None:
         return one.title
     return f"{one.title}: {times(one.gain)} {'measured' if one.measured else 'predicted'}"
@@ -247,7 +236,7 @@ def _startup(check: Check) -> Item:
 
 def _cores(check: Check) -> Item:
     """Check workers and threads against the cores that they may use."""
-    running = threads(check.session)
+    running = wanting_to_run(check.session)
     check.needs_workers()
     check.needs("baseline")
     queued = check.ladder.evidence("baseline").get("worker_queued")
@@ -446,7 +435,6 @@ class Audit:
         return bool(self.failed) or any(item.id == "starvation" and item.status == PASSED for item in self.items)
 
     def count(self, status: str) -> int:
-        """Return how many items have this status."""
         return sum(item.status == status for item in self.items)
 
     def to_dict(self) -> dict[str, Any]:

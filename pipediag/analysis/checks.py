@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 
 from ..session import Session, Warning_, is_of_ladder
 from .amortised import seen_once
 from .diagnosis import Stage
 from .numbers.chain import parts_of_sample
-from .numbers.cores import busy_cores, filled_by_others, full
 from .numbers.foreign_load import others, worth_telling
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import made_again
@@ -133,22 +133,24 @@ def _paused(ladder: LadderView) -> Warning_ | None:
 def _full_cpu(ladder: LadderView, pieces: list[Stage]) -> Warning_ | None:
     """Warn of a full machine: the stage that exceeds the limit may not be the cause.
 
-    A machine that others fill has a warning of its own.
+    A machine of which other processes use more cores than the script with its workers has a warning of its own.
     """
-    if not ladder.has("baseline") or not full(ladder, "baseline") or filled_by_others(ladder, "baseline"):
+    if not ladder.has("baseline") or not ladder.full("baseline"):
         return None
-    cores = ladder.session.cores
-    told = f"{busy_cores(ladder, 'baseline'):.1f} of {cores:g} usable cores are in use while the script runs as it is"
+    cores, busy = ladder.session.cores, ladder.busy_cores("baseline")
+    if busy > 2 * ladder.evidence("baseline").get("cores_used", math.inf):
+        return None
+    told = f"{busy:.1f} of {cores:g} usable cores are in use while the script runs as it is"
     top = next((piece for piece in input_stages(ladder, pieces) if piece.share > GATE), None)
     added_by = next((r for r in ladder.rungs if top is not None and top.stage in ladder.covered(r)), "")
     before = ladder.below(added_by) if added_by else None
-    if top is None or before is None or not full(ladder, before):
+    if top is None or before is None or not ladder.full(before):
         return Warning_("full-cpu", told, "freeing CPU time anywhere in the workers may help as well")
     shares = parts_of_sample(ladder.session.inside, lambda cost: cost.cpu_ms)
     parts = [f"{shown(name)} {percent(share)}" for name, share in shares[:4]]
     return Warning_(
         "tipping-over",
-        f"{told}, and {busy_cores(ladder, before):.1f} already were without {shown(top.stage)}: "
+        f"{told}, and {ladder.busy_cores(before):.1f} already were without {shown(top.stage)}: "
         "it may not be the cause, but only the stage that filled the machine",
         f"judge by the workers' CPU time: {', '.join(parts) or 'not known'}",
     )

@@ -47,49 +47,42 @@ _THE_SAME: tuple[tuple[str, str, Callable[[Session], Any], str], ...] = (
 
 @dataclass(frozen=True)
 class RungChange:
-    """A rung before and after, in steps per second, None if not measured; ``speedup`` is after divided by before."""
+    """A rung before and after, in steps per second, None if not measured."""
 
     rung: str
     before: Interval | None
     after: Interval | None
-    speedup: Interval | None
+    speedup: Interval | None  # after divided by before
     significant: bool
 
 
 @dataclass(frozen=True)
 class StageChange:
-    """A stage's own time before and after, in milliseconds; None if the run does not tell it.
+    """A stage's own time before and after, in milliseconds; None if the run does not tell it."""
 
-    ``per`` is what it is the time for: a worker's for a ``sample``, or the training process's for a ``step``. A
-    transform has its ``name`` and ``where``; the stage ``sample`` is all that a worker does for one.
-    """
-
-    stage: str
+    stage: str  # ``sample`` is all that a worker does for one
     before: Interval | None
     after: Interval | None
     change: Interval | None
     significant: bool
-    per: str
-    name: str = ""
+    per: str  # a worker's time for a ``sample``, or the training process's for a ``step``
+    name: str = ""  # of a transform
     where: str = ""
 
 
 @dataclass
 class Comparison:
-    """A comparison of two runs, made by :func:`compare`.
-
-    ``loop`` is the change of the unmodified loop with what it pays between its steps, such as starting the workers for
-    every epoch, as each run's own report counts it; None if one side lacks it. ``settings`` holds changed settings as
-    (name, before, after).
-    """
+    """A comparison of two runs, made by :func:`compare`."""
 
     before: Diagnosis
     after: Diagnosis
     rungs: list[RungChange]
     of_the_workers: list[StageChange]
     of_the_loop: list[StageChange]
+    #: The change of the unmodified loop with what it pays between its steps, such as starting the workers for every
+    #: epoch, as each run's own report counts it; None if one side lacks it.
     loop: RungChange | None = None
-    settings: list[tuple[str, Any, Any]] = field(default_factory=list)
+    settings: list[tuple[str, Any, Any]] = field(default_factory=list)  # changed ones as (name, before, after)
     warnings: list[Warning_] = field(default_factory=list)
 
     @property

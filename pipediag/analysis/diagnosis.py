@@ -28,24 +28,19 @@ class Without:
 
 @dataclass
 class Stage:
-    """One piece of the baseline step, never negative; see :mod:`.waterfall`.
-
-    ``covers`` names every stage in the piece if they cannot be separated, ``links`` the transforms in it, ``rung`` the
-    rung that adds it.
-    """
+    """One piece of the baseline step, never negative; see :mod:`.waterfall`."""
 
     stage: str
     ms: Interval
     share: float  # of the baseline step
     culprit: Place | None = None
-    covers: list[str] = field(default_factory=list)
-    rung: str = ""
-    links: list[str] = field(default_factory=list)
+    covers: list[str] = field(default_factory=list)  # every stage in the piece if they cannot be separated
+    rung: str = ""  # the rung that adds it
+    links: list[str] = field(default_factory=list)  # the transforms in it
     without: Without | None = None
 
     @property
     def others(self) -> list[str]:
-        """The other stages in the piece."""
         return [stage for stage in self.covers if stage != self.stage]
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,22 +59,18 @@ class Stage:
 
 @dataclass
 class Verdict:
-    """The origin of starvation.
-
-    ``starved`` is the share of the baseline step that the input pipeline costs. ``level`` is the strength of the
-    evidence: ``observed`` from the loop's own waiting, ``intervened`` from feeding the loop from a cache, ``proven``
-    from rungs that agree on the stage, each measured at least twice; empty if nothing was seen. ``uncertain`` says why
-    the answer is not certain; empty if it is.
-    """
+    """The origin of starvation."""
 
     bottleneck: str
     sentence: str
+    #: The strength of the evidence: ``observed`` from the loop's own waiting, ``intervened`` from feeding the loop from
+    #: a cache, ``proven`` from rungs that agree on the stage, each measured at least twice; empty if nothing was seen.
     level: str = ""
     culprit: Place | None = None
-    starved: Interval | None = None
+    starved: Interval | None = None  # the share of the baseline step that the input pipeline costs
     co_bottlenecks: list[str] = field(default_factory=list)
     next_ceiling: tuple[str, float] | None = None  # the stage that limits next, and steps/s then
-    uncertain: str = ""
+    uncertain: str = ""  # why the answer is not certain; empty if it is
 
     @property
     def finds_cost(self) -> bool:
@@ -152,13 +143,7 @@ class Recommendation:
 
 @dataclass
 class Diagnosis:
-    """A session with its waterfall, verdict, warnings and recommendations.
-
-    ``nothing_to_gain`` says why no recommendation concerns the input pipeline, if none does. ``straggler`` is the rank
-    that holds up a distributed job; ``no_straggler`` says why none is named. ``price`` is what an hour of training
-    costs, in any currency; None if unknown. ``amortised`` are the costs between the steps, spread over them; see
-    :mod:`.amortised`. :func:`pipediag.analysis.diagnose_session` makes it.
-    """
+    """A session with its waterfall, verdict, warnings and recommendations; ``diagnose_session`` makes it."""
 
     ladder: LadderView
     waterfall: list[Stage]
@@ -166,11 +151,11 @@ class Diagnosis:
     warnings: list[Warning_]
     partial: bool
     recommendations: list[Recommendation] = field(default_factory=list)
-    nothing_to_gain: str = ""
-    price: float | None = None
-    straggler: Straggler | None = None
-    no_straggler: str = ""
-    amortised: list[Stage] = field(default_factory=list)
+    nothing_to_gain: str = ""  # why no recommendation concerns the input pipeline, if none does
+    price: float | None = None  # what an hour of training costs, in any currency; None if unknown
+    straggler: Straggler | None = None  # the rank that holds up a distributed job
+    no_straggler: str = ""  # why none is named
+    amortised: list[Stage] = field(default_factory=list)  # costs between the steps, spread over them
 
     @property
     def session(self) -> Session:

@@ -14,21 +14,13 @@ from .trials.remedy import Outcome, best, why_none
 
 @dataclass(frozen=True)
 class Run:
-    """One point of a sweep.
+    """One point of a sweep."""
 
-    Attributes:
-        setting: names and values of the varied arguments.
-        argv: the whole command line of the script.
-        diagnosis: None if nothing was measured.
-        exit_code: the script's own exit code if it failed.
-        why_not: why it failed; empty if it did not.
-    """
-
-    setting: tuple[tuple[str, str], ...]
-    argv: list[str]
-    diagnosis: Diagnosis | None
-    exit_code: int = 0
-    why_not: str = ""
+    setting: tuple[tuple[str, str], ...]  # names and values of the varied arguments
+    argv: list[str]  # the whole command line of the script
+    diagnosis: Diagnosis | None  # None if nothing was measured
+    exit_code: int = 0  # the script's own exit code if it failed
+    why_not: str = ""  # why it failed; empty if it did not
 
     @property
     def session(self) -> Session:

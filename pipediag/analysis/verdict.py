@@ -11,18 +11,18 @@ from functools import partial
 from math import hypot
 from statistics import median
 
-from ..session import LADDER, LONGER, RUNGS, STAGE_OF_RUNG, Session, Watched
+from ..session import LADDER, LONGER, RUNGS, STAGE_OF_RUNG, Session
 from ..session.events import KEPT_BATCHES
 from ..session.remedies import listed
 from .amortised import amortised, described, open_start
 from .diagnosis import Stage, Verdict
 from .numbers.chain import heaviest, parts_of_sample
-from .numbers.cores import threads
 from .numbers.foreign_load import others, stolen, worth_telling
 from .numbers.intervals import Interval, exactly, largest, least
 from .numbers.ladder import LadderView
 from .numbers.loop_and_workers import OF_THE_WORKERS, made_again, sides
 from .thresholds import AGREE, CO_BOTTLENECK, CONTENTION, GATE, RESOLUTION, RUN_TO_RUN
+from .trials.threads import wanting_to_run
 from .waterfall import input_stages, ranked
 from .words import counted, loop_of, named, number, percent, percent_of, shown, unfed, waiting, whose
 
@@ -267,38 +267,22 @@ def starved_share(ladder: LadderView) -> Interval | None:
     share = measured_share(ladder)
     if share is None:
         return None
-    part = min(1.0, max(0.0, share.value))
+    part, base = min(1.0, max(0.0, share.value)), ladder.ms("baseline").value
     waits = min(1.0, part / (2 * GATE))
     by_others = waits * ladder.crowded("baseline", ladder.ceiling) / 2 if ladder.intervened else 0.0
-    blur = hypot(RUN_TO_RUN * part * (1 - part), by_others, _by_chance(ladder, part))
-    less, more = _beside_the_windows(ladder, part)
-    share = share.blurred(blur)
-    return least(Interval(share.value, share.low - less, share.high + more).not_negative(), exactly(1.0))
-
-
-def _by_chance(ladder: LadderView, part: float) -> float:
-    """Return by how much the starved share ``part`` may differ in another run, as it meets more or fewer rare steps.
-
-    Their number varies by twice its root, in 95 % of runs.
-    """
-    base = ladder.ms("baseline").value
-    met = 2 * hypot((1 - part) * ladder.rare.waits.sd, part * ladder.rare.trains.sd) / base
-    if ladder.has(LONGER):
-        return met
-    return max(met, (1 - part) * 2 * _slow_batches_ms(ladder)[1] / base)
-
-
-def _beside_the_windows(ladder: LadderView, part: float) -> tuple[float, float]:
-    """Return by how much less and more than ``part`` the input may cost, by what was seen beside the ladder's windows.
-
-    The long window may have waited less or more. And slow batches may have been made outside of all windows.
-    """
+    # The number of rare steps varies by twice its root, in 95 % of runs.
+    by_chance = 2 * hypot((1 - part) * ladder.rare.waits.sd, part * ladder.rare.trains.sd) / base
+    slow_ms, deviation = _slow_batches_ms(ladder)
+    if not ladder.has(LONGER):
+        by_chance = max(by_chance, (1 - part) * 2 * deviation / base)
+    share = share.blurred(hypot(RUN_TO_RUN * part * (1 - part), by_others, by_chance))
+    # Slow batches may have been made outside of all windows, and the long window may have waited less or more.
+    missed = max(0.0, slow_ms - ladder.rare.waits.ms)
+    less, more = 0.0, (1 - part) * missed / (base + missed)
     usual, longer = ladder.waited("baseline"), ladder.waited(LONGER) if ladder.has(LONGER) else None
-    missed = max(0.0, _slow_batches_ms(ladder)[0] - ladder.rare.waits.ms)
-    less, more = 0.0, (1 - part) * missed / (ladder.ms("baseline").value + missed)
     if usual is not None and longer is not None:
         less, more = max(0.0, usual.low - longer.value), max(more, longer.value - usual.high)
-    return less, more
+    return least(Interval(share.value, share.low - less, share.high + more).not_negative(), exactly(1.0))
 
 
 def _slow_batches_ms(ladder: LadderView) -> tuple[float, float]:
@@ -461,19 +445,15 @@ def _only_observed(ladder: LadderView) -> str:
     """Return the evidence behind a verdict from the loop's own waiting, and what would make it stronger."""
     session = ladder.session
     if session.watched is not None:
-        return f" {seen_from_outside(session.watched)}."
+        moments, seconds = counted(session.watched.looks, "moment"), session.watched.seconds
+        return (
+            f" This was observed from outside at {moments} in {seconds:g} s. It does not prove what would make the "
+            "loop faster: only feeding it from a cache does."
+        )
     more = "Give a longer budget" if session.ended == "budget" else "Let it train for more steps"
     return (
         f" This was observed in {session.steps_seen} steps; {unfed(session)}. "
         f"{more}, and pipediag measures how fast it would be."
-    )
-
-
-def seen_from_outside(watched: Watched) -> str:
-    """Return how a running training was seen, and what that leaves open."""
-    return (
-        f"This was observed from outside at {counted(watched.looks, 'moment')} in {watched.seconds:g} s. It does not "
-        "prove what would make the loop faster: only feeding it from a cache does"
     )
 
 
@@ -521,7 +501,7 @@ def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:
 
 def _contended(ladder: LadderView, lost: Interval, late: bool) -> str:
     """Return the sentence for workers in the way, which may be late, too; with advice for too many threads."""
-    base, running, told = ladder.ms("baseline"), threads(ladder.session), ""
+    base, running, told = ladder.ms("baseline"), wanting_to_run(ladder.session), ""
     if running.exceed:
         told = f" {running}."
         if running.each > 1:

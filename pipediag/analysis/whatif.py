@@ -68,64 +68,39 @@ _HOUR = 3600.0  # seconds
 
 @dataclass(frozen=True)
 class Change:
-    """The effect of a remedy on the pipeline.
+    """The effect of a remedy on the pipeline."""
 
-    Attributes:
-        work: removed from a worker's running time for a batch; negative if added.
-        loop: removed from the loop.
-        compute: removed from the model's own step, which is a lower bound of the loop.
-        device: added on the device: at worst it lengthens the step, at best it overlaps the step.
-        supply: factor on the supply time, for effects outside the workers' work.
-        workers: new number of workers; None if unchanged.
-        cores: new number of cores; None if unchanged.
-    """
-
-    work: Interval = NOTHING
-    loop: Interval = NOTHING
-    compute: Interval = NOTHING
-    device: Interval = NOTHING
-    supply: Interval = ALL
-    workers: int | None = None
-    cores: float | None = None
+    work: Interval = NOTHING  # removed from a worker's running time for a batch; negative if added
+    loop: Interval = NOTHING  # removed from the loop
+    compute: Interval = NOTHING  # removed from the model's own step, which is a lower bound of the loop
+    device: Interval = NOTHING  # added on the device: at worst it lengthens the step, at best it overlaps the step
+    supply: Interval = ALL  # factor on the supply time, for effects outside the workers' work
+    workers: int | None = None  # new number of workers; None if unchanged
+    cores: float | None = None  # new number of cores; None if unchanged
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The numbers that predictions use; :func:`what_if` makes them.
+    """The numbers that predictions use; :func:`what_if` makes them."""
 
-    Attributes:
-        base, compute: the baseline step, and the step without input cost (:attr:`.LadderView.best`).
-        ceiling: speedup of the latter over the former.
-        loop, supply: the two sides of the pipeline at present.
-        transfer, handoff: cost of copying and of handing over to the loop; None if not measured.
-        lost: the loop's additional slowdown by running workers, as far as the baseline shows it.
-        waits: true if the loop waits because the workers are late.
-        workers: number of workers.
-        work: a worker's time for a batch; None if unknown.
-        own: CPU milliseconds that the training process needs for a step.
-        spins: cores that the training process uses while it waits: some processes wait for their device or their
-            threads without sleeping.
-        cores: cores of the machine that the script may use; infinite if unknown.
-        others: cores that other processes use.
-        batch: samples in a batch; None if unknown.
-    """
-
-    base: float
-    compute: float
-    ceiling: Interval
-    loop: float
-    supply: float
-    transfer: Interval | None
-    handoff: Interval | None
-    lost: Interval
-    waits: bool
+    base: float  # the baseline step
+    compute: float  # the step without input cost (:attr:`.LadderView.best`)
+    ceiling: Interval  # speedup of the latter over the former
+    loop: float  # one side of the pipeline at present
+    supply: float  # the other
+    transfer: Interval | None  # cost of copying to the loop; None if not measured
+    handoff: Interval | None  # the same of handing over
+    lost: Interval  # the loop's additional slowdown by running workers, as far as the baseline shows it
+    waits: bool  # true if the loop waits because the workers are late
     workers: int
-    work: Work | None
-    own: float
+    work: Work | None  # a worker's time for a batch; None if unknown
+    own: float  # CPU milliseconds that the training process needs for a step
+    #: Cores that the training process uses while it waits: some processes wait for their device or their threads
+    #: without sleeping.
     spins: float
-    cores: float
-    others: float
-    batch: int | None
+    cores: float  # cores of the machine that the script may use; infinite if unknown
+    others: float  # cores that other processes use
+    batch: int | None  # samples in a batch; None if unknown
 
     @property
     def taken(self) -> float:
@@ -398,23 +373,15 @@ def transfer_matters(session: Session, gate: float) -> bool:
 
 @dataclass(frozen=True)
 class Savings:
-    """What a change brings, for the steps of one epoch or for an hour of today's training.
+    """What a change brings, for the steps of one epoch or for an hour of today's training."""
 
-    Attributes:
-        batches: batches in the epoch; None for an hour of today's training.
-        now: seconds that this training takes today.
-        then: seconds that it takes with the change.
-        workers: fewest workers that keep up with the change; None if unknown or if no worker can be spared.
-        with_start: True if the seconds include the start of the epoch.
-        same_machine: False if the change needs another machine, whose price is unknown.
-    """
-
-    batches: int | None
-    now: float
-    then: Interval
+    batches: int | None  # batches in the epoch; None for an hour of today's training
+    now: float  # seconds that this training takes today
+    then: Interval  # seconds that it takes with the change
+    #: Fewest workers that keep up with the change; None if unknown or if no worker can be spared.
     workers: int | None = None
-    with_start: bool = False
-    same_machine: bool = True
+    with_start: bool = False  # True if the seconds include the start of the epoch
+    same_machine: bool = True  # False if the change needs another machine, whose price is unknown
 
     def costs(self, price: float | None) -> tuple[float, Interval] | None:
         """Return the cost of this training now and then, at ``price`` an hour; None if no price is known."""

@@ -18,8 +18,6 @@ STAGES = {
     "startup": "starting the workers",
     "other loaders": "starting another loader",
 }
-
-
 #: Modules that are named one by one.
 _FEW = 3
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..analysis import diagnose_session
 from ..analysis.audit import audit as run_checklist
 from ..analysis.trials.remedy import best, outcomes, remedy_of, why_none
 from ..errors import EXIT_GATE, EXIT_OK, SessionFileError, UsageError
@@ -62,7 +61,7 @@ def analyze(
                 results.fail(plan, str(error))
     elif request.apply and not outcomes(session):
         say(f"no remedy was kept: {_NOT_TRIED}")
-    diagnosis = diagnose_session(results.reported(session), price)
+    diagnosis = results.diagnosed(session, price)
     results.deliver(diagnosis)
     return results.code(gated(diagnosis, fail_over))
 
@@ -78,7 +77,7 @@ def audit(request: Request, results: Results, percent: float, price: float | Non
     session = measure(replace(request, audit=percent / 100, knobs=True), results)
     if not session.anything_seen:
         return exit_code(session)
-    checked = run_checklist(diagnose_session(results.reported(session), price), percent / 100)
+    checked = run_checklist(results.diagnosed(session, price), percent / 100)
     results.deliver(checked)
     code = exit_code(session)
     if code == EXIT_OK and checked.failed:

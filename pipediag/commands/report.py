@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 
-from ..analysis import Diagnosis, diagnose_session
+from ..analysis import Diagnosis
 from ..analysis.compare import compare as compare_diagnoses
 from ..analysis.trials.remedy import best, remedy_of, why_none
 from ..errors import EXIT_GATE, EXIT_OK, SessionFileError
@@ -78,4 +78,4 @@ def _named(results: Results, path: str | None) -> str:
 
 def _read(path: str, results: Results, price: float | None = None) -> Diagnosis:
     found = read(path, price)
-    return diagnose_session(results.reported(found.session), price) if results.redact else found
+    return results.diagnosed(found.session, price) if results.redact else found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import click
 
 from .. import report
-from ..analysis import Diagnosis
+from ..analysis import Diagnosis, diagnose_session
 from ..analysis.audit import Audit
 from ..errors import EXIT_FAILED, EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SessionFileError
 from ..host import passes
@@ -29,29 +29,19 @@ from ..session.remedies import listed
 
 @dataclass
 class Results:
-    """The outputs that the user asked for.
+    """The outputs that the user asked for."""
 
-    Attributes:
-        files: files to write; the ending of each chooses its format.
-        json: print JSON in place of the screen.
-        verbosity: negative for the answer alone, positive for the whole report.
-        failed: outputs whose last attempt failed.
-        redact: leave out what names the user and the code.
-        save: keep diagnoses for ``pipediag report`` and ``compare``.
-        kept: the result on the screen was kept.
-    """
+    files: Sequence[str] = ()  # files to write; the ending of each chooses its format
+    json: bool = False  # print JSON in place of the screen
+    verbosity: int = 0  # negative for the answer alone, positive for the whole report
+    failed: set[str] = field(default_factory=set)  # outputs whose last attempt failed
+    redact: bool = False  # leave out what names the user and the code
+    save: bool = False  # keep diagnoses for ``pipediag report`` and ``compare``
+    kept: bool = False  # the result on the screen was kept
 
-    files: Sequence[str] = ()
-    json: bool = False
-    verbosity: int = 0
-    failed: set[str] = field(default_factory=set)
-    redact: bool = False
-    save: bool = False
-    kept: bool = False
-
-    def reported(self, session: Session) -> Session:
-        """Return what the reports may say of a session."""
-        return redacted(session) if self.redact else session
+    def diagnosed(self, session: Session, price: float | None = None) -> Diagnosis:
+        """Return the diagnosis of what the reports may say of a session."""
+        return diagnose_session(redacted(session) if self.redact else session, price)
 
     def write(self, subject: report.Subject) -> None:
         """Write each file, even if another cannot be written."""

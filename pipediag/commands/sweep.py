@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 
-from ..analysis import diagnose_session
 from ..analysis.sweep import Run, Sweep
 from ..analysis.words import counted
 from ..errors import EXIT_BY_SIGNAL, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, NothingMeasured, UsageError
@@ -18,14 +17,8 @@ from .results import Results, exit_code, measure
 
 #: The settings of one run: argument names with their values, in the given order.
 Setting = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Varied:
-    """An argument of the script, as written there (``--batch-size``, ``-b``, ``model.width``), and its values."""
-
-    name: str
-    values: tuple[str, ...]
+#: An argument of the script, as written there (``--batch-size``, ``-b``, ``model.width``), and its values.
+Varied = tuple[str, tuple[str, ...]]
 
 
 def sweep(request: Request, varied: Sequence[str], results: Results) -> int:
@@ -79,7 +72,7 @@ def parse(text: str) -> Varied:
         raise UsageError(f"--vary {text}: give a script argument and its values, as in --vary=--batch-size=16,32")
     if len({*found}) < len(found):
         raise UsageError(f"--vary {text}: a value is repeated")
-    return Varied(name, found)
+    return name, found
 
 
 def grid(varied: Sequence[Varied]) -> list[Setting]:
@@ -88,10 +81,10 @@ def grid(varied: Sequence[Varied]) -> list[Setting]:
     Raises:
         UsageError: an argument is varied twice.
     """
-    names = [one.name for one in varied]
+    names = [name for name, _ in varied]
     if len({*names}) < len(names):
         raise UsageError("--vary: give all values of an argument at once, separated by commas")
-    columns = [[(one.name, value) for value in one.values] for one in varied]
+    columns = [[(name, value) for value in values] for name, values in varied]
     return list(itertools.product(*columns))
 
 
@@ -127,7 +120,7 @@ def _analyzed(request: Request, setting: Setting, results: Results) -> tuple[Run
     except (NothingMeasured, UsageError) as error:
         return Run(setting, argv, None, error.exit_code, str(error)), EXIT_OK
     code = exit_code(session)
-    diagnosis = diagnose_session(results.reported(session)) if session.anything_seen else None
+    diagnosis = results.diagnosed(session) if session.anything_seen else None
     if session.ended == "interrupted":
         return Run(setting, argv, diagnosis, code, "interrupted"), code
     failure = session.script.error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-from ..analysis import diagnose_session
 from ..analysis.verdict import so_far
 from ..errors import EXIT_OK, NothingMeasured, UsageError
 from ..host.standard_streams import put
@@ -45,7 +44,7 @@ def watch(pid: int | None, every: bool, seconds: float, live: bool, results: Res
                 except NothingMeasured as error:
                     results.note(str(error))
                 watching.look(max(1, round(seconds) - _FIRST))
-        results.deliver(diagnose_session(results.reported(watching.session())))
+        results.deliver(results.diagnosed(watching.session()))
     return results.code(EXIT_OK)
 
 
@@ -55,7 +54,7 @@ def _draw(watching: Watching, results: Results) -> None:
     try:
         while not watching.ended:
             try:
-                screen = screen_for(diagnose_session(results.reported(watching.session())), sys.stdout)
+                screen = screen_for(results.diagnosed(watching.session()), sys.stdout)
             except NothingMeasured as error:
                 screen = f"{error}\n"
             put(f"\x1b[{lines}A\x1b[J{screen}" if lines else screen, sys.stdout)

@@ -21,10 +21,7 @@ Event = tuple[str, dict[str, Any]]
 class Sender:
     """A hosted process's end of the pipe or socket. Events that cannot be delivered are dropped.
 
-    A script may close every descriptor and reuse the number for a file of its own.
-
-    Args:
-        members: the socket to connect to if the script has closed the descriptor.
+    A script may close every descriptor and reuse the number for a file of its own. Then the socket ``members`` serves.
     """
 
     def __init__(self, fd: int, members: str = "") -> None:
@@ -72,15 +69,11 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 class Receiver:
-    """The parent's end of a pipe or connection. An incomplete line is kept until the rest arrives.
-
-    Attributes:
-        gone: True once the other end is closed and everything was read.
-    """
+    """The parent's end of a pipe or connection. An incomplete line is kept until the rest arrives."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.gone = False
+        self.gone = False  # True once the other end is closed and everything was read
         os.set_blocking(fd, False)
         self._rest = b""
 
@@ -125,7 +118,6 @@ class Listener:
         self.fd = self._socket.fileno()
 
     def accepted(self) -> Iterator[Receiver]:
-        """Yield the connections that were made since the last call."""
         while True:
             try:
                 connection, _ = self._socket.accept()

@@ -75,8 +75,7 @@ def read_order(path: str) -> dict[str, Any]:
 class Child:
     """One pass over the script, in the child itself or in a process that it started for training.
 
-    Args:
-        may_measure: called when a loader is iterated; the process is not measured until it returns True.
+    ``may_measure`` is called when a loader is iterated; the process is not measured until it returns True.
     """
 
     process = 0  # the one that is measured, or may be

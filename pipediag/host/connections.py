@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,14 +28,11 @@ _ABRUPTLY = "it ended without a word, as a killed process does"
 
 @dataclass
 class Job:
-    """What the passes measure: ``session`` of the leading process, and one for every rank of a distributed job.
+    """What the passes measure."""
 
-    ``local`` are the ranks of this host.
-    """
-
-    session: Session
-    sessions: dict[int, Session] = field(default_factory=dict)
-    local: set[int] = field(default_factory=set)
+    session: Session  # of the leading process
+    sessions: dict[int, Session] = field(default_factory=dict)  # one for every rank of a distributed job
+    local: set[int] = field(default_factory=set)  # the ranks of this host
 
     def of_rank(self, rank: Rank, is_child: bool) -> Session:
         """Return the session of a rank; that of the first rank on this machine is the leading one."""
@@ -67,15 +65,6 @@ class Line:
 
     Events wait until it is known which session they belong to: the process may only launch others, be a rank, or train
     by itself.
-
-    Attributes:
-        pid: 0 for the child.
-        rank: its number in a distributed job, if known.
-        joined: when the process joined.
-        failed: when it ended with an error or abruptly; None if it did not.
-        error: how it failed, in words.
-        ended: True if it has reported its end.
-        cut: True if another host of its job does not answer any more.
     """
 
     def __init__(self, receiver: Receiver, watch: Watch, job: Job, is_child: bool) -> None:
@@ -83,11 +72,12 @@ class Line:
         self.is_child = is_child
         self.joined = time.monotonic()
         self.session = job.session
-        self.pid = 0
-        self.rank: int | None = None
-        self.failed: float | None = None
-        self.error = ""
-        self.ended = self.cut = False
+        self.pid = 0  # that of the child stays 0
+        self.rank: int | None = None  # its number in a distributed job, if known
+        self.failed: float | None = None  # when it ended with an error or abruptly
+        self.error = ""  # how it failed, in words
+        self.ended = False  # True if it has reported its end
+        self.cut = False  # True if another host of its job does not answer any more
         self.measured: Rank | None = None
         self.trains = False  # by itself
         self._job = job
@@ -144,7 +134,6 @@ class Line:
         return event
 
     def close(self, now: float) -> None:
-        """Note that the process has ended."""
         if not self.ended and not self.cut and not self.is_child:
             self.failed, self.error = now, _ABRUPTLY
         self.receiver.close()
@@ -157,11 +146,7 @@ class Line:
 
 
 class Lines:
-    """All connections of one pass.
-
-    Attributes:
-        was_ended: True if the pass was overdue.
-    """
+    """All connections of one pass."""
 
     def __init__(
         self, pipe: Receiver, listener: Listener, plan: Plan, job: Job, progress: Progress, patience: float
@@ -169,12 +154,12 @@ class Lines:
         self._plan, self._job, self._progress, self._patience = plan, job, progress, patience
         self._listener = listener
         self._started = time.monotonic()
-        self.was_ended = False
+        self.was_ended = False  # True if the pass was overdue
         self._all = [self._line(pipe, is_child=True)]
         self._open = [*self._all]
 
     def _line(self, receiver: Receiver, is_child: bool) -> Line:
-        watch = Watch(self._plan, self._job.session, Outcome(), self._patience, self._started)
+        watch = Watch(self._plan, self._job.session, self._patience, self._started)
         return Line(receiver, watch, self._job, is_child)
 
     @property
@@ -218,10 +203,8 @@ class Lines:
         """Send a signal to every process beside the child, as launchers may not pass it on; return whether any is."""
         pids = [line.pid for line in self._open if line.pid]
         for pid in pids:
-            try:
+            with suppress(OSError):  # it has ended
                 os.kill(pid, number)
-            except OSError:  # it has ended
-                pass
         return bool(pids)
 
     def without_a_rank(self) -> float:
@@ -273,7 +256,6 @@ class Lines:
         return replace(story, error=error, refused=own.refused, making=own.making, rung=rung)
 
     def end(self) -> None:
-        """Close what is still open."""
         for line in self._open:
             line.receiver.close()
         self._listener.close()

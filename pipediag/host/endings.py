@@ -104,9 +104,7 @@ def warn_of_trouble(history: list[Outcome], session: Session, workdir: str | Non
 def nothing_measured(history: list[Outcome], budget: float, loader: int | None) -> str:
     """Return why there is nothing to judge, and what to do about it.
 
-    Args:
-        budget: seconds that the user gave for measuring.
-        loader: number of the loader that the user named, if any.
+    ``budget`` are the seconds that the user gave for measuring, ``loader`` is the number of the loader named, if any.
     """
     first = history[0]
     if len(history) > 1 and not first.batches and first.story.optimizer_steps and history[-1].hung:
@@ -119,7 +117,12 @@ def nothing_measured(history: list[Outcome], budget: float, loader: int | None) 
     outcome = history[-1]
     steps = outcome.story.optimizer_steps
     if outcome.trainers and not steps:
-        return _trains_elsewhere(outcome)
+        saw = f"only the loader at {outcome.drawn[0].where}, which does not train" if outcome.drawn else "no loader"
+        return (
+            f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}) and that pipediag "
+            f"cannot measure; it saw {saw}. Start them as Python scripts, without a shell, by the Python that runs "
+            "pipediag, or as a multiprocessing.Process"
+        )
     if outcome.hung:
         return _hung(outcome)
     if not outcome.batches:
@@ -148,16 +151,6 @@ def _hung(outcome: Outcome) -> str:
     return (
         "your script stopped asking for batches and had to be ended before one window could be measured; "
         f"{LONGER_BUDGET}"
-    )
-
-
-def _trains_elsewhere(outcome: Outcome) -> str:
-    drawn = outcome.drawn
-    saw = f"only the loader at {drawn[0].where}, which does not train" if drawn else "no loader"
-    return (
-        f"your script trains in processes that it starts itself ({', '.join(outcome.trainers)}) and that pipediag "
-        f"cannot measure; it saw {saw}. Start them as Python scripts, without a shell, by the Python that runs "
-        "pipediag, or as a multiprocessing.Process"
     )
 
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..clock import time
 from ..frames import in_one_line, traceback_of, users_part
@@ -114,16 +114,9 @@ def cause_of(error: BaseException) -> BaseException:
             until = time.monotonic() + _ENDING
             for worker in getattr(frame.f_locals.get("self"), "_workers", ()):
                 worker.join(max(0.0, until - time.monotonic()))
-                if words := _death(worker):
-                    return RuntimeError(words)
+                if code := worker.exitcode:  # said in torch's words
+                    died = f"exited unexpectedly with exit code {code}"
+                    if code < 0:
+                        died = f"is killed by signal: {signal.strsignal(-code) or f'signal {-code}'}."
+                    return RuntimeError(f"DataLoader worker (pid {worker.pid}) {died}")
     return error
-
-
-def _death(worker: Any) -> str:
-    """Return how a worker died, in torch's words; "" if it lives or ended normally."""
-    if not worker.exitcode:
-        return ""
-    if worker.exitcode < 0:
-        name = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
-        return f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}."
-    return f"DataLoader worker (pid {worker.pid}) exited unexpectedly with exit code {worker.exitcode}"

@@ -8,7 +8,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _PREFIX = "pipediag-"
 #: File in a scratch folder on which its run holds a lock: the system releases it however the run ends.
@@ -106,13 +106,11 @@ class Folders:
 
 def _lay(source: str, target: str) -> None:
     """Copy a small file to ``target``, or link to it if it is anything else."""
-    try:
+    with suppress(OSError):  # it was removed, or cannot be read
         facts = os.lstat(source)
         if stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_COPIED:
             shutil.copy2(source, target)
             return
-    except OSError:  # it was removed, or cannot be read
-        pass
     os.symlink(source, target)
 
 

@@ -37,8 +37,7 @@ _SPAWN = "torch.multiprocessing.spawn"
 class Hosted:
     """A function that runs hosted, in whichever process it is called; it is pickled with a process's arguments.
 
-    Args:
-        words: the role of :mod:`pipediag.host.entry` in which it runs, with its arguments.
+    ``words`` are the role of :mod:`pipediag.host.entry` in which it runs, with its arguments.
     """
 
     def __init__(self, words: Sequence[str], function: Callable[..., Any]) -> None:
@@ -200,13 +199,7 @@ _WRAPPERS = ("numactl",)
 def hosting_relaunched(
     words: Sequence[str], started: Callable[[], None], missed: Callable[[str], None]
 ) -> Iterator[None]:
-    """Host the ranks that this process starts by ``subprocess``.
-
-    Args:
-        words: the role of :mod:`pipediag.host.entry` in which they run, with its arguments.
-        started: called for each of them.
-        missed: called with the command of a rank that cannot be hosted.
-    """
+    """Host the ranks that this process starts by ``subprocess``; see :func:`hosting_members`."""
     native = subprocess.Popen.__init__
     signature = inspect.signature(native)
     process = os.getpid()

@@ -38,9 +38,7 @@ def host(arguments: list[str], function: Callable[[], Any]) -> Any:
 class Member(Child):
     """One process beside the child. It has a connection of its own to the parent, and ends with its launcher.
 
-    Args:
-        path: the order of the pass.
-        starter: the launcher, which may have ended before this process got so far.
+    ``path`` is the order of the pass, ``starter`` the launcher, which may have ended before this process got so far.
     """
 
     def __init__(self, path: str, starter: int) -> None:

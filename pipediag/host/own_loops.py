@@ -177,13 +177,10 @@ class _Sized(_Watched):
 
 
 class OwnLoops:
-    """The loops of one script.
-
-    Attributes:
-        place: file, line and column of the iterable or ``next()`` of the loop that trains, once it is known.
-    """
+    """The loops of one script."""
 
     def __init__(self) -> None:
+        #: File, line and column of the iterable or ``next()`` of the loop that trains, once it is known.
         self.place: str | None = None
         self._process = os.getpid()
         self._latest: _Stream | None = None  # that is measured

@@ -57,8 +57,6 @@ _FAILED_UNDER = "the script failed on these batches"
 
 @dataclass
 class Request:
-    """The user's request."""
-
     target: Target
     budget: float = Plan.budget
     loader: int | None = None
@@ -320,7 +318,6 @@ def one_pass(
 def _note_end(
     outcome: Outcome, child: subprocess.Popen[bytes], interrupted: int, was_ended: bool, hanging: bool
 ) -> None:
-    """Record how the child ended."""
     outcome.interrupted = interrupted or (signal.SIGINT if outcome.reason == "interrupted" else 0)
     outcome.exit_code = exit_code_of(child)
     if outcome.interrupted:

@@ -74,7 +74,6 @@ class Terminated(KeyboardInterrupt):
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
-    """Return the number of the signal that interrupted this process."""
     return interrupt.signum if isinstance(interrupt, Terminated) else signal.SIGINT
 
 
@@ -127,8 +126,7 @@ def end_child(child: subprocess.Popen[bytes], patience: float) -> None:
 def wait_quietly(child: subprocess.Popen[bytes], seconds: float, meanwhile: Callable[[float], None]) -> bool:
     """Wait for the child to end; return whether it has. Further interrupts are ignored.
 
-    Args:
-        meanwhile: called repeatedly, with the seconds that it may take.
+    ``meanwhile`` is called repeatedly, with the seconds that it may take.
     """
     until = time.monotonic() + seconds
     over = False

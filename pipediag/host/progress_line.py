@@ -51,16 +51,11 @@ def opening(request: Request, written: Sequence[str] = ()) -> str:
 class ProgressLine:
     """The progress display: see :class:`pipediag.report.progress.Activity`.
 
-    Args:
-        seconds: maximum time for measuring, from the first batch on; 0 if unknown.
-        quiet: show nothing.
-
-    Attributes:
-        first_words: what to say when the script begins to run.
+    ``seconds`` is the maximum time for measuring, from the first batch on; 0 if unknown. ``quiet`` shows nothing.
     """
 
     def __init__(self, stream: TextIO, seconds: float = 0.0, quiet: bool = False) -> None:
-        self.first_words = _RUNS
+        self.first_words = _RUNS  # what to say when the script begins to run
         self._stream = stream
         self._live = stream.isatty()
         self._quiet = quiet

@@ -41,27 +41,18 @@ from ..usercode.places import caller
 
 
 class _Site:
-    """One loader of the script, or several that it makes in the same place, one after the other.
-
-    Attributes:
-        where: its line as it is told to the user.
-        course: how their runs went; None before the first one.
-        tried: True once a loader was put under the remedy, even if nothing moved.
-        refused: why the plan is not for the latest loader.
-        with_gradients: whether gradients were enabled when the first run began.
-        credits: number of optimizer steps on their batches.
-    """
+    """One loader of the script, or several that it makes in the same place, one after the other."""
 
     def __init__(self, place: Place, where: str) -> None:
-        self.place, self.where = place, where
+        self.place, self.where = place, where  # ``where`` is its line as it is told to the user
         self.known = Known()
         self.memo: Memo | None = None  # what is kept for its loaders
         self.kept = ""  # as it was told last
-        self.course: Course | None = None
-        self.tried = False
-        self.refused = ""
-        self.with_gradients = True
-        self.credits = 0
+        self.course: Course | None = None  # how their runs went; None before the first one
+        self.tried = False  # True once a loader was put under the remedy, even if nothing moved
+        self.refused = ""  # why the plan is not for the latest loader
+        self.with_gradients = True  # whether gradients were enabled when the first run began
+        self.credits = 0  # number of optimizer steps on their batches
         self.dataset, self.batch_size = "", 0  # of the latest loader
         self._said: set[str] = set()
         self._iterator: weakref.ref[Any] | None = None
@@ -96,9 +87,7 @@ class _Site:
 class Rerouting:
     """Hooks on every loader of the process that give the training loader its remedy.
 
-    Args:
-        say: tells the user what happens.
-        warn: tells the user what went wrong.
+    ``say`` tells the user what happens, ``warn`` what went wrong.
     """
 
     def __init__(

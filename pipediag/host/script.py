@@ -121,7 +121,6 @@ def _check_python(named: str, python: str) -> None:
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """Compile a script as Python does."""
     return compile(source, path, "exec", dont_inherit=True)
 
 
@@ -248,7 +247,6 @@ def _would_hide(folder: str) -> set[str]:
 
 
 def _is_standard(folder: str) -> bool:
-    """Return whether a folder is the standard library's."""
     return os.path.exists(os.path.join(folder, "os.py"))
 
 
@@ -264,16 +262,11 @@ _PYTHON = re.compile(r"^(python|pypy)[0-9.]*$")
 
 @dataclass(frozen=True)
 class PythonCommand:
-    """A command that runs a script, or with ``-m`` a module, with the words before it.
-
-    Attributes:
-        flags: the interpreter's own.
-        target: the script and its arguments, or ``-m``, the module and its arguments.
-    """
+    """A command that runs a script, or with ``-m`` a module, with the words before it."""
 
     interpreter: str
-    flags: tuple[str, ...]
-    target: tuple[str, ...]
+    flags: tuple[str, ...]  # the interpreter's own
+    target: tuple[str, ...]  # the script and its arguments, or ``-m``, the module and its arguments
 
     @classmethod
     def of(cls, words: Sequence[str]) -> PythonCommand | None:
@@ -301,8 +294,7 @@ def is_named_python(word: str) -> bool:
 def is_this_python(word: str, path: str | None = None) -> bool:
     """Return whether a command is this interpreter, with the same packages.
 
-    Args:
-        path: where to look for it; None: as in ``PATH``.
+    ``path`` is where to look for it; None: as in ``PATH``.
     """
     found = shutil.which(word, path=path)
     return found is not None and _installation(found) == _installation(sys.executable)

@@ -17,17 +17,7 @@ from pathlib import Path
 from ..frames import is_ours, is_users
 from ..measure.schedule import Plan
 from ..session import Loader, Session, Warning_, made_under
-from ..session.events import (
-    UNMEASURABLE,
-    Applying,
-    Finished,
-    FirstBatch,
-    LoaderUse,
-    Looking,
-    Story,
-    Trainer,
-    Trying,
-)
+from ..session.events import UNMEASURABLE, Applying, Finished, FirstBatch, LoaderUse, Looking, Story, Trainer, Trying
 
 #: Receives each event (see :mod:`pipediag.session.events`) after the session has taken it in.
 Progress = Callable[[object, Session], None]
@@ -89,21 +79,12 @@ class Outcome:
 class Watch:
     """The state and the deadline of one process.
 
-    Args:
-        session: receives the warnings of the watch.
-        patience: seconds before the first batch.
-        started: when the pass began; None: now.
+    ``session`` receives the warnings of the watch. ``patience`` are the seconds before the first batch, ``started`` is
+    when the pass began, None for now.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        session: Session,
-        outcome: Outcome,
-        patience: float = PROLOGUE,
-        started: float | None = None,
-    ) -> None:
-        self.outcome = outcome
+    def __init__(self, plan: Plan, session: Session, patience: float = PROLOGUE, started: float | None = None) -> None:
+        self.outcome = Outcome()
         self._plan, self._session = plan, session
         self._started = time.monotonic() if started is None else started
         self._first_batch: float | None = None
@@ -149,7 +130,6 @@ class Watch:
                 outcome.trainers.append(at)
 
     def hasten(self, seconds: float) -> None:
-        """End the wait for the process at most ``seconds`` from now."""
         self._until = min(self._until, time.monotonic() + seconds)
 
     def overdue(self) -> bool:

@@ -1,4 +1,4 @@
-"""Turn a diagnosis into blocks: the verdict first, then where a step goes, then the rest."""
+"""Turn a diagnosis into blocks: the verdict first, then where a step goes, then the ranks of a job and the rest."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ..analysis import Diagnosis
 from ..analysis.audit import DOES_NOT_APPLY, FAILED, NOT_MEASURED, OPEN, PASSED, Audit
 from ..analysis.diagnosis import Stage
 from ..analysis.numbers.intervals import Interval, total
+from ..analysis.ranks.stragglers import by_pace, input_pace
 from ..analysis.summary import Summary, Tone, summarise
 from ..analysis.summary.parts import shorter_paths
 from ..analysis.words import counted, ends, job, number, percent, shown
-from ..session import CACHED, Place, Session, Warning_
-from . import evidence, ranks, remedy
+from ..session import CACHED, Place, Rank, Session, Warning_
+from . import evidence, remedy
 from .document import Block, Check, Checklist, Code, Listing, Location, Paragraph, Section, Table, Title
 from .evidence import ms
 from .progress import fitting
@@ -24,6 +25,10 @@ _HEADERS = ("where a step goes", "ms", "95 % interval", "share", "steps/s withou
 _SMALL = 0.01
 #: Maximum width of the transforms' names in one cell.
 _WIDTH = 32
+#: Maximum number of rows for ranks. Of more ranks, the first, those that hold the job, and those with the slowest and
+#: fastest input have one.
+MOST_RANKS = 16
+_RANK_HEADERS = ("rank", "device", "cores", "workers", "waits ms", "worker ms", "batch every ms", "mostly in", "")
 _TONES: dict[str, Tone] = {
     FAILED: "bad", OPEN: "doubtful", NOT_MEASURED: "doubtful", PASSED: "good", DOES_NOT_APPLY: ""
 }  # fmt: skip
@@ -49,7 +54,7 @@ def blocks(diagnosis: Diagnosis) -> list[Block]:
         Paragraph(step_line(diagnosis), "line"),
         Table(headers, "lrlrr", cells, bars=[row.bar for row in rows]),
         Paragraph(rung_line(diagnosis), "list"),
-        ranks.section(diagnosis),
+        ranks_section(diagnosis),
         evidence.account_section(diagnosis),
         *evidence.sections(diagnosis),
         remedy.settings_section(diagnosis),
@@ -67,7 +72,6 @@ def warnings(found: Iterable[Warning_], session: Session) -> Section:
 
 
 def title(summary: Summary, subject: str = "") -> Title:
-    """Return the answer of a summary as a title."""
     figures = f": {summary.figures}" if summary.figures else ""
     return Title(summary.headline.upper() + figures, summary.certainty, subject, summary.tone)
 
@@ -144,6 +148,63 @@ def _row(piece: Stage) -> StageRow:
     if piece.without is not None:
         without = ("" if piece.without.measured else "~") + number(piece.without.steps_per_s)
     return StageRow(name, value(piece.ms), between(piece.ms), percent(piece.share), without, min(1.0, piece.share))
+
+
+def ranks_section(diagnosis: Diagnosis) -> Section:
+    """Return a row for each rank. The time between batches is a worker's time for one, divided by the workers."""
+    ranks, lead = diagnosis.session.ranks, ""
+    if len(ranks) < 2:
+        return Section("ranks", [])
+    some = _with_a_row(diagnosis)
+    holding = diagnosis.straggler.ranks if diagnosis.straggler else ()
+    hosts, storages = ({getattr(rank, name) for rank in ranks} for name in ("host", "storage"))
+    rows = []
+    for rank in some:
+        cores = number(rank.cores) if rank.cores else ""
+        cores += f" (node {rank.numa_node})" if rank.numa_node is not None else ""
+        stage, share = max(rank.shares.items(), key=lambda item: item[1], default=("", 0.0))
+        notes = ["holds up the job"] * (rank.rank in holding)
+        notes += [f"data on {rank.storage}"] * bool(len(storages) > 1 and rank.storage)
+        notes += [f"ended: {rank.ended}"] if rank.ended else []
+        times = (rank.wait_ms, rank.worker_ms, input_pace(rank))
+        rows.append(
+            [
+                str(rank.rank),
+                f"{rank.host} {rank.device}".strip() if len(hosts) > 1 else rank.device,
+                cores,
+                str(rank.workers),
+                *(number(ms) if ms is not None else "" for ms in times),
+                f"{shown(stage)} {percent(share)}" if stage else "",
+                ", ".join(notes),
+            ]
+        )
+    more = f"and {len(ranks) - len(some)} more like them" if len(some) < len(ranks) else ""
+    if diagnosis.session.of_rank is not None:
+        lead = f"the step and its stages are those of rank {diagnosis.session.of_rank}"
+    return Section(
+        "ranks",
+        [
+            Table(_RANK_HEADERS, "rlrrrrrll", rows, narrow=True),
+            Paragraph(more),
+            Paragraph(lead),
+            Paragraph(diagnosis.no_straggler),
+        ],
+        page=1,
+    )
+
+
+def _with_a_row(diagnosis: Diagnosis) -> list[Rank]:
+    ranks = sorted(diagnosis.session.ranks, key=lambda rank: rank.rank)
+    if len(ranks) <= MOST_RANKS:
+        return ranks
+    holding = diagnosis.straggler.ranks if diagnosis.straggler else ()
+    by_speed = by_pace(ranks)
+    # Slowest and fastest in turn, after those that are named elsewhere.
+    ends = [one for pair in zip(by_speed, reversed(by_speed), strict=True) for one in pair]
+    named = [one for one in ranks if one.rank in holding or one.rank == diagnosis.session.of_rank][: MOST_RANKS // 2]
+    chosen = dict.fromkeys([ranks[0].rank, *(one.rank for one in named), *(one.rank for one in ends)])
+    numbers = set([*chosen][:MOST_RANKS])
+    return [one for one in ranks if one.rank in numbers]
 
 
 def value(interval: Interval | None) -> str:

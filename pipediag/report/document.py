@@ -47,25 +47,16 @@ class Listing:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells.
-
-    Attributes:
-        align: ``l`` or ``r`` for each column.
-        bars: a share from 0 to 1 for each row, or empty.
-        ruled: False for a small table that belongs to the lines above it.
-        code: the first column holds names of code.
-        narrow: headers break at their spaces.
-        extra: too long for a terminal.
-    """
+    """Rows of cells."""
 
     headers: Sequence[str]
-    align: str
+    align: str  # ``l`` or ``r`` for each column
     rows: Sequence[Sequence[str]]
-    bars: Sequence[float] = ()
-    ruled: bool = True
-    code: bool = False
-    narrow: bool = False
-    extra: bool = False
+    bars: Sequence[float] = ()  # a share from 0 to 1 for each row, or empty
+    ruled: bool = True  # False for a small table that belongs to the lines above it
+    code: bool = False  # the first column holds names of code
+    narrow: bool = False  # headers break at their spaces
+    extra: bool = False  # too long for a terminal
 
 
 @dataclass(frozen=True)
@@ -110,14 +101,12 @@ class Checklist:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title, which begins with a small letter.
-
-    ``page`` orders the sections of a file that is read from its top. A terminal shows them as they come in the
-    document: its last lines are the ones in view.
-    """
+    """Blocks under a title, which begins with a small letter."""
 
     title: str
     blocks: Sequence[Block]
+    #: Orders the sections of a file that is read from its top. A terminal shows them as they come in the document: its
+    #: last lines are the ones in view.
     page: int = 0
 
 

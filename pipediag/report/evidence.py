@@ -12,17 +12,7 @@ from ..analysis.numbers.foreign_load import mean_account
 from ..analysis.numbers.hot_lines import familiar, hottest, of_stage
 from ..analysis.numbers.ladder import LadderView
 from ..analysis.words import counted, few, number, percent, shown, waiting
-from ..session import (
-    CONTROLS,
-    RUNG_MEANING,
-    Cost,
-    HotLine,
-    Profile,
-    left_out,
-    line_left_out,
-    ordered,
-    settings_of,
-)
+from ..session import CONTROLS, RUNG_MEANING, Cost, HotLine, Profile, left_out, line_left_out, ordered, settings_of
 from .document import Listing, Section, Table
 
 #: Share of a sample's time from which the code between the transforms has a row.
@@ -89,7 +79,8 @@ def not_measured(diagnosis: Diagnosis) -> list[str]:
         if found is not None and not ladder.has(name) and found.exists and settings_of(name) is None:
             where, why = left_out(name), found.why_not or "not reached"
             lines.append(f"{name}: {why}" if where is None else f"{line_left_out(where)}: timed, not proven: {why}")
-    lines += filter(None, [why_no_account(diagnosis)])
+    if any(map(ladder.windows, _RUNGS)) and not account_rows(diagnosis):
+        lines.append(_NOT_COUNTED)
     if unsplit := why_unsplit(diagnosis.session):
         lines.append(f"single transforms: {unsplit}")
     lines += [f"parts of {link.name}: {link.whole}" for link in diagnosis.session.links if link.whole]
@@ -192,12 +183,6 @@ def account_rows(diagnosis: Diagnosis) -> list[AccountRow]:
 def account_section(diagnosis: Diagnosis) -> Section:
     cells = [[row.rung, number(row.step), *map(number, row.parts)] for row in account_rows(diagnosis)]
     return Section(TITLE, [Table(("", "step", *PARTS), "lrrrrr", cells, ruled=False)], page=3)
-
-
-def why_no_account(diagnosis: Diagnosis) -> str:
-    """Return why there is no account; empty if there is one, or if no step was measured."""
-    measured = any(diagnosis.ladder.windows(rung) for rung in _RUNGS)
-    return _NOT_COUNTED if measured and not account_rows(diagnosis) else ""
 
 
 def model_section(diagnosis: Diagnosis) -> Section:

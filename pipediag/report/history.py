@@ -15,6 +15,7 @@ import secrets
 import stat
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..analysis import Diagnosis
@@ -39,10 +40,8 @@ def keep(diagnosis: Diagnosis) -> None:
     path = os.path.join(folder, f"{moment}-{_digest()}-{secrets.token_hex(4)}.json")
     write_whole(path, render_json(diagnosis).encode("utf-8", "backslashreplace"))
     for name in _names(folder)[KEPT:]:
-        try:
+        with suppress(FileNotFoundError):  # another analysis has just removed it
             os.unlink(os.path.join(folder, name))
-        except FileNotFoundError:  # another analysis has just removed it
-            pass
 
 
 def last() -> str | None:
@@ -141,10 +140,8 @@ def _own_folder(make: bool = True) -> str:
         if os.stat(above).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "it is another user's", above)
         os.makedirs(cache, 0o700, exist_ok=True)
-        try:
+        with suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        except FileExistsError:
-            pass
     facts = os.lstat(folder)
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "it is another user's, or no folder", folder)

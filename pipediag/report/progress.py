@@ -58,8 +58,6 @@ _RATES = {
     LOADED_ONCE: "cached",
     HANDED_OVER: "handed over",
 }
-
-
 #: Most characters of the first answer.
 _ANSWER = 90
 #: Seconds between changes of the bar, and most characters beside it.
@@ -76,9 +74,8 @@ class News(NamedTuple):
 class Activity:
     """The present activity of a measurement, the time that it has left, and the best answer so far.
 
-    Args:
-        seconds: maximum time for measuring, from the first batch on; 0 if unknown.
-        doing: what is done at first.
+    ``seconds`` is the maximum time for measuring, from the first batch on; 0 if unknown. ``doing`` is what is done at
+    first.
     """
 
     def __init__(self, seconds: float, doing: str = "") -> None:
@@ -193,19 +190,13 @@ def _remedy(session: Session) -> str:
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
 
 
 class NotebookBar:
-    """A bar that follows the events of a measurement as they are sent.
-
-    Args:
-        session: the session of the measurement.
-        seconds: maximum time for measuring, from the first batch on.
-    """
+    """A bar that follows the events of a measurement, which takes at most ``seconds`` from the first batch on."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         display: Any = sys.modules["IPython"].display.display
@@ -227,5 +218,4 @@ class NotebookBar:
         return {"text/plain": f"pipediag: {line}", "text/html": f"{bar} pipediag: {escape(line)}"}
 
     def clear(self) -> None:
-        """Remove the bar at the end of the measurement."""
         self._handle.update({"text/plain": "", "text/html": ""}, raw=True)

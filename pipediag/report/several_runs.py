@@ -63,28 +63,23 @@ def _significant(interval: Interval | None, significant: bool) -> str:
 
 
 def sweep_blocks(sweep: Sweep) -> list[Block]:
-    columns = headers(sweep)
     return [
         title(summarise(sweep), sweep.script),
-        Table(columns, "r" * (len(columns) - 1) + "l", table(sweep), narrow=True),
+        runs_table(sweep),
         Paragraph(sentence(sweep), "line"),
         Listing(notes(sweep)),
     ]
 
 
-def headers(sweep: Sweep) -> list[str]:
-    """Return the columns: the varied arguments, then the measurements; the remedy's only if one was requested."""
+def runs_table(sweep: Sweep) -> Table:
+    """Return the varied arguments and the measurements of each run; the remedy's only if one was requested."""
     names = [name for name, _ in sweep.runs[0].setting] if sweep.runs else []
-    remedy = _with_remedy(sweep)
+    remedy = any(run.diagnosis is not None and outcomes(run.diagnosis.session) for run in sweep.runs)
     kinds = ["possible", "now", *["remedied"] * remedy]
     rates = [f"{kind} {rate}" for kind in kinds for rate in ("steps/s", "samples/s")]
-    return [*names, *rates, *["gain"] * remedy, "data costs", "bottleneck"]
-
-
-def table(sweep: Sweep) -> list[list[str]]:
-    """Return a row for each run."""
-    remedy = _with_remedy(sweep)
-    return [_run(run, remedy) for run in sweep.runs]
+    columns = [*names, *rates, *["gain"] * remedy, "data costs", "bottleneck"]
+    rows = [_run(run, remedy) for run in sweep.runs]
+    return Table(columns, "r" * (len(columns) - 1) + "l", rows, narrow=True)
 
 
 def _run(run: Run, remedy: bool) -> list[str]:
@@ -115,7 +110,3 @@ def sentence(sweep: Sweep) -> str:
     found = f"Most samples/s without a remedy: {value(best.samples(best.baseline))}, with {best.written}"
     rivals = few_of([run.written for run in sweep.rivals])
     return f"{found}; not certainly more than with {rivals}." if rivals else f"{found}."
-
-
-def _with_remedy(sweep: Sweep) -> bool:
-    return any(run.diagnosis is not None and outcomes(run.diagnosis.session) for run in sweep.runs)

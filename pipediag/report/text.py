@@ -58,19 +58,14 @@ def _lines(block: Block, colour: bool, mark: str) -> list[str]:
             return _advice(block)
         case Checklist(checks):
             return ["\n\n".join(_check(check, colour) for check in checks)]
-        case Section():
-            return _section(block, colour, mark)
-
-
-def _section(section: Section, colour: bool, mark: str) -> list[str]:
-    lines = [f"{section.title}:"]
-    for block in section.blocks:
-        if isinstance(block, Paragraph):
-            block = Listing([block.text])
-        apart = isinstance(block, Code) or (isinstance(block, Table) and block.ruled)
-        found = _lines(block, colour, mark)
-        lines += [""] * bool(apart and found and len(lines) > 1) + found
-    return lines
+        case Section(title, blocks):
+            lines = [f"{title}:"]
+            for inner in blocks:
+                one = Listing([inner.text]) if isinstance(inner, Paragraph) else inner
+                apart = isinstance(one, Code) or (isinstance(one, Table) and one.ruled)
+                found = _lines(one, colour, mark)
+                lines += [""] * bool(apart and found and len(lines) > 1) + found
+            return lines
 
 
 def _table(table: Table, mark: str) -> str:

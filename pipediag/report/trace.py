@@ -64,9 +64,6 @@ def write(diagnosis: Diagnosis) -> bytes:
     return gzip.compress(json.dumps(document, separators=(",", ":"), allow_nan=False).encode(), mtime=0)
 
 
-# One pass
-
-
 def _pass(session: Session, attempt: int, stretches: list[Stretch]) -> Iterator[Event]:
     """Yield the events of one pass over the script, as a process of their own."""
     script = PurePath(session.script.argv[0]).name if session.script.argv else "training"
@@ -126,9 +123,6 @@ def _steps(stretch: Stretch) -> Iterator[Event]:
             yield _slice(stretch.attempt, _LOOP, "step", _us(got), _us(until), args)
 
 
-# Workers
-
-
 def _batches_of(stretch: Stretch) -> Iterator[tuple[int, _Batch]]:
     """Yield the batches of a stretch, each with its worker's number."""
     columns = zip(stretch.worker, stretch.made_from, stretch.made_until, stretch.collate_ms, strict=False)
@@ -148,9 +142,6 @@ def _made(pid: int, tid: int, batches: list[_Batch]) -> Iterator[Event]:
         yield _slice(pid, tid, "batch", since, until, args)
         if batch.collate > 0:
             yield _slice(pid, tid, "collate", max(since, until - batch.collate), until, {})
-
-
-# Torch's profiler
 
 
 def _profiled(profile: Profile, pid: int, behind: int) -> Iterator[Event]:
@@ -196,9 +187,6 @@ def _events_in(file: str) -> list[Any]:
         return []
     events = data.get("traceEvents") if isinstance(data, dict) else None
     return events if isinstance(events, list) else []
-
-
-# Events of the format
 
 
 def _process(pid: int, name: str) -> Iterator[Event]:

@@ -166,7 +166,6 @@ class Session:
             self.warnings.append(Warning_(code, message, help))
 
     def warned(self, code: str) -> bool:
-        """Return whether there is a warning with this code."""
         return any(one.code == code for one in self.warnings)
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:

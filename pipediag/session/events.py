@@ -120,25 +120,18 @@ class LoaderUse:
 
 @dataclass
 class Story:
-    """What the script did: the facts from which the parent decides on another pass.
-
-    ``target`` is the ordinal of the training loader, ``horizon`` the number of batches after which the loop leaves an
-    epoch early, ``rung`` the one under way at the end. ``error`` is the last line of the exception that ended the
-    script, ``said`` that of the message with which it exited. ``refused`` is true if the error shows that the script
-    cannot run twice, ``making`` if the error was raised while a loader made a batch. ``optimizer_steps`` counts
-    backward passes instead if no loader was iterated and no optimizer of torch's stepped.
-    """
+    """What the script did: the facts from which the parent decides on another pass."""
 
     loaders: list[LoaderUse] = field(default_factory=list)
-    optimizer_steps: int = 0
-    target: int | None = None
-    horizon: int | None = None
-    rung: str | None = None
-    error: str = ""
-    said: str = ""
+    optimizer_steps: int = 0  # backward passes if no loader was iterated and no optimizer of torch's stepped
+    target: int | None = None  # ordinal of the training loader
+    horizon: int | None = None  # number of batches after which the loop leaves an epoch early
+    rung: str | None = None  # the one under way at the end
+    error: str = ""  # the last line of the exception that ended the script
+    said: str = ""  # that of the message with which it exited
     exit_code: int = 0
-    refused: bool = False
-    making: bool = False
+    refused: bool = False  # true if the error shows that the script cannot run twice
+    making: bool = False  # true if the error was raised while a loader made a batch
 
 
 @dataclass

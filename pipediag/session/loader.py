@@ -7,38 +7,19 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Place:
-    """A named piece of code; ``where`` is ``file:line``.
-
-    ``library`` is True if that is a library's file, relative to its package; ``made`` is then the user's line that
-    constructs the object, if it is certain.
-    """
+    """A named piece of code."""
 
     name: str
-    where: str = ""
-    library: bool = False
-    made: str = ""
+    where: str = ""  # ``file:line``
+    library: bool = False  # True if that is a library's file, relative to its package
+    made: str = ""  # of a library's: the user's line that constructs the object, if it is certain
 
 
 @dataclass
 class Loader:
-    """The script's training loader, with its original settings.
+    """The script's training loader, with its original settings."""
 
-    ``where`` is the line of the user's loop; if a library runs the loop, the line that makes the loader or its dataset,
-    or, if the library makes both, the call of it.
-    ``iterated`` is the user's line that runs at that moment, in the latter case the call of the library; a saved plan
-    knows the loader by it and by ``order``, its number among the loaders that are iterated there.
-
-    ``left_after`` is the number of batches after which the loop leaves an epoch early, None if it was not seen to.
-
-    ``plain_iterable`` is true if the loop draws finished batches from an iterable that is no DataLoader; ``dataset`` is
-    then its name.
-
-    ``nests`` is true if its dataset draws from another loader with workers, which no worker process may start.
-
-    ``uncached`` says why ``run`` keeps nothing of what it reads, as far as that is known before it tries.
-    """
-
-    dataset: str = ""
+    dataset: str = ""  # its name, or that of a plain iterable
     batch_size: int | None = None
     num_workers: int = 0
     prefetch_factor: int | None = None
@@ -47,18 +28,22 @@ class Loader:
     start_method: str = ""
     iterable: bool = False
     length: int | None = None  # batches in an epoch, or None if the loader does not know
-    left_after: int | None = None
+    left_after: int | None = None  # batches after which the loop leaves an epoch early; None if it was not seen to
+    #: The line of the user's loop; if a library runs the loop, the line that makes the loader or its dataset, or the
+    #: call of the library if that makes both.
     where: str = ""
+    #: The user's line that runs at that moment, in the latter case the call of the library; a saved plan knows the
+    #: loader by it and by ``order``.
     iterated: str = ""
-    order: int = 0
+    order: int = 0  # its number among the loaders that are iterated there
     batch_bytes: int = 0
     dataset_code: Place | None = None
     transform: Place | None = None
     collate: Place | None = None
     sampler: Place | None = None
-    uncached: str = ""
-    nests: bool = False
-    plain_iterable: bool = False
+    uncached: str = ""  # why ``run`` keeps nothing of what it reads, as far as that is known before it tries
+    nests: bool = False  # true if its dataset draws from another loader with workers, which no worker may start
+    plain_iterable: bool = False  # true if the loop draws finished batches from an iterable that is no DataLoader
 
     @property
     def epoch(self) -> int | None:
@@ -68,15 +53,10 @@ class Loader:
 
 @dataclass
 class LoaderSettings:
-    """Settings of a loader.
-
-    ``startup`` is the time in seconds from ``iter()`` to the first batch, or None if the settings were not tried.
-    """
-
     num_workers: int = 0
     prefetch_factor: int | None = None
     pin_memory: bool = False
-    startup: float | None = None
+    startup: float | None = None  # seconds from ``iter()`` to the first batch; None if the settings were not tried
 
     @property
     def written(self) -> str:
@@ -89,33 +69,24 @@ class LoaderSettings:
 
 @dataclass
 class Knobs:
-    """Other loader settings that were tried on the running loop.
+    """Other loader settings that were tried on the running loop; the results follow from the windows."""
 
-    Windows of the rung ``settings:k`` belong to ``tried[k - 1]``; the results follow from the windows. ``why_not`` says
-    why nothing was tried.
-    """
-
-    tried: list[LoaderSettings] = field(default_factory=list)
-    why_not: str = ""
+    tried: list[LoaderSettings] = field(default_factory=list)  # windows of the rung ``settings:k`` are of ``[k - 1]``
+    why_not: str = ""  # why nothing was tried
 
 
 @dataclass
 class Script:
-    """The analysed command; ``argv`` is empty if the loop ran in this process.
+    """The analysed command."""
 
-    ``options`` are those of pipediag that measure the same again.
-
-    ``error`` is the exception that ended the script, in one line; empty if none did. ``overwrote`` lists those files of
-    ``wrote`` that existed before the analysis and were not just appended to.
-    """
-
-    argv: list[str] = field(default_factory=list)
+    argv: list[str] = field(default_factory=list)  # empty if the loop ran in this process
     passes: int = 0
     exit_code: int | None = None
-    error: str = ""
+    error: str = ""  # the exception that ended the script, in one line
     wrote: list[str] = field(default_factory=list)
+    #: Those of these files that existed before the analysis and were not just appended to.
     overwrote: list[str] = field(default_factory=list)
-    options: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)  # those of pipediag that measure the same again
 
     @property
     def line(self) -> str:

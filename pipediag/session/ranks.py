@@ -12,33 +12,25 @@ _MOST_RANKS = 1 << 16
 
 @dataclass
 class Rank:
-    """One process of a distributed job: where it runs, and what its input does.
-
-    ``cores`` is the number that the process may use, of the host's ``cpus``; ``affinity`` lists them as Linux does
-    (``0-15,32-47``), empty if unknown. ``numa_node`` is the node that holds them all, or None. ``storage`` names the
-    file system of the data, if known. ``step_ms``, ``wait_ms`` and ``worker_ms`` describe the unmodified loop:
-    milliseconds per step, the part of it in which this rank waits for its own loader, and a worker's time per batch;
-    None if not measured. ``shares`` are the shares of a worker's time by stage. ``ended`` says how the rank ended, if
-    it ended before the others.
-    """
+    """One process of a distributed job: where it runs, and what the input of its unmodified loop does."""
 
     rank: int
     world_size: int
     host: str = ""
     local_rank: int | None = None
     device: str = ""
-    cpus: int = 0
-    cores: float = 0.0
-    affinity: str = ""
-    numa_node: int | None = None
-    storage: str = ""
+    cpus: int = 0  # of the host
+    cores: float = 0.0  # number of these that the process may use
+    affinity: str = ""  # which, as Linux lists them (``0-15,32-47``); empty if unknown
+    numa_node: int | None = None  # that holds them all
+    storage: str = ""  # the file system of the data, if known
     where: str = ""
     workers: int = 0
-    step_ms: float | None = None
-    wait_ms: float | None = None
-    worker_ms: float | None = None
-    shares: dict[str, float] = field(default_factory=dict)
-    ended: str = ""
+    step_ms: float | None = None  # milliseconds per step; None if not measured
+    wait_ms: float | None = None  # the part of it in which this rank waits for its own loader
+    worker_ms: float | None = None  # a worker's time per batch
+    shares: dict[str, float] = field(default_factory=dict)  # of a worker's time by stage
+    ended: str = ""  # how the rank ended, if it ended before the others
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size <= _MOST_RANKS:
@@ -53,15 +45,11 @@ class Rank:
 
 @dataclass
 class RankTrial:
-    """One timed stretch of a distributed job in which some ranks were treated differently from the others.
+    """One timed stretch of a distributed job in which some ranks were treated differently from the others."""
 
-    Ranks in ``fed`` got batches from a cache on their device, the others trained unchanged. Each step of the ranks in
-    ``delayed`` was made longer by ``delay_ms``.
-    """
-
-    fed: list[int]
-    delayed: list[int]
-    delay_ms: float
+    fed: list[int]  # got batches from a cache on their device; the others trained unchanged
+    delayed: list[int]  # each of their steps was made longer
+    delay_ms: float  # by this
     round: int
     steps: int
     seconds: float

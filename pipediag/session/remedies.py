@@ -22,17 +22,13 @@ class Kept:
 
 @dataclass
 class Apart:
-    """Difference between the remedy's results and the CPU's: for one function, or for whole batches of one dtype.
-
-    ``largest`` is a share of the results' range, or a number of levels for integers (``levels`` is true), or None if
-    they cannot be compared. ``off`` is the share of elements beyond the tolerance (for integers: that differ).
-    """
+    """Difference between the remedy's results and the CPU's: for one function, or for whole batches of one dtype."""
 
     name: str
     samples: int = 0
-    largest: float | None = 0.0
-    off: float = 0.0
-    levels: bool = False
+    largest: float | None = 0.0  # a share of the results' range, or of integers, levels; None if they do not compare
+    off: float = 0.0  # the share of elements beyond the tolerance (for integers: that differ)
+    levels: bool = False  # true for integers
     passed: bool = True
 
 
@@ -47,30 +43,25 @@ class Elsewhere:
 
 @dataclass
 class Pictured:
-    """One sample as the CPU and the device made it, and their difference: small PNGs in base64.
-
-    ``largest`` is the largest difference in levels of 255; the picture of the difference is scaled up to be seen.
-    """
+    """One sample as the CPU and the device made it, and their difference: small PNGs in base64."""
 
     cpu: str
     device: str
-    difference: str
-    largest: float = 0.0
+    difference: str  # scaled up to be seen
+    largest: float = 0.0  # the largest difference in levels of 255
 
 
 @dataclass
 class Proof:
-    """Summary of the certificate. ``unrecorded`` of the ``samples`` could not be recorded; ``why`` gives the reason.
-
-    ``elsewhere`` is empty if everything that moved is exact by construction, and None in files that do not say.
-    """
+    """Summary of the certificate."""
 
     passed: bool = False
     samples: int = 0
-    unrecorded: int = 0
-    why: str = ""
+    unrecorded: int = 0  # of the samples: they could not be recorded
+    why: str = ""  # the reason for that
     draws_equal: bool = True
     apart: list[Apart] = field(default_factory=list)
+    #: Empty if everything that moved is exact by construction, and None in files that do not say.
     elsewhere: list[Elsewhere] | None = None
     pictured: list[Pictured] = field(default_factory=list)
 
@@ -102,21 +93,19 @@ class Remedy:
     """A change that ``--apply`` tried on the training loader; its gain follows from the windows.
 
     It moves transforms, keeps what library calls read and decode (``keeping``), does both, or is the hand-off
-    alone (:attr:`.Session.handoff`). ``proof`` is None if nothing moves. ``why_not`` says why nothing could be tried.
-    ``memory_bytes`` is the increase of the loop's peak device memory. ``plan`` is the input of
-    ``pipediag run --plan``, see :mod:`pipediag.remedy.saved_plan`; ``plan_file`` is the file it was written to.
+    alone (:attr:`.Session.handoff`).
     """
 
     device: str = ""
     moved: list[Place] = field(default_factory=list)
     stayed: list[Kept] = field(default_factory=list)
-    why_not: str = ""
-    proof: Proof | None = None
+    why_not: str = ""  # why nothing could be tried
+    proof: Proof | None = None  # None if nothing moves
     keeping: Keeping | None = None
-    memory_bytes: int | None = None
+    memory_bytes: int | None = None  # increase of the loop's peak device memory
     edit: Edit = field(default_factory=Edit)
-    plan: dict[str, Any] = field(default_factory=dict)
-    plan_file: str = ""
+    plan: dict[str, Any] = field(default_factory=dict)  # for ``pipediag run --plan``, see remedy/saved_plan.py
+    plan_file: str = ""  # the file that it was written to
 
     @property
     def moved_names(self) -> list[str]:

@@ -8,36 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RungKind:
-    """One rung of the ladder, or a control outside it.
+    """One rung of the ladder, or a control outside it."""
 
-    Attributes:
-        name: as used in reports, sessions and ``--rungs``.
-        stage: the stage whose cost is the difference from the rung before; empty for a control.
-        work: what the stage does, in words for the verdict.
-        meaning: what the training loop receives, in words for the report.
-        short: the stage in few words, for a screen; its name if empty.
-        cached: True if the loop's batches come from a cache in the training process, not from the workers.
-    """
-
-    name: str
-    stage: str
-    work: str
-    meaning: str
-    short: str = ""
-    cached: bool = False
+    name: str  # as used in reports, sessions and ``--rungs``
+    stage: str  # the stage whose cost is the difference from the rung before; empty for a control
+    work: str  # what the stage does, in words for the verdict
+    meaning: str  # what the training loop receives, in words for the report
+    short: str = ""  # the stage in few words, for a screen; its name if empty
+    cached: bool = False  # True if the loop's batches come from a cache in the training process, not from the workers
 
 
 @dataclass
 class Rung:
-    """Availability of a rung on this loader, and if it is not available, why and what would help.
-
-    ``exists`` is false if the pipeline has no such stage: no transfer on the CPU, no hand-off without workers.
-    """
+    """Availability of a rung on this loader."""
 
     name: str
     available: bool = True
-    why_not: str = ""
-    exists: bool = True
+    why_not: str = ""  # if it is not available, why and what would help
+    exists: bool = True  # false if the pipeline has no such stage: no transfer on the CPU, no hand-off without workers
 
 
 #: The ladder, fastest rung first. Each rung adds one stage of the input pipeline to the rung before it. The cuts of
@@ -126,8 +114,6 @@ _CUT, _SETTINGS, _WITHOUT = "transform:", "settings:", "without:"
 _MOST_DIGITS = 6
 #: Maximum number of bytes of the line that a rung ``without:line`` leaves out.
 MOST_OF_A_LINE = 240
-
-
 #: What the training loop receives under a remedy, in words for a reader.
 _UNDER_REMEDIES = {
     REMEDIED: "batches whose transforms run on the device",

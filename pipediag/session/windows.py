@@ -23,28 +23,20 @@ def check_timed(what: str, steps: int, seconds: float) -> None:
 class Account:
     """What the thread that trains did in a step of a window: milliseconds per step, averages over the window.
 
-    ``cpu_ms``, ``queue_ms``, ``waits_ms`` and ``other_ms`` sum to the step: on a CPU (which includes waiting for a
-    device in a busy loop, as CUDA does), ready to run without a core, blocked in ``next()``, and blocked elsewhere: for
-    the device, for a lock that another thread holds, for a file. ``next_cpu_ms`` is the part of ``cpu_ms`` in
-    ``next()``.
-
-    ``threads_cpu_ms`` is the CPU time of the process's other threads together, ``threads_queue_ms`` the longest time
-    that one of them was ready to run without a core. ``steal`` is the number of cores that a virtual machine's host
-    took away.
-
-    Two figures are seconds that were cut out of the window: ``left_out_s`` are those of a step in which the training
-    slept, or was stopped; ``stopped_s`` those in which the process is known to have been stopped in ``next()``.
+    The first four sum to the step.
     """
 
-    cpu_ms: float = 0.0
-    queue_ms: float = 0.0
-    waits_ms: float = 0.0
-    other_ms: float = 0.0
-    next_cpu_ms: float = 0.0
-    threads_cpu_ms: float = 0.0
-    threads_queue_ms: float = 0.0
-    steal: float = 0.0
+    cpu_ms: float = 0.0  # on a CPU, which includes waiting for a device in a busy loop, as CUDA does
+    queue_ms: float = 0.0  # ready to run without a core
+    waits_ms: float = 0.0  # blocked in ``next()``
+    other_ms: float = 0.0  # blocked elsewhere: for the device, for a lock that another thread holds, for a file
+    next_cpu_ms: float = 0.0  # the part of ``cpu_ms`` in ``next()``
+    threads_cpu_ms: float = 0.0  # CPU time of the process's other threads together
+    threads_queue_ms: float = 0.0  # the longest time that one of them was ready to run without a core
+    steal: float = 0.0  # number of cores that a virtual machine's host took away
+    #: Seconds that were cut out of the window: of a step in which the training slept, or was stopped.
     left_out_s: float = 0.0
+    #: Seconds that were cut out of it as the process is known to have been stopped in ``next()``.
     stopped_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -59,22 +51,18 @@ class Account:
 
 @dataclass
 class Window:
-    """One timed stretch of the training loop under one rung.
-
-    ``steps`` counts batches drawn from the loader; ``optimizer_steps`` counts the optimizer steps in the same stretch
-    (fewer under gradient accumulation), or backward passes if no optimizer of torch's stepped. ``seconds`` is wall time
-    with the device synchronised at both ends.
-    ``evidence`` holds the other figures of the window; see :mod:`pipediag.measure.evidence` for the keys.
-    ``account`` is None if the kernel keeps no counters, or if another thread than the training's draws the batches.
-    """
+    """One timed stretch of the training loop under one rung."""
 
     rung: str
     round: int
-    steps: int
-    seconds: float
+    steps: int  # batches drawn from the loader
+    seconds: float  # wall time with the device synchronised at both ends
+    #: In the same stretch: fewer under gradient accumulation. Backward passes if no optimizer of torch's stepped.
     optimizer_steps: int = 0
     attempt: int = 1  # number of the pass over the script
+    #: The other figures of the window; see :mod:`pipediag.measure.evidence` for the keys.
     evidence: dict[str, float] = field(default_factory=dict)
+    #: None if the kernel keeps no counters, or if another thread than the training's draws the batches.
     account: Account | None = None
 
     def __post_init__(self) -> None:
@@ -103,18 +91,16 @@ class Window:
 class Observed:
     """Consecutive steps of the unmodified training loop, with nothing cached: at most one round of the workers.
 
-    ``seconds`` is the time of the ``steps``, ``waited`` the part of it in which the loop waited for batches. On a
-    device with a clock of its own both are device times, and ``waited`` is the device's idle time. ``worker_ms`` is a
-    worker's time for one of these batches, 0 if unknown. The first batch of an epoch is excluded; see :class:`Startup`.
-    ``evidence`` holds other figures, with the keys of a window's.
+    The first batch of an epoch is excluded; see :class:`Startup`. On a device with a clock of its own times are the
+    device's, and it waits while it is idle.
     """
 
     steps: int
     seconds: float
-    waited: float
-    worker_ms: float = 0.0
+    waited: float  # seconds of these in which the loop waited for batches
+    worker_ms: float = 0.0  # a worker's time for one of these batches, 0 if unknown
     attempt: int = 1
-    evidence: dict[str, float] = field(default_factory=dict)
+    evidence: dict[str, float] = field(default_factory=dict)  # other figures, with the keys of a window's
 
     def __post_init__(self) -> None:
         check_timed("an observation", self.steps, self.seconds)
@@ -122,55 +108,41 @@ class Observed:
 
 @dataclass
 class Watched:
-    """How a training that already ran was watched: from outside, without timing a step of it.
-
-    ``looks`` is the number of moments at which the loop's thread was seen in ``seconds``, ``shares`` what it did then:
-    ``data``, ``start`` (of a loader), ``trains``, ``other``. ``steps_by`` says how its steps were counted. If it is
-    empty they could not be, and a step of this session stands for a second. ``ended`` is true if the process ended
-    meanwhile, ``folder`` is where it runs, empty if that is the folder of this measurement.
-    """
+    """How a training that already ran was watched: from outside, without timing a step of it."""
 
     pid: int
     seconds: float
-    looks: int
+    looks: int  # number of moments at which the loop's thread was seen
+    #: What it did then: ``data``, ``start`` (of a loader), ``trains``, ``other``.
     shares: dict[str, float] = field(default_factory=dict)
+    #: How its steps were counted. If empty they could not be, and a step of this session stands for a second.
     steps_by: str = ""
-    ended: bool = False
-    folder: str = ""
+    ended: bool = False  # true if the process ended meanwhile
+    folder: str = ""  # where it runs; empty if that is the folder of this measurement
 
 
 @dataclass
 class Startup:
-    """One start of an epoch's data: seconds from ``iter()`` to the first batch.
-
-    ``launch`` is the time until all worker processes were started. ``ready`` is the time until the last worker had
-    imported its modules and run its init function; the rest of ``seconds`` is the first batch. ``renewed`` is true if
-    the workers of the previous epoch were kept; if not, ``shutdown`` is the time to end them. ``sampler`` is the part
-    of ``seconds`` in which the sampler chose the first batches, in the loop's thread.
-    """
+    """One start of an epoch's data: seconds from ``iter()`` to the first batch."""
 
     seconds: float
     attempt: int = 1
-    launch: float = 0.0
+    launch: float = 0.0  # until all worker processes were started
+    #: Until the last worker had imported its modules and run its init function; the rest of all is the first batch.
     ready: float = 0.0
-    renewed: bool = False
-    shutdown: float = 0.0
-    sampler: float = 0.0
+    renewed: bool = False  # true if the workers of the previous epoch were kept
+    shutdown: float = 0.0  # seconds besides, for ending the workers of the previous epoch if they were not kept
+    sampler: float = 0.0  # the part of ``seconds`` in which the sampler chose the first batches, in the loop's thread
 
 
 @dataclass
 class OtherStart:
-    """Another loader that was started between two steps of the training loop, as for a validation within an epoch.
+    """Another loader that was started between two steps of the training loop, as for a validation within an epoch."""
 
-    ``where`` is the line that iterates it, ``step`` the number of training batches before it in its pass. ``seconds``
-    is how long the loop's own thread spent in its ``iter()`` and ``next()`` until the next training batch, ``kept`` the
-    part of it that workers kept from the last time would not take: launching them and ending them.
-    """
-
-    where: str
-    step: int
-    seconds: float
-    kept: float = 0.0
+    where: str  # the line that iterates it
+    step: int  # number of training batches before it in its pass
+    seconds: float  # in which the loop's own thread was in its ``iter()`` and ``next()`` until the next training batch
+    kept: float = 0.0  # the part that workers kept from the last time would not take: launching them and ending them
     num_workers: int = 0
     persistent_workers: bool = False
     attempt: int = 1
@@ -180,24 +152,20 @@ class OtherStart:
 class Stretch:
     """Consecutive steps as they happened under one rung, with the batches that workers delivered meanwhile.
 
-    All times are seconds after :attr:`.Session.began`. ``asked``, ``got`` and ``ready`` have one entry per step: when
-    the loop asked for its batch, when it had it, and how many batches lay ready when it asked (0 if its batches come
-    from a cache or are not queued). A step lasts until the next one is asked for, the last until ``ended``. ``worker``,
-    ``made_from``, ``made_until`` and ``collate_ms`` have one entry per batch: the worker's number (-1 for the training
-    process itself), when it began and finished the batch, and the milliseconds in the collate function.
-
-    ``round`` is that of the window, :data:`UNTOUCHED` for steps of the loop as it is before the first window. Long
-    windows are cut short, and not all windows have a stretch: a session holds a limited number of steps.
+    All times are seconds after :attr:`.Session.began`. The first lists have one entry per step, those from ``worker``
+    on one per batch. Long windows are cut short, and not all windows have a stretch: a session holds a limited number
+    of steps.
     """
 
     rung: str
-    round: int = 0
+    round: int = 0  # that of the window, :data:`UNTOUCHED` for steps of the loop as it is before the first window
     attempt: int = 1
-    asked: list[float] = field(default_factory=list)
-    got: list[float] = field(default_factory=list)
+    asked: list[float] = field(default_factory=list)  # when the loop asked for its batch
+    got: list[float] = field(default_factory=list)  # when it had it
+    #: How many batches lay ready when it asked; 0 if its batches come from a cache or are not queued.
     ready: list[int] = field(default_factory=list)
-    ended: float = 0.0
-    worker: list[int] = field(default_factory=list)
-    made_from: list[float] = field(default_factory=list)
-    made_until: list[float] = field(default_factory=list)
-    collate_ms: list[float] = field(default_factory=list)
+    ended: float = 0.0  # of the last step; the others last until the next one is asked for
+    worker: list[int] = field(default_factory=list)  # its number; -1 for the training process itself
+    made_from: list[float] = field(default_factory=list)  # when it began the batch
+    made_until: list[float] = field(default_factory=list)  # when it finished the batch
+    collate_ms: list[float] = field(default_factory=list)  # milliseconds in the collate function

@@ -16,7 +16,6 @@ def attribute(obj: Any, name: str, otherwise: Any = None) -> Any:
 
 
 def has_attribute(obj: Any, name: str) -> bool:
-    """Return whether the object has an attribute."""
     try:
         return hasattr(obj, name)
     except Exception:
@@ -97,7 +96,6 @@ class ByObject(Generic[_T]):
         self._held.pop(id(one), None)
 
     def objects(self) -> list[Any]:
-        """Return the objects that live."""
         return [one for held, _ in list(self._held.values()) if (one := held()) is not None]
 
 
@@ -121,7 +119,6 @@ class HeldByObject(Generic[_T]):
         self._objects = [*(other for other in self._objects if other() is not None), held.of]
 
     def clear(self) -> None:
-        """Take back all values."""
         for one in (held() for held in self._objects):
             if one is not None:
                 one.__dict__.pop(_HELD, None)

@@ -91,7 +91,6 @@ class CallSites:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Pass the calls through within the context."""
         with live(f"the calls at {self._where}"):
             try:
                 for function, _, code in self._codes:

@@ -75,16 +75,11 @@ def _apart(make: Callable[[], Any], slots: list[Slot]) -> Apart:
         linked = link_unchanged([one for one, _ in leaves], sample, any(call.mutates for call in outer.calls))
     except NotSeparable:
         leaves, linked = [(one, _untraced(one)) for one in seen], outer
-    _share_inputs(outer, linked)
-    return Apart(outer, linked, [whole for _, whole in leaves], _positions(linked))
-
-
-def _share_inputs(outer: RawSample, linked: RawSample) -> None:
-    """Keep equal inputs once: a chain's input is also its first link's."""
-    for call in linked.calls:
+    for call in linked.calls:  # equal inputs are kept once: a chain's input is also its first link's
         for other in outer.calls:
             if call is not other and same(call.arguments, other.arguments) is True:
                 call.args, call.kwargs = other.args, other.kwargs
+    return Apart(outer, linked, [whole for _, whole in leaves], _positions(linked))
 
 
 def _watched(make: Callable[[], Any], slots: list[Slot]) -> tuple[list[Seen], Any]:
@@ -127,7 +122,10 @@ def _untraced(one: Seen) -> str:
 
 
 def decides_at_random(fn: Any) -> bool:
-    """Return whether a transform's own code draws at random. A user-defined one with ``p = 1`` decides nothing."""
+    """Return whether a transform's own code uses a name that draws from a random generator.
+
+    A user-defined one with ``p = 1`` decides nothing.
+    """
     chance = attribute(fn, "p", None)
     if is_a(chance, (int, float)) and chance == 1 and not type(fn).__module__.startswith("torchvision."):
         return False
@@ -135,11 +133,6 @@ def decides_at_random(fn: Any) -> bool:
         fn = fn.__func__
     if not is_a(fn, types.FunctionType):
         fn = inspect.getattr_static(type(fn), "forward", None) or inspect.getattr_static(type(fn), "__call__", None)
-    return draws_at_random(fn)
-
-
-def draws_at_random(fn: Any) -> bool:
-    """Return whether a function's own code uses a name that draws from a random generator."""
     code = attribute(fn, "__code__", None)
     return code is not None and not _RANDOM.isdisjoint(names_in(code))
 

@@ -47,39 +47,35 @@ def is_record(obj: Any) -> bool:
     return has_attribute(obj, "__dict__") or bool(slot_values(obj))
 
 
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """Yield the global names that a function's code uses, including comprehensions and inner functions."""
-    yield from code.co_names
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a function's code, then that of its comprehensions and inner functions."""
+    yield code
     for constant in code.co_consts:
         if is_a(constant, types.CodeType):
-            yield from names_in(constant)
+            yield from _codes_in(constant)
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the global names that a function's code uses, including comprehensions and inner functions."""
+    return (name for one in _codes_in(code) for name in one.co_names)
 
 
 def loaded_in(code: types.CodeType) -> set[str]:
     """Return the global names that a function's code uses as names, not as attributes."""
-    own = {str(one.argval) for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return own.union(*(loaded_in(constant) for constant in code.co_consts if is_a(constant, types.CodeType)))
+    instructions = (one for inner in _codes_in(code) for one in dis.get_instructions(inner))
+    return {str(one.argval) for one in instructions if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
 
 
 def compares_identity(code: types.CodeType) -> bool:
     """Return whether a function's code, or an inner one's, asks whether two objects are one, neither a constant."""
-    for before, one in itertools.pairwise(dis.get_instructions(code)):
-        if one.opname == "IS_OP" and not before.opname.startswith("LOAD_CONST"):
-            return True
-    return any(compares_identity(constant) for constant in code.co_consts if is_a(constant, types.CodeType))
+    pairs = (pair for inner in _codes_in(code) for pair in itertools.pairwise(dis.get_instructions(inner)))
+    return any(one.opname == "IS_OP" and not before.opname.startswith("LOAD_CONST") for before, one in pairs)
 
 
 def reads_in(code: types.CodeType) -> tuple[str, ...]:
     """Return the names that a function's code may look up in its globals and in modules, also by ``getattr``."""
-    found = set(names_in(code))
-    pending = [code]
-    while pending:
-        for constant in pending.pop().co_consts:
-            if is_a(constant, types.CodeType):
-                pending.append(constant)
-            elif is_a(constant, str) and constant.isidentifier():
-                found.add(constant)
-    return tuple(sorted(found))
+    constants = (constant for one in _codes_in(code) for constant in one.co_consts if is_a(constant, str))
+    return tuple(sorted({*names_in(code), *filter(str.isidentifier, constants)}))
 
 
 def modules_of(fn: types.FunctionType) -> list[types.ModuleType]:

@@ -21,8 +21,6 @@ HELP = 'mark the call whose result goes into the sample: return pipediag.stage("
 
 #: A call shorter than this share of the transforms' time, or than these seconds, may count as loading.
 _NEGLIGIBLE, _INSTANT = 0.02, 50e-6
-
-
 #: Where a call's result is in the sample: (path inside the result, path inside the sample).
 Hole = tuple[Path, Path]
 #: Where an earlier call's result is among a call's arguments:

@@ -32,21 +32,13 @@ class NotCertain(Exception):
 
 @dataclass(frozen=True)
 class Holder:
-    """Name that holds an object in the user's code.
-
-    Attributes:
-        file: the source file.
-        function: the function whose variable it is, or ``<module>`` for a global variable.
-        line: the function's first line.
-        name: the variable, or the attribute of the function's first argument (``self.loader``).
-        devices: variables of the function and of the module that hold the asked device.
-    """
+    """Name that holds an object in the user's code."""
 
     file: str
-    function: str
-    line: int
-    name: str
-    devices: tuple[str, ...] = ()
+    function: str  # the function whose variable it is, or ``<module>`` for a global variable
+    line: int  # the function's first line
+    name: str  # the variable, or the attribute of the function's first argument (``self.loader``)
+    devices: tuple[str, ...] = ()  # variables of the function and of the module that hold the asked device
 
 
 def holders(obj: Any, device: torch.device | None = None) -> Iterator[Holder]:
@@ -150,25 +142,20 @@ def call_site(module: nn.Module) -> tuple[str, str]:
 
     The name is that of its class if no variable or attribute holds it; the place is "" if no user code is on the stack.
     """
-    try:
-        return _looked_up(module)
-    except Exception:  # the loop continues, whatever its frames hold
-        return type(module).__name__, ""
-
-
-def _looked_up(module: nn.Module) -> tuple[str, str]:
     frame: FrameType | None = sys._getframe(1)
     where, searched = "", 0
-    while frame is not None and searched < _DEPTH:
-        file = frame.f_code.co_filename
-        if not is_ours(file) and not is_torchs(file):
-            where = where or f"{short(file)}:{frame.f_lineno}"
-            name = _name_in(frame, module)
-            if name:
-                return name, where
-            searched += 1
-        frame = frame.f_back
-    return type(module).__name__, where
+    try:
+        while frame is not None and searched < _DEPTH:
+            file = frame.f_code.co_filename
+            if not is_ours(file) and not is_torchs(file):
+                where = where or f"{short(file)}:{frame.f_lineno}"
+                if name := _name_in(frame, module):
+                    return name, where
+                searched += 1
+            frame = frame.f_back
+        return type(module).__name__, where
+    except Exception:  # the loop continues, whatever its frames hold
+        return type(module).__name__, ""
 
 
 def _name_in(frame: FrameType, module: nn.Module) -> str:

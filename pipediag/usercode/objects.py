@@ -33,19 +33,12 @@ FILLED = (list, dict, OrderedDict, defaultdict)
 
 
 class Content(NamedTuple):
-    """What an object consists of.
-
-    Attributes:
-        cls: its class.
-        items: of a dict, a list or a tuple; else None.
-        attributes: by name.
-        slots: the same of those that lie in slots.
-    """
+    """What an object consists of."""
 
     cls: type
-    items: Any
-    attributes: dict[str, Any]
-    slots: dict[str, Any]
+    items: Any  # of a dict, a list or a tuple; else None
+    attributes: dict[str, Any]  # by name
+    slots: dict[str, Any]  # the same of those that lie in slots
 
     @property
     def parts(self) -> list[Any]:
@@ -82,22 +75,18 @@ class Content(NamedTuple):
 
 
 def taken_apart(obj: Any) -> Content | None:
-    """Return what an object of a user's class consists of; None if it is another one, or :func:`why_whole`."""
-    return None if not _is_of_users(obj) or why_whole(obj) else _content(obj)
+    """Return what an object consists of.
 
-
-def _content(obj: Any) -> Content:
-    cls, base = type(obj), _base_of(type(obj))
-    items = None if base in (object, None) else base(base.__iter__(obj) if base is not dict else dict.items(obj))
-    held = attribute(obj, "__dict__", {})
-    return Content(cls, items, dict(held) if type(held) is dict else {}, slot_values(obj))
-
-
-def _is_of_users(obj: Any) -> bool:
-    """Return whether an object's class is written in Python, and no function, module or exception."""
+    None if its class is not written in Python, if it is a class, a module or an exception, or :func:`why_whole`.
+    """
     cls = type(obj)
-    written = is_a(cls, type) and bool(cls.__flags__ & _HEAP)
-    return written and package(cls) not in _OTHERS and not is_a(obj, (type, types.ModuleType, BaseException))
+    if not is_a(cls, type) or not cls.__flags__ & _HEAP or package(cls) in _OTHERS:
+        return None
+    if is_a(obj, (type, types.ModuleType, BaseException)) or why_whole(obj):
+        return None
+    base, held = _base_of(cls), attribute(obj, "__dict__", {})
+    items = None if base in (object, None) else base(base.__iter__(obj) if base is not dict else dict.items(obj))
+    return Content(cls, items, dict(held) if type(held) is dict else {}, slot_values(obj))
 
 
 #: Packages whose objects are none of the user's: tensors, and what stands for such.

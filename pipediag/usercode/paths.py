@@ -43,16 +43,11 @@ def parts(obj: Any) -> list[tuple[Any, Any]]:
         return list(obj.items())
     if dataclasses.is_dataclass(type(obj)):
         return [(Attribute(f.name), getattr(obj, f.name)) for f in dataclasses.fields(obj)]
-    if _is_record(obj):
-        return [(Attribute(name), value) for name, value in [*vars(obj).items()]]
-    return []
-
-
-def _is_record(obj: Any) -> bool:
-    """Return whether ``obj`` is an instance of a user-defined class that holds data."""
     if is_a(obj, (*_CODE, Mapping)) or not has_attribute(obj, "__dict__"):
-        return False
-    return type(obj).__module__.split(".")[0] not in _LEAF_MODULES
+        return []
+    if type(obj).__module__.split(".")[0] in _LEAF_MODULES:
+        return []
+    return [(Attribute(name), value) for name, value in [*vars(obj).items()]]  # of a user's class that holds data
 
 
 def walk(obj: Any) -> Iterator[tuple[Path, Any]]:
@@ -78,7 +73,6 @@ def has_identity(obj: Any) -> bool:
 
 
 def follow(obj: Any, path: Path) -> Any:
-    """Return the part at ``path``."""
     for step in path:
         obj = getattr(obj, step) if is_a(step, Attribute) else obj[step]
     return obj

@@ -87,14 +87,12 @@ def spy(name: str, fn: Callable[..., Any], recorder: marker.CallRecorder) -> Any
     return standing_in(fn, lambda *args, **kwargs: recorder.call(name, fn, args, kwargs))
 
 
-@contextmanager
-def spied(slots: list[Slot], recorder: marker.CallRecorder, deep: bool = False) -> Iterator[None]:
+def spied(slots: list[Slot], recorder: marker.CallRecorder, deep: bool = False) -> AbstractContextManager[None]:
     """Record the calls of every slot's transform and every marked call with ``recorder`` within the context.
 
     With ``deep``, nested transforms are recorded as well, to the extent that they can be found.
     """
-    with recorded(with_nested(slots) if deep else [(slot, slot.get()) for slot in slots], recorder):
-        yield
+    return recorded(with_nested(slots) if deep else [(slot, slot.get()) for slot in slots], recorder)
 
 
 def with_nested(slots: list[Slot]) -> list[tuple[Slot, Any]]:
@@ -145,7 +143,7 @@ def is_path(args: tuple[Any, ...]) -> bool:
 
 
 #: Maximum depth of datasets inside datasets.
-_DEPTH = 6
+_DATASETS = 6
 
 
 def opened(dataset: Any) -> Iterator[Any]:
@@ -181,7 +179,7 @@ class _Relay:
 def stage_slots(dataset: Any) -> list[Slot]:
     """Return the slots of the transforms among the arguments of the dataset's stages."""
     slots: list[Slot] = []
-    for stage in _stages(dataset, _DEPTH):
+    for stage in _stages(dataset, _DATASETS):
         maker = next(filter(inspect.isgeneratorfunction, [attribute(stage, "func", None), *vars(stage).values()]), None)
         if maker is not None and not makes_data(maker.__name__):
             slots += argument_slots(stage)

@@ -24,14 +24,11 @@ _DEPTH = 6
 
 @dataclass
 class Slot:
-    """A place that holds a transform: an attribute of an object or a class, an item, a global or a closure variable.
-
-    ``install`` replaces the transform and returns a function that undoes this, unless user code has put another
-    transform there since.
-    """
+    """A place that holds a transform: an attribute of an object or a class, an item, a global or a closure variable."""
 
     name: str
     get: Callable[[], Any]
+    #: Replaces the transform and returns what undoes this, unless user code has put another transform there since.
     install: Callable[[Any], Callable[[], None]]
 
     @contextmanager
@@ -194,13 +191,7 @@ def _item(obj: Any, name: str, index: int) -> Slot:
             return _of_list("", items, index).install(value)
         changed = [*items[:index], value, *items[index + 1 :]]
         ours = type(items)(*changed) if has_attribute(items, "_fields") else type(items)(changed)
-        obj.__dict__[name] = ours
-
-        def undo() -> None:
-            if obj.__dict__.get(name) is ours:
-                obj.__dict__[name] = items
-
-        return undo
+        return _entry(name, obj.__dict__, name).install(ours)
 
     return Slot(f"{name}[{index}]", lambda: obj.__dict__[name][index], install)
 

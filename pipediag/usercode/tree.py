@@ -54,7 +54,6 @@ def as_pinned(obj: Any) -> Any:
 
 
 def leaves(obj: Any, around: frozenset[int] = frozenset()) -> Iterator[Any]:
-    """Yield the leaves of the structure in order."""
     inside = None if id(obj) in around else _parts(obj)
     if inside is None:
         yield obj

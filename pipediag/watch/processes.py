@@ -30,23 +30,17 @@ _FORKS, _SPAWNS = "multiprocessing.forkserver import main", "multiprocessing.spa
 
 @dataclass(frozen=True)
 class Training:
-    """One process that trains.
-
-    Attributes:
-        argv: the script and its arguments, or ``-m``, the module and its arguments; of a rank, those of its launcher.
-        folder: its working directory; "" if unknown.
-        gpus: the GPUs that NVML says it computes on. ``on_gpu`` is true if it has opened any.
-        rank: its number in a job; None for a process that is no rank. ``job`` is the same for all ranks of one.
-    """
+    """One process that trains."""
 
     pid: int
+    #: The script and its arguments, or ``-m``, the module and its arguments; of a rank, those of its launcher.
     argv: tuple[str, ...] = ()
-    folder: str = ""
-    gpus: tuple[Gpu, ...] = ()
-    on_gpu: bool = False
-    rank: int | None = None
+    folder: str = ""  # its working directory; "" if unknown
+    gpus: tuple[Gpu, ...] = ()  # those that NVML says it computes on
+    on_gpu: bool = False  # true if it has opened any
+    rank: int | None = None  # its number in a job; None for a process that is no rank
     world_size: int = 1
-    job: tuple[str, ...] = field(default=(), repr=False)
+    job: tuple[str, ...] = field(default=(), repr=False)  # the same for all ranks of one
 
     @property
     def workers(self) -> list[int]:

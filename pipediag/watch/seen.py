@@ -59,27 +59,22 @@ class Stretch:
 
 @dataclass
 class Seen:
-    """What was seen of one process that trains.
-
-    Attributes:
-        began: when its counters were read ``before``; they are of its threads.
-        threads: what Linux has counted of its threads in the seconds that have ``passed`` since then.
-        looks: single looks at the numbers on its threads' stacks; ``worker_looks`` are those of one worker.
-        workers: for each worker the time at which it was first seen, and what was counted of it by then.
-        spent: seconds since then, and what was counted, of the workers that still run.
-    """
+    """What was seen of one process that trains."""
 
     training: Training
     source: Sources
     evidence: Evidence
-    began: float
+    began: float  # when its counters were read ``before``; they are of its threads
     before: dict[int, Times]
     passed: float = 0.0
+    #: What Linux has counted of its threads in the seconds that have ``passed`` since then.
     threads: dict[int, Times] = field(default_factory=dict)
     stretches: list[Stretch] = field(default_factory=list)
-    looks: list[dict[int, Look]] = field(default_factory=list)
-    worker_looks: list[Look] = field(default_factory=list)
+    looks: list[dict[int, Look]] = field(default_factory=list)  # single looks at the numbers on its threads' stacks
+    worker_looks: list[Look] = field(default_factory=list)  # those at one worker
+    #: For each worker the time at which it was first seen, and what was counted of it by then.
     workers: dict[int, tuple[float, Times]] = field(default_factory=dict)
+    #: Seconds since then, and what was counted, of the workers that still run.
     spent: list[tuple[float, Times]] = field(default_factory=list)
     ended: bool = False
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import stat
 from functools import cache
 
+from ..frames import in_package
 from .sampling import Frame
-from .stacks import library
 
 #: Largest source that is read, in bytes.
 _LARGEST = 2_000_000
+#: The standard library of any Python, as the process may run another one than this.
+STANDARD = re.compile(r".*/lib(64)?/python3\.\d+t?/(?!(site|dist)-packages/)|<")
+
+
+def library(file: str) -> str:
+    """Return a library's file relative to its package; the path itself for other files."""
+    standard = STANDARD.match(file)
+    return in_package(file) or (file[standard.end() :] if standard else file)
 
 
 class Sources:

@@ -10,12 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ..frames import in_package, is_users
+from ..frames import is_users
 from ..session import HotLine
 from ..usercode.lines import described_line, function_around
 from .sampling import Frame, Stack, Thread
+from .sources import STANDARD, Sources, library
 
 #: What the loop's thread does.
 DATA, START, TRAINS, OTHER = "data", "start", "trains", "other"
@@ -52,8 +52,7 @@ _RESTS = re.compile(
 )
 #: Functions of trainers that copy a batch to the device.
 _COPIES = re.compile(r"(^|\.)(send_to_device|move_data_to_device|_?batch_to_device|transfer_batch\w*)$")
-#: The standard library of any Python, as the process may run another one than this; installed commands.
-_STANDARD = re.compile(r".*/lib(64)?/python3\.\d+t?/(?!(site|dist)-packages/)|<")
+#: Installed commands.
 _COMMAND = re.compile(r".*/bin/[^/.]+$")
 #: Libraries that read, decode and change samples.
 _MAKES = re.compile(
@@ -67,24 +66,13 @@ _PASSES = re.compile(
 )
 
 
-class Reads(Protocol):
-    """What is asked of a process's source; see :class:`.sources.Sources`."""
-
-    def text(self, frame: Frame) -> str: ...
-    def where(self, frame: Frame) -> str: ...
-    def is_generator(self, frame: Frame) -> bool: ...
-
-
 @dataclass(frozen=True)
 class Moment:
-    """What a thread does: ``at`` is the place on the stack of the call that decides, -1 if none does.
-
-    ``waits`` is true if it waits there for another thread or process.
-    """
+    """What a thread does."""
 
     kind: str
-    at: int = -1
-    waits: bool = False
+    at: int = -1  # the place on the stack of the call that decides, -1 if none does
+    waits: bool = False  # true if it waits there for another thread or process
 
     @property
     def waiting(self) -> bool:
@@ -93,14 +81,7 @@ class Moment:
 
 
 def users(frame: Frame) -> bool:
-    """Return whether a frame is in the user's own file."""
-    return is_users(frame.file) and not _STANDARD.match(frame.file) and not _COMMAND.match(frame.file)
-
-
-def library(file: str) -> str:
-    """Return a library's file relative to its package; the path itself for other files."""
-    standard = _STANDARD.match(file)
-    return in_package(file) or (file[standard.end() :] if standard else file)
+    return is_users(frame.file) and not STANDARD.match(frame.file) and not _COMMAND.match(frame.file)
 
 
 def known(frame: Frame) -> str:
@@ -116,7 +97,7 @@ def wrappers(stacks: Iterable[Stack]) -> set[tuple[str, str]]:
     return found
 
 
-def of_loop(stack: Stack, training: Collection[tuple[str, str]], source: Reads) -> Moment:
+def of_loop(stack: Stack, training: Collection[tuple[str, str]], source: Sources) -> Moment:
     """Return what the loop's thread does. ``training`` are the functions of :func:`wrappers`."""
     for place, frame in enumerate(stack):
         if (frame.file, frame.name) in training:
@@ -158,14 +139,14 @@ def _trains(stack: Stack) -> bool:
     return False
 
 
-def _supplies(frame: Frame, caller: Frame | None, source: Reads) -> bool:
+def _supplies(frame: Frame, caller: Frame | None, source: Sources) -> bool:
     """Return whether a call gives the loop its next item: an iterator's method, a generator, or reading a sample."""
     if _COMMAND.match(frame.file) or (caller is not None and caller.file.endswith("contextlib.py")):
         return False
     name = frame.name.rpartition(".")[2]
     if name == "__next__" or _MAKES.match(library(frame.file)) or (name == "__getitem__" and users(frame)):
         return True
-    return caller is not None and not _STANDARD.match(frame.file) and source.is_generator(frame)
+    return caller is not None and not STANDARD.match(frame.file) and source.is_generator(frame)
 
 
 def part_of_step(stack: Stack) -> int | None:
@@ -184,7 +165,7 @@ def is_worker(stack: Stack) -> bool:
     return any(frame.file.endswith(_WORKER) and frame.name == "_worker_loop" for frame in stack)
 
 
-def of_worker(stack: Stack, source: Reads) -> Moment:
+def of_worker(stack: Stack, source: Sources) -> Moment:
     """Return what a loader's worker does, or torch's loader in the process that trains."""
     for place, frame in enumerate(stack):
         if frame.file.endswith(_COLLATE):
@@ -218,7 +199,7 @@ def producing(stack: Stack) -> bool:
     return makes and not _RESTS.match(known(stack[-1])) and not is_worker(stack)
 
 
-def hot_lines(made: Sequence[tuple[Stack, str]], source: Reads) -> list[HotLine]:
+def hot_lines(made: Sequence[tuple[Stack, str]], source: Sources) -> list[HotLine]:
     """Return the lines that stacks were seen at, with their share of them, most first.
 
     ``made`` are the calls that make a batch, each with its stage. A line is the innermost of the user's own. If none of
@@ -229,7 +210,7 @@ def hot_lines(made: Sequence[tuple[Stack, str]], source: Reads) -> list[HotLine]
     for stack, stage in made:
         own = max((place for place, one in enumerate(stack) if users(one)), default=-1)
         does = (
-            place for place, one in enumerate(stack) if not _PASSES.search(known(one)) and not _STANDARD.match(one.file)
+            place for place, one in enumerate(stack) if not _PASSES.search(known(one)) and not STANDARD.match(one.file)
         )
         at = own if own >= 0 else next(does, len(stack) - 1)
         if at >= 0:

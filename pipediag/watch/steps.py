@@ -49,9 +49,7 @@ Sampled = tuple[float, Sequence[Stack]]
 def counted(looks: Sequence[Look], worker: Sequence[Look], stretches: Sequence[Sampled]) -> Count | None:
     """Return the steps a second; None if they cannot be told.
 
-    Args:
-        looks: the loop's thread, at several times.
-        worker: a loader's worker, which keeps the number of the batch that it makes.
+    ``looks`` are at the loop's thread, ``worker`` at a loader's worker, which keeps the number of the batch it makes.
     """
     batches = [_pace(one, other, _BATCH) for one, other in pairwise(worker) if one.pid == other.pid]
     if known := [pace for pace in batches if pace]:

@@ -63,7 +63,6 @@ class Watching:
 
     @property
     def ended(self) -> bool:
-        """True if a process has ended."""
         return any(one.ended for one in self._seen)
 
     def look(self, seconds: int) -> None:

@@ -162,7 +162,7 @@ class TestPasses:
     def test_a_look_at_the_model_has_time_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [0.0]
         monkeypatch.setattr("time.monotonic", lambda: now[0])
-        watch = Watch(Plan(budget=10.0), Session(), Outcome())
+        watch = Watch(Plan(budget=10.0), Session())
         watch.note(FirstBatch())
         now[0] = 20.0
         watch.note(Looking("", 30.0))

@@ -16,7 +16,7 @@ from pipediag.commands.sweep import Setting, Varied, grid, parse, with_setting
 from pipediag.errors import NothingMeasured, UsageError
 from pipediag.host.passes import Request
 from pipediag.report import RENDERERS
-from pipediag.report.several_runs import headers, notes, sentence, table
+from pipediag.report.several_runs import notes, runs_table, sentence
 from pipediag.session import HANDED_OVER, REMEDIED, Remedy, Session
 
 from ..conftest import Main
@@ -29,11 +29,11 @@ class TestParse:
     @pytest.mark.parametrize(
         ("text", "varied"),
         [
-            ("--batch-size=16,32", Varied("--batch-size", ("16", "32"))),
-            ("-b=16", Varied("-b", ("16",))),
-            ("data.workers=0, 2", Varied("data.workers", ("0", "2"))),
-            ("--lr=1e-3,-1", Varied("--lr", ("1e-3", "-1"))),
-            ("--set=a=1,a=2", Varied("--set", ("a=1", "a=2"))),
+            ("--batch-size=16,32", ("--batch-size", ("16", "32"))),
+            ("-b=16", ("-b", ("16",))),
+            ("data.workers=0, 2", ("data.workers", ("0", "2"))),
+            ("--lr=1e-3,-1", ("--lr", ("1e-3", "-1"))),
+            ("--set=a=1,a=2", ("--set", ("a=1", "a=2"))),
         ],
     )
     def test_names_and_values(self, text: str, varied: Varied) -> None:
@@ -49,7 +49,7 @@ class TestParse:
 
 class TestGrid:
     def test_product(self) -> None:
-        assert grid([Varied("--a", ("1", "2")), Varied("-b", ("x", "y"))]) == [
+        assert grid([("--a", ("1", "2")), ("-b", ("x", "y"))]) == [
             (("--a", "1"), ("-b", "x")),
             (("--a", "1"), ("-b", "y")),
             (("--a", "2"), ("-b", "x")),
@@ -58,7 +58,7 @@ class TestGrid:
 
     def test_twice(self) -> None:
         with pytest.raises(UsageError, match="separated by commas"):
-            grid([Varied("--a", ("1",)), Varied("--a", ("2",))])
+            grid([("--a", ("1",)), ("--a", ("2",))])
 
 
 class TestArguments:
@@ -110,8 +110,8 @@ class TestTable:
     def test_rows(self) -> None:
         sweep = Sweep("train.py", 2, [run(), run("32", 0.2, 32)])
         rates = ["possible steps/s", "possible samples/s", "now steps/s", "now samples/s"]
-        assert headers(sweep) == ["--batch-size", *rates, "data costs", "bottleneck"]
-        assert table(sweep) == [
+        assert runs_table(sweep).headers == ["--batch-size", *rates, "data costs", "bottleneck"]
+        assert runs_table(sweep).rows == [
             ["16", "20", "320", "12.3", "198", "38 %", "transforms"],
             ["32", "20", "640", "19.5", "625", "2 %", "none"],
         ]
@@ -137,8 +137,14 @@ class TestTable:
 
     def test_with_remedy(self) -> None:
         sweep = Sweep("train.py", 2, [remedied(), remedied("32", why_not="torchvision is missing")])
-        assert headers(sweep)[-5:] == ["remedied steps/s", "remedied samples/s", "gain", "data costs", "bottleneck"]
-        assert table(sweep) == [
+        assert runs_table(sweep).headers[-5:] == [
+            "remedied steps/s",
+            "remedied samples/s",
+            "gain",
+            "data costs",
+            "bottleneck",
+        ]
+        assert runs_table(sweep).rows == [
             ["16", "20", "640", "12.3", "395", "25", "800", "2x", "38 %", "transforms"],
             ["32", "20", "640", "12.3", "395", "", "", "", "38 %", "transforms"],
         ]
@@ -146,12 +152,12 @@ class TestTable:
 
     def test_a_remedy_that_does_not_pay(self) -> None:
         sweep = Sweep("train.py", 1, [remedied(faster=0.5)])
-        assert table(sweep)[0][5:8] == ["6.25", "200", "0.5x"]
+        assert runs_table(sweep).rows[0][5:8] == ["6.25", "200", "0.5x"]
         assert notes(sweep) == ["--batch-size=16: no remedy: the loop is slower under it"]
 
     def test_a_run_that_failed(self) -> None:
         sweep = Sweep("train.py", 2, [run(), FAILED])
-        assert table(sweep)[1] == ["512", "", "", "", "", "", "failed"]
+        assert runs_table(sweep).rows[1] == ["512", "", "", "", "", "", "failed"]
         assert notes(sweep) == ["--batch-size=512: the script ended with exit code 1: OutOfMemoryError: no"]
         assert sentence(sweep) == "", "one alone is no choice"
 
@@ -168,7 +174,7 @@ class TestTable:
     def test_without_a_batch_size(self) -> None:
         one = run()
         one.diagnosis.session.loader.batch_size = None
-        assert table(Sweep("train.py", 1, [one]))[0] == ["16", "20", "", "12.3", "", "38 %", "transforms"]
+        assert runs_table(Sweep("train.py", 1, [one])).rows[0] == ["16", "20", "", "12.3", "", "38 %", "transforms"]
 
 
 class TestReports:

@@ -159,8 +159,8 @@ class TestWatch:
         watch.close()
 
     def test_each_part_has_its_time(self, clock: list[float]) -> None:
-        outcome = Outcome()
-        watch = Watch(Plan(budget=30.0, apply=20.0), Session(), outcome)
+        watch = Watch(Plan(budget=30.0, apply=20.0), Session())
+        outcome = watch.outcome
         events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("applying", {"ended": "settled"}, 40.0),
@@ -176,8 +176,8 @@ class TestWatch:
 
     def test_trying_settings_is_a_part_of_the_budget(self, clock: list[float]) -> None:
         """Remedies have time of their own, before it."""
-        outcome = Outcome()
-        watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session(), outcome)
+        watch = Watch(Plan(budget=30.0, knobs=10.0, apply=20.0), Session())
+        outcome = watch.outcome
         events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("applying", {"ended": "settled"}, 40.0),
@@ -189,8 +189,8 @@ class TestWatch:
         assert outcome.climbed and (outcome.seconds, outcome.tried, outcome.applied) == (55.0, 20.0, 40.0)
 
     def test_a_later_pass_takes_from_the_budget_from_its_start(self, clock: list[float]) -> None:
-        outcome = Outcome()
-        watch = Watch(Plan(budget=30.0, knobs=10.0, attempt=2, climbed=True), Session(), outcome)
+        watch = Watch(Plan(budget=30.0, knobs=10.0, attempt=2, climbed=True), Session())
+        outcome = watch.outcome
         events: list[tuple[str, dict[str, Any], float]] = [
             ("first-batch", {}, 5.0),
             ("trying", {"budget": 10.0}, 8.0),
@@ -203,8 +203,9 @@ class TestWatch:
         ("kind", "data", "late"), [("first-batch", {}, 46.0), ("applying", {"budget": 20.0}, 36.0)]
     )
     def test_what_takes_longer_hangs(self, clock: list[float], kind: str, data: dict[str, Any], late: float) -> None:
-        session, outcome = Session(), Outcome()
-        watch = Watch(Plan(budget=30.0, apply=20.0), session, outcome)
+        session = Session()
+        watch = Watch(Plan(budget=30.0, apply=20.0), session)
+        outcome = watch.outcome
         watch.note(read(kind, data))
         clock[0] = late - 2.0
         assert not watch.overdue()
@@ -215,8 +216,8 @@ class TestWatch:
     def test_a_script_that_waits_for_a_lock_in_a_later_pass_is_ended_sooner(self, clock: list[float]) -> None:
         patience = _patience([ended(prologue=20.0)])
         assert (_patience([]), _patience([ended(prologue=2.0)]), patience) == (PROLOGUE, PROLOGUE_AGAIN, 80.0)
-        outcome = Outcome()
-        watch = Watch(Plan(budget=30.0, attempt=2), Session(), outcome, patience)
+        watch = Watch(Plan(budget=30.0, attempt=2), Session(), patience)
+        outcome = watch.outcome
         clock[0] = 79.0
         assert not watch.overdue()
         clock[0] = 81.0

@@ -26,7 +26,7 @@ from pipediag.report.page.over_time import (
     run_over_time,
     without_gaps,
 )
-from pipediag.report.page.parts import Lane, Lanes, Part
+from pipediag.report.page.parts import Lanes, Part
 from pipediag.report.page.svg import Drawn, coordinate, element, log_ticks, place, ticks, visible
 from pipediag.report.page.worker import histogram, position, without_stragglers
 from pipediag.session import HotLine, Session, Stretch, Window
@@ -413,7 +413,7 @@ class TestHistogram:
             assert without_stragglers(edges, whole) == (edges, whole, 0, 0)
 
 
-def rows(run: Part | None) -> list[Lane]:
+def rows(run: Part | None) -> list[tuple[str, Drawn]]:
     (lanes,) = run.blocks
     assert isinstance(lanes, Lanes)
     return [*lanes.rows]
@@ -472,9 +472,9 @@ class TestOverTime:
     def test_rows(self) -> None:
         session = Session(stretches=[*self.STRETCHES], windows=[Window("device", 0, 2, 1.0)])
         run = run_over_time(session)
-        assert [row.name for row in rows(run)] == ["steps/s", "device", "baseline", "batches ready", ""]
+        assert [name for name, _ in rows(run)] == ["steps/s", "device", "baseline", "batches ready", ""]
         assert run is not None and run.lead == "Pale: steps outside a window."
-        rates, device, baseline, ready, axis = (row.drawn for row in rows(run))
+        rates, device, baseline, ready, axis = (drawn for _, drawn in rows(run))
         # Two steps a second at the top of 200 pixels, one in the middle; the run takes 5 seconds of 1000 units.
         assert '<path class="line neutral" d="M800 8H900V8H1000"></path>' in rates
         assert '<path class="line accent" d="M0 100H200V100H400V100H600"></path>' in rates
@@ -487,12 +487,12 @@ class TestOverTime:
         windows = [Window("device", 0, 100, 1.0), Window("baseline", 0, 1, 1.0)]
         run = run_over_time(Session(windows=windows))
         assert run is not None and run.lead.startswith("The scale of steps/s is logarithmic. ")
-        assert 'd="M0 8H500"' in rows(run)[0].drawn
-        assert 'd="M500 192H1000"' in rows(run)[0].drawn
+        assert 'd="M0 8H500"' in rows(run)[0][1]
+        assert 'd="M500 192H1000"' in rows(run)[0][1]
 
     def test_neighbours_of_one_moment_are_one(self) -> None:
         windows = [Window(rung, n, 10, 0.1) for n in range(2000) for rung in ("device", "baseline")]
-        assert all(len(row.drawn) < 20_000 for row in rows(run_over_time(Session(windows=windows))))
+        assert all(len(drawn) < 20_000 for _, drawn in rows(run_over_time(Session(windows=windows))))
 
     def test_each_kind_of_rung_has_its_colour(self) -> None:
         rungs = ("device", "supply", "worker", "transform:2", "baseline", "remedied", "settings:1", "unheard of")

@@ -11,7 +11,8 @@ from pipediag.analysis import Diagnosis, diagnose_session
 from pipediag.analysis.compare import compare
 from pipediag.analysis.ranks.stragglers import Change
 from pipediag.analysis.summary import summarise
-from pipediag.report import RENDERERS, ranks, screen
+from pipediag.report import RENDERERS, screen
+from pipediag.report.diagnosis import MOST_RANKS, ranks_section
 from pipediag.report.document import Paragraph, Table
 
 from ..made import DOCUMENTS, FLAT, job, make, tried
@@ -24,13 +25,13 @@ def held() -> Diagnosis:
 
 
 def table(diagnosis: Diagnosis) -> Table:
-    found = ranks.section(diagnosis).blocks[0]
+    found = ranks_section(diagnosis).blocks[0]
     assert isinstance(found, Table)
     return found
 
 
 def told(diagnosis: Diagnosis) -> list[str]:
-    return [block.text for block in ranks.section(diagnosis).blocks if isinstance(block, Paragraph) and block.text]
+    return [block.text for block in ranks_section(diagnosis).blocks if isinstance(block, Paragraph) and block.text]
 
 
 def numbers(diagnosis: Diagnosis) -> list[int]:
@@ -55,7 +56,7 @@ def test_of_many_ranks_the_extremes(late: int | None) -> None:
         session.ranks[rank].worker_ms = worker_ms
     diagnosis = diagnose_session(session)
     shown = numbers(diagnosis)
-    assert len(shown) == ranks.ROWS and shown == sorted(shown)
+    assert len(shown) == MOST_RANKS and shown == sorted(shown)
     assert {0, 7, 50} <= {*shown} and (late is None or late in shown)
     assert told(diagnosis)[0] == "and 48 more like them"
 
@@ -75,7 +76,7 @@ def test_why_no_rank_is_named() -> None:
 @pytest.mark.parametrize("ending", [*DOCUMENTS, ".html"])
 def test_one_process_has_no_ranks(ending: str) -> None:
     diagnosis = diagnose_session(make(FLAT))
-    assert not ranks.section(diagnosis).blocks
+    assert not ranks_section(diagnosis).blocks
     written = RENDERERS[ending](diagnosis)
     assert isinstance(written, str)
     if ending == ".json":

@@ -462,18 +462,17 @@ class TestFiles:
         with pytest.raises(SessionFileError, match="cannot be read"):
             read(str(tmp_path))
 
-    @pytest.mark.parametrize("text", ["", "{", "no json"])
-    def test_reading_what_is_no_json(self, tmp_path: Path, text: str) -> None:
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            *((text, "not JSON") for text in ("", "{", "no json")),
+            *((text, "not a pipediag session; write one with") for text in ("[]", "{}", "3", '{"session": []}')),
+        ],
+    )
+    def test_reading_another_file(self, tmp_path: Path, text: str, why: str) -> None:
         file = tmp_path / "x.json"
         file.write_text(text)
-        with pytest.raises(SessionFileError, match="not JSON"):
-            read(str(file))
-
-    @pytest.mark.parametrize("text", ["[]", "{}", "3", '{"session": []}'])
-    def test_reading_other_json(self, tmp_path: Path, text: str) -> None:
-        file = tmp_path / "x.json"
-        file.write_text(text)
-        with pytest.raises(SessionFileError, match="not a pipediag session; write one with"):
+        with pytest.raises(SessionFileError, match=why):
             read(str(file))
 
     def test_reading_a_session_of_a_newer_pipediag(self, diagnosis: Diagnosis, tmp_path: Path) -> None:

@@ -136,29 +136,20 @@ class TestALibrarysLoop:
         """
         assert run(script) == "train.py:6"
 
-    @pytest.mark.parametrize("again", ["dataset = Items()", "for dataset in [Items()]: pass"])
-    def test_none_if_it_is_not_certain(self, run: Run, again: str) -> None:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            pytest.param("dataset = Items()", id="made twice"),
+            pytest.param("for dataset in [Items()]: pass", id="made in a loop"),
+            pytest.param(f"total = {'+'.join(['1'] * 1500)}", id="a script that is nested deep"),
+            pytest.param("import os; os.remove(__file__)", id="a script that is gone"),
+        ],
+    )
+    def test_none_if_it_is_not_certain(self, run: Run, line: str) -> None:
         script = f"""
             dataset = Items()
-            {again}
+            {line}
             found = Trainer(None, dataset).train()
-        """
-        assert run(script) == ""
-
-    def test_a_script_that_is_nested_deep(self, run: Run) -> None:
-        script = f"""
-            dataset = Items()
-            total = {"+".join(["1"] * 1500)}
-            found = Trainer(train_dataset=dataset).train()
-        """
-        assert run(script) == ""
-
-    def test_a_script_that_is_gone(self, run: Run) -> None:
-        script = """
-            import os
-            os.remove(__file__)
-            dataset = Items()
-            found = Trainer(train_dataset=dataset).train()
         """
         assert run(script) == ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipediag.watch.sampling import Frame, LocalFrame, Stack
-from pipediag.watch.stacks import library
+from pipediag.watch.sources import library
 
 PACKAGES = "/env/lib/python3.9/site-packages"
 DATA = f"{PACKAGES}/torch/utils/data"

@@ -84,15 +84,12 @@ def _mean(costs: list[tuple[int, Cost]]) -> Cost:
 
 @dataclass(frozen=True)
 class Grain:
-    """What a person can change in a chain: one transform at one place, with the cost of all its calls for a sample.
-
-    ``within`` names the wrapper that runs it, such as ``RandomApply``; empty if the chain itself does.
-    """
+    """What a person can change in a chain: one transform at one place, with the cost of all its calls for a sample."""
 
     name: str
     where: str
     cost: Cost
-    within: str = ""
+    within: str = ""  # the wrapper that runs it, such as ``RandomApply``; empty if the chain itself does
 
     @property
     def place(self) -> Place:

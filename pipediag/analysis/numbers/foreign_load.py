@@ -40,7 +40,9 @@ def foreign_ms(slow: Window, fast: Window) -> tuple[float, float] | None:
         more -= min(more, computes * fast.account.queue_ms / fast.account.cpu_ms)
     before, during = foreign_cores(fast), foreign_cores(slow)
     grown = 0.0 if before is None or during is None else max(0.0, during - before) * slow.ms_per_step
-    threads = own_cpu_ms(slow, fast)
+    # CPU time of workers and side threads.
+    threads = workers_cpu_ms(slow) - workers_cpu_ms(fast) + slow.account.threads_cpu_ms - fast.account.threads_cpu_ms
+    threads = max(0.0, threads)
     part = 1.0 if during is None else slow.evidence["cores_used"] / max(0.01, slow.evidence["cores_busy"])
     groups = threads / max(0.01, min(1.0, part))
     least, most = (max(more - min(more, own), min(more, grown)) + handed for own in (groups, threads))
@@ -68,12 +70,6 @@ def held_up_ms(window: Window) -> float:
         return 0.0
     own = max(account.next_cpu_ms, window.evidence.get("sampler_ms", 0.0))  # the sampler computes, or waits itself
     return max(0.0, account.waits_ms - window.evidence["late_ms"] - own)
-
-
-def own_cpu_ms(slow: Window, fast: Window) -> float:
-    """Return the CPU time of workers and side threads in a step of ``slow`` beyond that in a step of ``fast``."""
-    slow_threads, fast_threads = (one.account.threads_cpu_ms if one.account else 0.0 for one in (slow, fast))
-    return max(0.0, workers_cpu_ms(slow) - workers_cpu_ms(fast) + slow_threads - fast_threads)
 
 
 def workers_cpu_ms(window: Window) -> float:

@@ -27,7 +27,6 @@ class Interval:
         return (self.high - self.low) / 2
 
     def shifted(self, by: float) -> Interval:
-        """Return the interval with ``by`` added."""
         return Interval(self.value + by, self.low + by, self.high + by)
 
     def widened(self, share: float) -> Interval:
@@ -94,7 +93,6 @@ def total(parts: Sequence[Interval]) -> Interval:
 
 
 def exactly(value: float) -> Interval:
-    """Return a value without uncertainty."""
     return Interval(value, value, value)
 
 

@@ -51,6 +51,8 @@ LOUD = PACE.sd / math.sqrt(2)
 
 #: Rungs that measure the training process's own side, fastest first. The stages of the others are the workers'.
 OWN_SIDE = RUNGS[: RUNGS.index("worker") + 1]
+#: Share of the cores in use above which the machine counts as full.
+_FULL = 0.9
 #: Largest share of a step that is attributed to other processes.
 _MOST_FOREIGN = 0.8
 #: A block of observed steps is a pause if it takes more than these seconds and this many times the usual time a step.
@@ -184,7 +186,6 @@ class LadderView:
             self._unlike[rung] = [windows.pop(round_) for round_ in sorted(windows.keys() - kept)]
 
     def _seen(self, rung: str, key: str) -> list[Window]:
-        """Return the windows of a rung with a figure of evidence."""
         return [window for window in self._windows.get(rung, {}).values() if key in window.evidence]
 
     def _step_ms(self, window: Window) -> float:
@@ -403,6 +404,15 @@ class LadderView:
         noise = Noise(LOUD * math.sqrt(_ROUNDS * few) * value * (1 - value), PACE.degrees)
         return share_of_sums(parts, wholes, noise=noise)
 
+    def busy_cores(self, rung: str) -> float:
+        """Return the cores in use under a rung, of those the process may use; under a quota only its own use counts."""
+        used, busy = (self.evidence(rung).get(key, 0.0) for key in ("cores_used", "cores_busy"))
+        return used if self.session.environment.get("cgroup_quota") else max(used, busy)
+
+    def full(self, rung: str) -> bool:
+        """Return whether all cores are in use under a rung: any further work slows other work down."""
+        return self.busy_cores(rung) >= _FULL * (self.session.cores or math.inf)
+
     @property
     def waits_beside(self) -> float:
         """Share of a baseline step in which the loop waits for other loaders that every step draws from."""
@@ -503,7 +513,6 @@ def _going(observed: list[Observed]) -> list[Observed]:
 
 
 def _window(one: Observed) -> Window:
-    """Return a block of observed steps as a window."""
     seen = {**one.evidence, "wait_ms": 1000 * one.waited / one.steps}
     if one.worker_ms:
         seen["worker_ms"] = one.worker_ms

@@ -28,8 +28,6 @@ OF_THE_WORKERS = tuple(STAGE_OF_RUNG[rung] for rung in RUNGS if rung not in OWN_
 #: become slower, since it finds other cache and memory contents. With cheaper transforms in the caching article,
 #: loading took 1.7 times as long, which left 0.58 of the saving (benchmarks/results/caching_article-h200.json).
 SAVED = Interval(1.0, 0.55, 1.1)
-
-
 #: Share of a worker's time for a batch that waiting for a core does not explain beside its samples' time.
 _MOST = 0.98
 #: Share of a usual sample's CPU time below which one that is made again was kept by the dataset.
@@ -38,32 +36,23 @@ _KEPT = 0.25
 
 @dataclass(frozen=True)
 class Sides:
-    """The two sides of the baseline step, in milliseconds.
-
-    Attributes:
-        step: the whole step.
-        compute: the step without input cost (:attr:`.LadderView.best`), at most ``ready``; if no cache was measured,
-            the step without waiting.
-        ready: the step with batches ready for the training process, hand-off and sampler included.
-        waits: waiting for the workers, beyond the hand-off and the sampler.
-        lost: additional time that the training process needs per step while workers run: contention.
-        handed: additional waiting for batches that are already made, compared with the rung ``worker``.
-        locked: additional blocking of the training process by the thread that pins batches, compared with the rungs.
-        sampler: part of ``ready`` in which the training process chooses the indices of a batch; 0 if it hardly does.
-    """
+    """The two sides of the baseline step, in milliseconds."""
 
     step: Interval
+    #: The step without input cost (:attr:`.LadderView.best`), at most ``ready``; if no cache was measured, the step
+    #: without waiting.
     compute: float
-    ready: float
-    waits: Interval
-    lost: Interval
-    handed: float = 0.0
+    ready: float  # the step with batches ready for the training process, hand-off and sampler included
+    waits: Interval  # waiting for the workers, beyond the hand-off and the sampler
+    lost: Interval  # additional time that the training process needs per step while workers run: contention
+    handed: float = 0.0  # additional waiting for batches that are already made, compared with the rung ``worker``
+    #: Additional blocking of the training process by the thread that pins batches, compared with the rungs.
     locked: float = 0.0
+    #: Part of ``ready`` in which the training process chooses the indices of a batch; 0 if it hardly does.
     sampler: float = 0.0
 
 
 def sides(ladder: LadderView) -> Sides:
-    """Return the two sides of the baseline step."""
     step = ladder.ms("baseline")
     own = [rung for rung in reversed(OWN_SIDE) if ladder.has(rung)]
     share = ladder.waited("baseline")
@@ -121,14 +110,10 @@ def pins(session: Session) -> bool:
 
 @dataclass(frozen=True)
 class Work:
-    """One worker's time for one batch: the baseline's figures, divided by the shares seen inside a worker.
+    """One worker's time for one batch: the baseline's figures, divided by the shares seen inside a worker."""
 
-    ``run`` is wall time without waiting for a core, ``cpu`` the CPU time in it (more than ``run`` if a worker uses
-    threads). ``run`` is the sum of ``collate``, ``load``, ``between`` and the ``links``.
-    """
-
-    run: float
-    cpu: float
+    run: float  # wall time without waiting for a core: the sum of ``collate``, ``load``, ``between`` and the ``links``
+    cpu: float  # CPU time in it: more than ``run`` if a worker uses threads
     collate: float = 0.0
     load: float = 0.0
     between: float = 0.0

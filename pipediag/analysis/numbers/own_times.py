@@ -40,15 +40,12 @@ _WIDER = student_t(PACE.degrees, ERROR) / student_t(PACE.degrees)
 
 @dataclass(frozen=True)
 class OwnTime:
-    """A worker's own milliseconds for a sample in a stage, and their share of the sample's time.
-
-    ``name`` and ``where`` are those of a transform, else empty.
-    """
+    """A worker's own milliseconds for a sample in a stage, and their share of the sample's time."""
 
     stage: str
     ms: Interval
     share: Interval
-    name: str = ""
+    name: str = ""  # of a transform, else empty
     where: str = ""
 
     @property
@@ -59,16 +56,12 @@ class OwnTime:
 
 @dataclass(frozen=True)
 class OwnTimes:
-    """A worker's own time for a sample: the ``whole``, and its parts, each transform apart if ``split``.
+    """A worker's own time for a sample."""
 
-    The interval of the whole has :data:`ERROR`; those of the parts are narrower. ``counted`` is false if the time in
-    which workers waited for a core is not known: it is then part of the figures.
-    """
-
-    whole: Interval
-    parts: list[OwnTime]
-    split: bool
-    counted: bool
+    whole: Interval  # has :data:`ERROR`
+    parts: list[OwnTime]  # whose intervals are narrower
+    split: bool  # each transform is a part
+    counted: bool  # false if the time in which workers waited for a core is not known: it is part of the figures then
 
     def joined(self) -> list[OwnTime]:
         """Return the parts with all transforms as one."""

@@ -36,14 +36,10 @@ LEAST = 1.0 / (1.0 - RESOLUTION)
 
 @dataclass(frozen=True)
 class Noise:
-    """Prior knowledge of the noise.
+    """Prior knowledge of the noise."""
 
-    ``sd`` is the standard deviation of the logarithm of the ratio of two equal, neighbouring windows; ``degrees`` is
-    its weight in degrees of freedom, 0 if nothing is known.
-    """
-
-    sd: float
-    degrees: int
+    sd: float  # standard deviation of the logarithm of the ratio of two equal, neighbouring windows
+    degrees: int  # its weight in degrees of freedom, 0 if nothing is known
 
 
 #: No prior knowledge: gives the plain t.

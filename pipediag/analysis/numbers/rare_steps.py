@@ -23,16 +23,13 @@ class Rare(NamedTuple):
 
 
 class RareSteps:
-    """The rare steps of a session's ``windows``.
-
-    Attributes:
-        waits: what the loop as it is waits longer for a batch in them.
-        trains: what they take longer besides. It does not depend on what feeds the loop.
-    """
+    """The rare steps of a session's ``windows``."""
 
     def __init__(self, windows: Iterable[Window]) -> None:
         timed = [window for window in windows if window.rung in (*PLAIN, *CACHED)]
+        #: What the loop as it is waits longer for a batch in them.
         self.waits = _pooled([window for window in timed if window.rung in PLAIN], "wait")
+        #: What they take longer besides. It does not depend on what feeds the loop.
         self.trains = _pooled(timed, "train")
 
     def spread(self, window: Window) -> Window:

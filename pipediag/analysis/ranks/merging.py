@@ -44,7 +44,6 @@ def job_session(sessions: Mapping[int, Session]) -> Session:
     sharing = next(group.ranks for group in groups(ranks) if rank in group.ranks)
 
     def files_of(kind: str) -> list[str]:
-        """The files that any rank wrote."""
         return [*dict.fromkeys(file for rank in sorted(sessions) for file in getattr(sessions[rank].script, kind))]
 
     windows, environment = _share_of_host(job, [sessions[one.rank] for one in sharing])

@@ -52,14 +52,11 @@ _EQUAL = 2
 
 @dataclass(frozen=True)
 class Late:
-    """The ranks that supply batches late, the slowest first, and the ``others``, likewise.
-
-    ``gain`` is the job's speedup if the late ones were as fast as the others.
-    """
+    """The ranks that supply batches late, the slowest first, and the others, likewise."""
 
     ranks: list[Rank]
     others: list[Rank]
-    gain: Interval
+    gain: Interval  # the job's speedup if the late ones were as fast as the others
 
 
 def input_pace(rank: Rank) -> float | None:
@@ -107,27 +104,16 @@ def late_by_pace(ladder: LadderView, ranks: Sequence[Rank]) -> Late | None:
     return Late(late, others, gain) if gain.low > WORTH else None
 
 
-def all_bound(ladder: LadderView, ranks: Sequence[Rank]) -> bool:
-    """Return whether the step of the job is as long as most of its ranks take to supply a batch."""
-    step = ladder.ms("baseline").value
-    paces = [pace for rank in ranks if rank.workers and (pace := input_pace(rank)) is not None]
-    return 2 * sum(around(pace / step, WORKERS).high >= 1 for pace in paces) > len(ranks)
-
-
 @dataclass(frozen=True)
 class Straggler:
-    """The ranks that hold up a job.
-
-    ``kind`` is ``input`` if their batches come late, ``step`` if their own steps take longer. ``gain`` is the speedup
-    of the job without that: measured with the ranks fed, predicted if it was only observed, a lower bound for a step.
-    ``level`` is ``observed`` or ``proven``.
-    """
+    """The ranks that hold up a job."""
 
     ranks: tuple[int, ...]
-    kind: Literal["input", "step"]
+    kind: Literal["input", "step"]  # ``input`` if their batches come late, ``step`` if their own steps take longer
+    #: Speedup of the job without that: measured with the ranks fed, predicted if only observed; for a step, a bound.
     gain: Interval
     sentence: str
-    level: str = PROVEN
+    level: str = PROVEN  # or ``observed``
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "ranks": list(self.ranks), "gain": self.gain.to_dict()}
@@ -178,13 +164,13 @@ def _search(session: Session, ranks: Sequence[Rank], trials: Trials) -> tuple[St
     late, on_time = _of_input(ladder, trials, ranks, loses)
     if late:
         return late, ""
-    if loses and all_bound(ladder, ranks):
+    step = ladder.ms("baseline").value
+    paces = [pace for rank in ranks if rank.workers and (pace := input_pace(rank)) is not None]
+    bound = sum(around(pace / step, WORKERS).high >= 1 for pace in paces)
+    if loses and 2 * bound > len(ranks):  # most ranks take the whole step to supply a batch
         return None, f"No rank holds up the others: {on_time}."
     slow, alike = _of_step(ladder, trials, ranks)
     return slow, "" if slow else f"No rank holds up the others: {on_time}, and {alike}."
-
-
-# Observed
 
 
 def _observed(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> Straggler | None:
@@ -226,9 +212,6 @@ def _mostly(rank: Rank, alone: bool) -> str:
         who = "its workers spend" if alone else f"the workers of rank {rank.rank} spend"
         return f"; {who} {percent(share)} in {shown(stage)}"
     return f"; {'it' if alone else f'rank {rank.rank}'} spends {percent(share)} in {shown(stage)}"
-
-
-# Input
 
 
 def _of_input(
@@ -302,9 +285,6 @@ def _saved(paces: Sequence[float | None], count: int, step: float) -> float:
     """Return the milliseconds of a step that the job saves, by the paces, if its ``count`` slowest inputs are fed."""
     slowest, left = paces[0], paces[count]
     return step * (1 - left / slowest) if slowest and left is not None else 0.0
-
-
-# The step
 
 
 def _of_step(ladder: LadderView, trials: Trials, ranks: Sequence[Rank]) -> tuple[Straggler | None, str]:

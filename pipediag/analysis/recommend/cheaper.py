@@ -129,27 +129,17 @@ LOADING, JPEGS = "load", (".jpg", ".jpeg")
 
 @dataclass(frozen=True)
 class Alternative:
-    """A cheaper way to do what a transform does.
+    """A cheaper way to do what a transform does."""
 
-    Attributes:
-        key: names the way in a trial; empty if it is not tried.
-        what: the change in a few words, after the transform's name.
-        how: the line to write.
-        pixels: what becomes of the pixels; empty if they stay equal, except for rounding.
-        libraries: beginnings of the modules of the transforms that it is for.
-        names: the transforms' names; empty for all.
-        given: the kinds of input that it is for; empty for all.
-        before: names of transforms of which one must follow the transform in its chain; empty for any chain.
-    """
-
-    key: str
-    what: str
-    how: str
-    pixels: str
-    libraries: tuple[str, ...]
-    names: frozenset[str]
-    given: tuple[str, ...]
+    what: str  # the change in a few words, after the transform's name
+    how: str  # the line to write
+    pixels: str  # what becomes of the pixels; empty if they stay equal, except for rounding
+    libraries: tuple[str, ...]  # beginnings of the modules of the transforms that it is for
+    names: frozenset[str]  # the transforms' names; empty for all
+    given: tuple[str, ...]  # the kinds of input that it is for; empty for all
+    #: Names of transforms of which one must follow the transform in its chain; empty for any chain.
     before: frozenset[str] = frozenset()
+    key: str = ""  # names the way in a trial; empty if it is not tried
 
 
 _COLOURS = frozenset(
@@ -164,53 +154,52 @@ _SMALLER |= {"LongestMaxSize", "Crop", "RandomShortestSize", "ResizeKeepRatio"}
 
 #: For loading, instead of a transform.
 DRAFT = Alternative(
-    "draft",
     "decode JPEGs to fewer pixels",
     "image.draft('RGB', size) between Image.open and convert, with the size that the first resize gives",
     "the decoder averages pixels before the resize does",
     (),
     frozenset({LOADING}),
     (_PICTURE,),
+    key="draft",
 )
 ALTERNATIVES = (
     Alternative(
-        "hue",
         "without hue",
         "ColorJitter(brightness, contrast, saturation)",
         "colours keep their hue",
         (_TORCHVISION,),
         frozenset({"ColorJitter"}),
         (_PICTURE, _TENSOR),
+        key="hue",
     ),
     Alternative(
-        "tensor",
         "on tensors of uint8",
         "v2.PILToTensor() before it, and v2.ToDtype(torch.float32, scale=True) in place of ToTensor",
         "pixels are rounded in another way",
         (_TORCHVISION,),
         _COLOURS | _RESIZES | _WARPS | _POLICIES | {"GaussianBlur"},
         (_PICTURE,),
+        key="tensor",
     ),
     Alternative(
-        "reducing-gap",
         "in two steps",
         "image.resize(size, resample, box, reducing_gap=2.0) of Pillow, in a transform of your own",
         "pixels are averaged before they are resampled",
         (_TORCHVISION,),
         _RESIZES,
         (_PICTURE,),
+        key="reducing-gap",
     ),
     Alternative(
-        "pillow-blur",
         "by Pillow",
         "image.filter(ImageFilter.GaussianBlur(sigma)), in a transform of your own",
         "Pillow approximates the blur by boxes",
         (_TORCHVISION,),
         frozenset({"GaussianBlur"}),
         (_PICTURE,),
+        key="pillow-blur",
     ),
     Alternative(
-        "",
         "with a smaller kernel",
         "a kernel_size of at most 6 sigma: further values hardly count",
         "",
@@ -219,17 +208,15 @@ ALTERNATIVES = (
         (_TENSOR, _PICTURE),
     ),
     Alternative(
-        "",
         "after the crop",
         "behind the crop or resize in the list of transforms: fewer pixels to change",
         "drawn in another order",
         (_TORCHVISION, _ALBUMENTATIONS, _TIMM),
         _COLOURS | _WARPS | _POLICIES | {"GaussianBlur", "GaussNoise", "CLAHE", "HueSaturationValue", "MotionBlur"},
         (_PICTURE, _TENSOR, _ARRAY),
-        _SMALLER,
+        before=_SMALLER,
     ),
     Alternative(
-        "",
         "on tensors of uint8",
         "v2.ToDtype(torch.float32, scale=True) behind it instead of before it: a byte takes a quarter of the memory",
         "pixels are rounded to bytes",
@@ -238,7 +225,6 @@ ALTERNATIVES = (
         (_TENSOR,),
     ),
     Alternative(
-        "",
         "on the device",
         "x.to(device).float().div(255) and the normalisation in the training loop: the workers send bytes",
         "",
@@ -247,7 +233,6 @@ ALTERNATIVES = (
         (_PICTURE, _TENSOR, _ARRAY),
     ),
     Alternative(
-        "",
         "with a coarse displacement",
         "ElasticTransform(approximate=True), or one displacement for several samples",
         "the displacement is smoother",
@@ -256,7 +241,6 @@ ALTERNATIVES = (
         (_ARRAY, _TENSOR),
     ),
     Alternative(
-        "",
         "by a look-up table",
         "RandomBrightnessContrast on uint8 in place of ColorJitter or HueSaturationValue: a table for each image",
         "hue and saturation stay",
@@ -265,7 +249,6 @@ ALTERNATIVES = (
         (_ARRAY,),
     ),
     Alternative(
-        "",
         "for all channels alike",
         "GaussNoise(per_channel=False), or noise made on the device",
         "the noise has no colour",
@@ -274,7 +257,6 @@ ALTERNATIVES = (
         (_ARRAY,),
     ),
     Alternative(
-        "",
         "on the device",
         "applied to a whole batch in the training loop: it takes tensors on a device",
         "drawn in another order",
@@ -283,7 +265,6 @@ ALTERNATIVES = (
         (),
     ),
     Alternative(
-        "",
         "by a linear filter",
         "interpolation=cv2.INTER_LINEAR (albumentations) or 'bilinear' (timm) in place of cubic or area filters",
         "a softer resize",

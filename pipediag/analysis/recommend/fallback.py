@@ -11,12 +11,12 @@ from ...session import LOADED_ONCE, Session
 from ..amortised import OTHER_LOADERS
 from ..diagnosis import Recommendation, Stage
 from ..numbers.chain import grains_of
-from ..numbers.cores import threads
 from ..numbers.hot_lines import hottest, of_stage
 from ..numbers.intervals import Interval
 from ..numbers.ladder import LadderView
 from ..thresholds import CO_BOTTLENECK, WORTH
 from ..trials.remedy import outcome
+from ..trials.threads import wanting_to_run
 from ..waterfall import speedup_without
 from ..whatif import WhatIf
 from ..words import number, percent, shown
@@ -176,7 +176,7 @@ def ways_to_leave_a_core(session: Session) -> list[str]:
     ways = []
     if session.workers > 1 and not refuted(session, "fewer-workers"):
         ways.append(f"num_workers={session.workers - 1} {in_the_loader(session.loader)}")
-    if threads(session).can_be_fewer:
+    if wanting_to_run(session).can_be_fewer:
         ways.append("OMP_NUM_THREADS or torch.set_num_threads, so that all threads fit the cores")
     return ways
 

@@ -50,19 +50,12 @@ _FEWER = (
 
 @dataclass(frozen=True)
 class Way:
-    """What is known to help where a library's functions take the time.
+    """What is known to help where a library's functions take the time."""
 
-    Attributes:
-        functions: beginnings of their full names.
-        how: what to write instead.
-        risk: what changes with it; empty if nothing does.
-        moves: True if it moves the work to the device of the training, which must not be the CPU then.
-    """
-
-    functions: tuple[str, ...]
-    how: str
-    risk: str = ""
-    moves: bool = False
+    functions: tuple[str, ...]  # beginnings of their full names
+    how: str  # what to write instead
+    risk: str = ""  # what changes with it; empty if nothing does
+    moves: bool = False  # True if it moves the work to the device of the training, which must not be the CPU then
 
 
 #: What helps where pictures are decoded.
@@ -193,14 +186,10 @@ WAYS = (
     ),
     Way(("copy.",), "copy only what is changed afterwards"),
 )
-
-
 #: What helps where a line waits for other threads or processes that cannot be seen.
 _OTHERS_MAKE = Way(
     ("multiprocessing.",), "more threads or processes that make them, each of them with less work, or a longer queue"
 )
-
-
 #: What helps where workers wait for each other at a lock, by what enters it.
 _LOCKS = ("multiprocessing.synchronize.SemLock", "multiprocessing.managers.AcquirerProxy", "fcntl.", "filelock.")
 _LOCKED = Way(
@@ -209,8 +198,6 @@ _LOCKED = Way(
     "connection, open one in each worker, which then needs no lock",
     "what the lock guards may not bear two workers at once",
 )
-
-
 #: What helps where torch takes single rows of tensors.
 _ROWS = Way(
     (),

@@ -66,15 +66,12 @@ def _host(who: str, late: Sequence[Rank], others: Sequence[Rank]) -> _Found | No
 
 def _data(who: str, late: Sequence[Rank], others: Sequence[Rank]) -> _Found:
     """Return what to do if the late ranks' batches take longer for another reason: look at what differs most."""
+    told = f"a worker of {who} takes {number(_took(late))} ms for a batch, elsewhere {number(_took(others))}"
     stages = sorted({stage for rank in (*late, *others) for stage in rank.shares})
-    most, told = 0.0, f"a worker of {who} takes {number(_took(late))} ms for a batch, elsewhere {number(_took(others))}"
-    for stage in stages:
-        theirs, usual = _took(late, stage), _took(others, stage)
-        if theirs - usual > most:
-            most, told = (
-                theirs - usual,
-                f"{stage} takes {number(theirs)} ms of a batch on {who}, elsewhere {number(usual)}",
-            )
+    most = max(stages, key=lambda stage: _took(late, stage) - _took(others, stage), default="")
+    theirs, usual = _took(late, most), _took(others, most)
+    if most and theirs > usual:
+        told = f"{most} takes {number(theirs)} ms of a batch on {who}, elsewhere {number(usual)}"
     hosts = {rank.host for rank in late}
     apart = hosts.isdisjoint(rank.host for rank in others)
     how = "compare its samples: a DistributedSampler over one shuffled dataset gives every rank alike ones"

@@ -18,17 +18,13 @@ from ..words import number, percent
 
 @dataclass(frozen=True)
 class View:
-    """One run, as every rule sees it.
-
-    ``costs`` are the stages of the input pipeline, costliest first, ``between_ms`` the milliseconds that the loop pays
-    between its steps, spread over them.
-    """
+    """One run, as every rule sees it."""
 
     ladder: LadderView
-    costs: list[Stage]
+    costs: list[Stage]  # stages of the input pipeline, costliest first
     verdict: Verdict
     whatif: WhatIf
-    between_ms: float
+    between_ms: float  # that the loop pays between its steps, spread over them
 
     @property
     def session(self) -> Session:
@@ -72,7 +68,6 @@ class View:
 
     @property
     def in_the_loader(self) -> str:
-        """The place to set loader options, as text after an option."""
         return in_the_loader(self.loader)
 
     def per_sample(self, ms: float) -> str:

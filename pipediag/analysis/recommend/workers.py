@@ -8,14 +8,12 @@ from dataclasses import replace
 from ...session.events import EDITED
 from ..amortised import epoch_start, other_loaders
 from ..diagnosis import Recommendation
-from ..numbers.cores import full
-from ..numbers.cores import threads as wanting_to_run
 from ..numbers.intervals import Interval, exactly
 from ..numbers.ladder import LadderView
 from ..ranks.shared_cores import workers_that_fit
 from ..thresholds import GATE, QUEUED
 from ..trials.threads import outcome as fewer_threads
-from ..trials.threads import queued_share
+from ..trials.threads import queued_share, wanting_to_run
 from ..whatif import Change, WhatIf
 from ..words import counted, number, percent
 from .tried import RISKS, found_best, predicted_only, refuted
@@ -46,7 +44,7 @@ def more_workers(view: View) -> Recommendation | None:
     wanted = wanted if fit is None else min(wanted, fit)
     if wanted <= model.workers or view.loader.nests:
         return None
-    if (full(view.ladder, "baseline") and not _sleep(view)) or refuted(view.session, "num-workers"):
+    if (view.ladder.full("baseline") and not _sleep(view)) or refuted(view.session, "num-workers"):
         return None
     plain = view.loader.plain_iterable
     if plain and (view.loader.dataset_code is None or view.loader.dataset_code.library):
@@ -125,7 +123,7 @@ def irregular(ladder: LadderView, model: WhatIf) -> bool:
 
     With all cores in use that is not known, since the two may compete for them.
     """
-    if not model.workers or not ladder.has("supply") or full(ladder, "baseline"):
+    if not model.workers or not ladder.has("supply") or ladder.full("baseline"):
         return False
     stalled = ladder.evidence("baseline").get("stalled_ms", 0.0)
     certain = stalled > GATE * model.base or ladder.cost("baseline", "supply").low > 0

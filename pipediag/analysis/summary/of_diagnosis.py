@@ -85,9 +85,6 @@ def of_diagnosis(diagnosis: Diagnosis) -> Summary:
     )
 
 
-# The answer
-
-
 def answer(diagnosis: Diagnosis) -> Summary:
     """Return the headline, its figures and how certain they are."""
     session = diagnosis.session
@@ -178,9 +175,6 @@ def _rates(diagnosis: Diagnosis) -> list[Rate]:
     else:
         return [now]
     return [now, possible] if possible.steps_per_s > now.steps_per_s else [now]
-
-
-# Where
 
 
 def _where(diagnosis: Diagnosis) -> tuple[list[list[Stage]], list[StageCost]]:
@@ -299,9 +293,6 @@ def _basis(diagnosis: Diagnosis, causes: list[Stage]) -> str:
     return f"{basis}, proven by caching" if diagnosis.verdict.level == PROVEN else basis
 
 
-# What to do
-
-
 def _actions(diagnosis: Diagnosis) -> list[Action]:
     """Return the remedy that pays as measured, then the recommendations with a gain above the gate or unknown."""
     session, kept = diagnosis.session, best(diagnosis.session)
@@ -389,9 +380,6 @@ def _next(diagnosis: Diagnosis, actions: Sequence[Action]) -> str:
     if any(line.startswith("to try it: ") for action in actions for line in action.lines):
         return f"next: {_trying(session)}"
     return f"after a change: {_analyze(session)} && pipediag compare" if actions else ""
-
-
-# Careful
 
 
 def _careful(diagnosis: Diagnosis) -> tuple[list[str], int]:

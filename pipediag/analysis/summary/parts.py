@@ -23,16 +23,13 @@ _ABSOLUTE = re.compile(r"(?<![^\s(,'\"=`])/(?!dev/|proc/|sys/)[^\s/(),;'\"`]+(?:
 
 @dataclass(frozen=True)
 class StageCost:
-    """A stage and its cost: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known.
-
-    ``note`` says more about the cost: how uncertain it is, or which of several transforms takes most of it.
-    """
+    """A stage and its cost: milliseconds of a step, share of the step from 0 to 1, and ``file:line`` if known."""
 
     name: str
     ms: float
     share: float
     where: str = ""
-    note: str = ""
+    note: str = ""  # more about the cost: how uncertain it is, or which of several transforms takes most of it
 
 
 @dataclass(frozen=True)
@@ -55,49 +52,30 @@ class Rate:
 
 @dataclass(frozen=True)
 class Summary:
-    """The answer in parts; each report format decides how they look.
+    """The answer in parts; each report format decides how they look."""
 
-    Attributes:
-        headline: the answer.
-        figures: its figures, to follow a colon.
-        certainty: their interval, and how sure the answer is.
-        tone: good, doubtful or bad.
-        subject: what was measured.
-        rates: the rates to compare: now and possible, or before and after.
-        holding: the rank that holds up a distributed job, in a sentence; empty if none is known.
-        basis: how it is known where the time goes.
-        causes: the stages that cost time: the verdict's first, then the most expensive.
-        rest: the other stages, the most expensive first, and the model's own step.
-        findings_title: the title of the findings.
-        findings: rows of an audit, a comparison or a sweep, each as a name and what was found.
-        actions: the best changes, the best first.
-        nothing_to_gain: why there is nothing to do; empty if there is.
-        tried: what was tried and is not kept, and why; empty if nothing was.
-        careful: what the reader must know before trusting or repeating this.
-        notes: number of notes that are left out.
-        unit: what the milliseconds of the causes are of.
-        next: the next command to type, complete, after words that say when; empty if there is none.
-    """
-
-    headline: str
-    figures: str = ""
-    certainty: str = ""
-    tone: Tone = ""
-    subject: str = ""
-    rates: list[Rate] = field(default_factory=list)
-    holding: str = ""
-    basis: str = ""
+    headline: str  # the answer
+    figures: str = ""  # its figures, to follow a colon
+    certainty: str = ""  # their interval, and how sure the answer is
+    tone: Tone = ""  # good, doubtful or bad
+    subject: str = ""  # what was measured
+    rates: list[Rate] = field(default_factory=list)  # the rates to compare: now and possible, or before and after
+    holding: str = ""  # the rank that holds up a distributed job, in a sentence; empty if none is known
+    basis: str = ""  # how it is known where the time goes
+    #: The stages that cost time: the verdict's first, then the most expensive.
     causes: list[StageCost] = field(default_factory=list)
+    #: The other stages, the most expensive first, and the model's own step.
     rest: list[StageCost] = field(default_factory=list)
     findings_title: str = ""
+    #: Rows of an audit, a comparison or a sweep, each as a name and what was found.
     findings: list[tuple[str, str]] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
-    nothing_to_gain: str = ""
-    tried: str = ""
-    careful: list[str] = field(default_factory=list)
-    notes: int = 0
-    unit: str = "each step"
-    next: str = ""
+    actions: list[Action] = field(default_factory=list)  # the best changes, the best first
+    nothing_to_gain: str = ""  # why there is nothing to do; empty if there is
+    tried: str = ""  # what was tried and is not kept, and why; empty if nothing was
+    careful: list[str] = field(default_factory=list)  # what the reader must know before trusting or repeating this
+    notes: int = 0  # number of notes that are left out
+    unit: str = "each step"  # what the milliseconds of the causes are of
+    next: str = ""  # the next command to type, complete, after words that say when; empty if there is none
 
 
 def short(session: Session, where: str) -> str:
@@ -124,7 +102,6 @@ def _in_the_scripts_folder(session: Session, where: str) -> str:
 
 
 def shorter_paths(session: Session, text: str) -> str:
-    """Shorten the places and the absolute paths in a text."""
     return _ABSOLUTE.sub(lambda found: short(session, found[0]), shorter_places(session, text))
 
 

@@ -37,23 +37,15 @@ UNLIKE = 0.15
 
 @dataclass(frozen=True)
 class Arm:
-    """One choice of loader settings and its result.
+    """One choice of loader settings and its result."""
 
-    Attributes:
-        rung: the name of its windows.
-        settings: the loader settings.
-        speedup: speedup over the unmodified loader, paired round by round; None if no round has both.
-        rounds: number of rounds that have both.
-        rivals: number of settings that were measured.
-        why_not: why it could not be measured; empty if it could.
-    """
-
-    rung: str
+    rung: str  # the name of its windows
     settings: LoaderSettings
+    #: Speedup over the unmodified loader, paired round by round; None if no round has both.
     speedup: Interval | None = None
-    rounds: int = 0
-    rivals: int = 1
-    why_not: str = ""
+    rounds: int = 0  # number of rounds that have both
+    rivals: int = 1  # number of settings that were measured
+    why_not: str = ""  # why it could not be measured; empty if it could
 
     @property
     def known(self) -> bool:

@@ -55,23 +55,14 @@ ORDER = (DECODED, REMEDIED, LOADED_ONCE, HANDED_OVER)
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of ``--apply`` for one remedy.
-
-    Attributes:
-        rung: the rung of the remedy.
-        applied: true if the loop is certainly faster under the remedy, by more than the instrument's resolution.
-        speedup: measured speedup; None if no round has both rungs.
-        reverted: why the remedy was taken back; empty if it was not.
-        why_not: why it was not tried; empty if it was.
-        open: true if it was taken back for want of time.
-    """
+    """The result of ``--apply`` for one remedy."""
 
     rung: str
-    applied: bool
-    speedup: Interval | None = None
-    reverted: str = ""
-    why_not: str = ""
-    open: bool = False
+    applied: bool  # true if the loop is certainly faster under the remedy, by more than the instrument's resolution
+    speedup: Interval | None = None  # measured speedup; None if no round has both rungs
+    reverted: str = ""  # why the remedy was taken back; empty if it was not
+    why_not: str = ""  # why it was not tried; empty if it was
+    open: bool = False  # true if it was taken back for want of time
 
 
 def remedy_of(session: Session, rung: str) -> Remedy | None:
@@ -259,7 +250,6 @@ def left_to_try(session: Session, approximate: bool) -> str | None:
 
 
 def any_kept(session: Session) -> bool:
-    """Return whether a remedy pays."""
     return any(result.applied for result in outcomes(session))
 
 

@@ -29,36 +29,22 @@ AHEAD = 2
 
 @dataclass(frozen=True)
 class Candidates:
-    """Settings to try, the most promising first.
+    """Settings to try, the most promising first."""
 
-    Attributes:
-        settings: the settings; empty if the run gives no reason for any.
-        base: milliseconds per step with the loader's own settings.
-        steps: milliseconds per step under each, as the model predicts.
-        why_not: why there are none although the loop starves; empty if it does not starve or if there are some.
-    """
-
-    settings: tuple[LoaderSettings, ...] = ()
-    base: float = 0.0
-    steps: tuple[float, ...] = ()
-    why_not: str = ""
+    settings: tuple[LoaderSettings, ...] = ()  # empty if the run gives no reason for any
+    base: float = 0.0  # milliseconds per step with the loader's own settings
+    steps: tuple[float, ...] = ()  # milliseconds per step under each, as the model predicts
+    why_not: str = ""  # why there are none although the loop starves; empty if it does not starve or if there are some
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bounds on the number of workers, in bytes.
+    """Bounds on the number of workers, in bytes."""
 
-    Attributes:
-        worker: memory of one worker that it does not share with others.
-        batch: one queued batch.
-        free: memory that the process may still take.
-        shared: free shared memory for the batches that workers hand over; None if unknown.
-    """
-
-    worker: int
-    batch: int
-    free: int
-    shared: int | None = None
+    worker: int  # memory of one worker that it does not share with others
+    batch: int  # one queued batch
+    free: int  # memory that the process may still take
+    shared: int | None = None  # free shared memory for the batches that workers hand over; None if unknown
 
 
 def candidates(session: Session) -> Candidates:
@@ -68,9 +54,7 @@ def candidates(session: Session) -> Candidates:
     if numbers is None or loader is None:
         return Candidates()
     verdict = judge(ladder, waterfall(ladder))
-    if verdict.starved is None or verdict.starved.low <= GATE:
-        return Candidates()
-    if loader.plain_iterable:
+    if verdict.starved is None or verdict.starved.low <= GATE or loader.plain_iterable:
         return Candidates()
     if loader.iterable:
         return Candidates(why_not="an iterable dataset's own code divides its data among the workers")
@@ -97,7 +81,6 @@ def candidates(session: Session) -> Candidates:
 
 
 def current(loader: Loader) -> LoaderSettings:
-    """Return the loader's own settings."""
     return LoaderSettings(loader.num_workers, loader.prefetch_factor, loader.pin_memory)
 
 
@@ -107,25 +90,17 @@ def _workers(ladder: LadderView, numbers: WhatIf, bottleneck: str) -> list[int]:
     if now and work is not None and handoff is not None and handoff.value - work.run > GATE * numbers.base:
         return [0]  # the training process makes a batch faster than it takes one over
     if numbers.waits:
-        return _more(ladder, numbers)
+        # The model's choice, the middle up to it, and one worker per core. The model reserves the cores that the
+        # training process would need at full speed. Only a trial can tell what more workers do on those not used yet.
+        cores, wanted = int(ladder.session.cores or 0), numbers.workers_wanted() or 0
+        most = wanted if wanted > now else cores
+        middle = round(math.sqrt(max(1, now) * max(1, most)))
+        return [*dict.fromkeys(count for count in (most, middle, cores) if count > now)]
     in_the_way = bottleneck == "contention" or numbers.lost.low > GATE * numbers.base
     if not in_the_way and ladder.evidence("baseline").get("worker_queued", 0.0) <= QUEUED:
         return []
     # What suffices for the loop, and half of the present number.
     return [*dict.fromkeys(count for count in (numbers.workers_enough(), now // 2) if 0 < count < now)]
-
-
-def _more(ladder: LadderView, numbers: WhatIf) -> list[int]:
-    """Return larger numbers of workers to try: the model's choice, the middle up to it, and one worker per core.
-
-    The model reserves the cores that the training process would need at full speed. Only a trial can tell what more
-    workers do on cores that the process does not use yet.
-    """
-    cores, now = int(ladder.session.cores or 0), numbers.workers
-    wanted = numbers.workers_wanted() or 0
-    most = wanted if wanted > now else cores
-    middle = round(math.sqrt(max(1, now) * max(1, most)))
-    return [*dict.fromkeys(count for count in (most, middle, cores) if count > now)]
 
 
 def _step(numbers: WhatIf, one: LoaderSettings) -> float:

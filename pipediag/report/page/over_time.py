@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ...analysis.words import counted, number
 from ...session import CACHED, CONTROLS, REMEDIES, Session, Stretch, Window, ordered, settings_of
-from .parts import Lane, Lanes, Part
+from .parts import Lanes, Part
 from .svg import WIDTH, Drawn, anchor, coordinate, element, image, log_ticks, place, plot, ticks, visible
 
 #: Maximum number of moments along the width; steps within one are drawn as one.
@@ -74,8 +74,7 @@ def run_over_time(session: Session) -> Part | None:
 def from_stretches(stretches: Iterable[Stretch], windows: Collection[tuple[str, int, int]]) -> list[Span]:
     """Return a span for each stretch; if there are many steps, neighbours share one pace.
 
-    Args:
-        windows: rung, round and pass of each window.
+    ``windows`` are rung, round and pass of each window.
     """
     stretches = [one for one in stretches if one.asked]
     together = max(1, math.ceil(sum(len(one.asked) for one in stretches) / (2 * _MOMENTS)))
@@ -114,7 +113,6 @@ def _earlier(span: Span, by: float) -> Span:
 
 
 def from_windows(windows: Iterable[Window]) -> list[Span]:
-    """Return a span for each window, one after the other."""
     found, now = [], 0.0
     for window in windows:
         end = now + window.seconds
@@ -156,10 +154,10 @@ def _figure(spans: Sequence[Span], axis: str, colours: Mapping[str, str]) -> tup
     own = {rung: [pace for span in spans if span.rung == rung for pace in span.paces] for rung in colours}
     paces = {rung: _thinned(own[rung], scale) for rung in (ordered(own) if "baseline" in own else own)}
     rates, log = _rates(paces, scale, colours)
-    rows = [Lane("steps/s", rates), *(_lane(rung, spans, scale, colours[rung]) for rung in paces)]
+    rows = [("steps/s", rates), *(_lane(rung, spans, scale, colours[rung]) for rung in paces)]
     if ready := [pace for found in paces.values() for pace in found if pace.ready is not None]:
-        rows.append(Lane("batches ready", _ready(sorted(ready, key=lambda pace: pace.begin), scale)))
-    rows.append(Lane("", _axis(scale, axis)))
+        rows.append(("batches ready", _ready(sorted(ready, key=lambda pace: pace.begin), scale)))
+    rows.append(("", _axis(scale, axis)))
     legend = [(of, meaning) for of, meaning in _LEGEND.items() if of in colours.values()]
     points = [
         (coordinate(pace.begin), coordinate(pace.end), _said(rung, pace))
@@ -254,8 +252,8 @@ def _line(paces: Sequence[Pace], scale: _Scale, y: Callable[[float], float]) -> 
     return "".join(path)
 
 
-def _lane(rung: str, spans: Sequence[Span], scale: _Scale, colour: str) -> Lane:
-    """Return a lane with the spans of a rung, pale outside its windows."""
+def _lane(rung: str, spans: Sequence[Span], scale: _Scale, colour: str) -> tuple[str, Drawn]:
+    """Return a row with the spans of a rung, pale outside its windows."""
     own = [span for span in spans if span.rung == rung]
     shown = [
         element("path", class_=f"fill {colour}{'' if window else ' pale'}", d=_boxes(of_kind, scale))
@@ -264,7 +262,7 @@ def _lane(rung: str, spans: Sequence[Span], scale: _Scale, colour: str) -> Lane:
     ]
     label = f"{rung}: {counted(sum(span.window for span in own), 'window')}"
     rail = element("line", class_="rail", x1="0%", x2="100%", y1=_LANE / 2, y2=_LANE / 2)
-    return Lane(rung, image(label, _LANE, [rail, plot(_LANE, *shown)]))
+    return rung, image(label, _LANE, [rail, plot(_LANE, *shown)])
 
 
 def _boxes(spans: Sequence[Span], scale: _Scale) -> str:

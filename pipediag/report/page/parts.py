@@ -12,8 +12,6 @@ from .svg import Drawn
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing as wide as the page."""
-
     drawn: Drawn
 
 
@@ -27,49 +25,28 @@ class Flame:
 
 @dataclass(frozen=True)
 class Chart:
-    """A table with a drawing in each row.
-
-    Attributes:
-        align: ``l`` or ``r`` for each column, ``g`` for a drawing, ``c`` for a place in code, ``s`` for source code.
-    """
+    """A table with a drawing in each row."""
 
     caption: str
     headers: Sequence[str]
-    align: str
+    align: str  # ``l`` or ``r`` for each column, ``g`` for a drawing, ``c`` for a place in code, ``s`` for source code
     rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A row of a figure: its name and the drawing beside it."""
-
-    name: str
-    drawn: Drawn
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """Rows of a figure, all with the same axis of time, which begins at ``begin`` and is ``seconds`` long.
+    """Rows of a figure, all with the same axis of time, which begins at ``begin`` and is ``seconds`` long."""
 
-    ``legend`` pairs each colour, a class of the stylesheet, with what it stands for. ``points`` are begin, end and a
-    text for each moment of which the page's script says what was there.
-    """
-
-    rows: Sequence[Lane]
+    rows: Sequence[tuple[str, Drawn]]  # each name, with the drawing beside it
     begin: float
     seconds: float
-    legend: Sequence[tuple[str, str]]
-    points: Sequence[tuple[str, str, str]]
+    legend: Sequence[tuple[str, str]]  # each colour, a class of the stylesheet, with what it stands for
+    points: Sequence[tuple[str, str, str]]  # begin, end and a text for each moment of which the page's script tells
 
 
 @dataclass(frozen=True)
-class Sortable:
+class Sortable(Chart):
     """A table of raw numbers that sorts by column; folded until it is opened."""
-
-    caption: str
-    headers: Sequence[str]
-    align: str
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -82,8 +59,6 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values."""
-
     pairs: Sequence[tuple[str, str]]
 
 

@@ -12,8 +12,8 @@ from ...analysis.summary import shorter_places
 from ...analysis.sweep import Sweep
 from ...analysis.words import number
 from ...session import Pictured, Session
-from .. import Subject, evidence, ranks, remedy, several_runs
-from ..diagnosis import audit_blocks, value, warnings
+from .. import Subject, evidence, remedy, several_runs
+from ..diagnosis import audit_blocks, ranks_section, value, warnings
 from ..document import Checklist, Code, Listing, Paragraph, Section, Table, filled
 from . import raw, remedies, steps, svg, worker
 from .over_time import both_over_time, run_over_time
@@ -34,7 +34,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Page:
         steps.part(diagnosis),
         steps.account(diagnosis),
         steps.ladder(diagnosis),
-        _of_section(ranks.section(diagnosis)),
+        _of_section(ranks_section(diagnosis)),
         worker.part(diagnosis),
         run_over_time(diagnosis.session),
         worker.sample_times(diagnosis),
@@ -119,13 +119,12 @@ def _comparison(subject: Comparison) -> Page:
 
 
 def _sweep(subject: Sweep) -> Page:
-    columns = several_runs.headers(subject)
     told: list[PageBlock] = [Paragraph(text)] if (text := several_runs.sentence(subject)) else []
     rates: list[PageBlock] = [chart] if (chart := _rates(subject)) else []
     lead = "As it is, and under the remedy if one was tried; the line is the rate with cached batches."
     parts = [
         Part("rates", "Steps per second by setting", [*rates, *told], lead if rates else ""),
-        Part("runs", "All runs", filled([Table(columns, "r" * (len(columns) - 1) + "l", several_runs.table(subject))])),
+        Part("runs", "All runs", filled([several_runs.runs_table(subject)])),
         Part("notes", "Notes", filled([Listing(several_runs.notes(subject))])),
     ]
     return Page(subject.script, with_content(parts))

@@ -115,14 +115,11 @@ def visible(text: str) -> str:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a stack: its name, its share of the whole from 0 to 1, and its colour, a class of the stylesheet.
-
-    Without a colour it is a gap.
-    """
+    """A part of a stack: its name, its share of the whole from 0 to 1, and its colour, a class of the stylesheet."""
 
     name: str
     share: float
-    colour: str = "t1"
+    colour: str = "t1"  # empty for a gap
     note: str = ""
 
 
