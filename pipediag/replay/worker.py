@@ -26,7 +26,7 @@ from ..usercode.transform_slots import Slot
 from .certify.samples import executed
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
-from .pack.packing import check_holds_no_image, pack, pack_plain
+from .pack.packing import check_holds_no_image, pack_any, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import assembled, batch_of, collated, fetched, real_leaf, sample_of, stacking
@@ -146,7 +146,7 @@ class PackedCollate:
             if settled != session.settled:
                 raise NotRecordable(session.why)
             with session.going_on(False):
-                return pack(batch, plan.fuse, self._ring, plan.check, get_worker_info() is None)
+                return pack_any(batch, plan.fuse, self._ring, plan.check, get_worker_info() is None)
         except NotRecordable as error:
             if not of_user:  # the stacking was left to the packing, and may run again
                 raise

@@ -96,6 +96,21 @@ def pack(
     return Writer(memory, images.groups, kinds, program).packed(structure, ring)
 
 
+def pack_any(
+    batch: Any,
+    fuse: bool = False,
+    ring: Ring | None = None,
+    check: Callable[[Tape], None] = lambda tape: None,
+    here: bool = False,
+) -> Packed:
+    """Pack a batch as :func:`pack` does, also if chance has left all of its images as they are."""
+    try:
+        return pack(batch, fuse, ring, check, here)
+    except NoneRecorded:
+        NotRecordable.raised -= 1  # no code of the user's has hidden it
+        return pack_plain(batch, ring, here)
+
+
 def pack_plain(batch: Any, ring: Ring | None = None, here: bool = False) -> Packed:
     """Pack a batch without recorded images: no launches, only plain tensors in one memory."""
     memory = Memory()
