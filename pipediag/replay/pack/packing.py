@@ -107,7 +107,9 @@ def pack_any(
     try:
         return pack(batch, fuse, ring, check, here)
     except NoneRecorded:
-        NotRecordable.raised -= 1  # no code of the user's has hidden it
+        if any(map(is_recording, leaves(batch))):  # code has had the real image
+            raise
+        NotRecordable.raised -= 1  # nothing is hidden by code of the user's
         return pack_plain(batch, ring, here)
 
 
