@@ -109,7 +109,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
     try:
         recorders = plan.recorders(dataset)
         with plan.installed(recorders):
-            settled = session.settled
+            settled, stood = session.settled, session.stood
             session.why = ""
             with unhidden(), session.going_on():
                 made = fetched(dataset, indices)
@@ -118,7 +118,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
                 raise NotRecordable(session.why)
             with unhidden():
                 batch = assembled(collate, samples)
-                packed = pack_any(batch, plan.fuse)
+                packed = pack_any(batch, stood, plan.fuse)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:

@@ -67,7 +67,7 @@ def both(transforms: list[Any], source: Any) -> tuple[Tensor, Tensor]:
     transform = v2.Compose(transforms) if transforms else v2.Compose([v2.Identity()])
     torch.manual_seed(0)
     with recording():
-        packed = pack_any([Recorder(transform, 0)(source)])
+        packed = pack_any([Recorder(transform, 0)(source)], stood=-1)
     torch.manual_seed(0)
     return replay(packed, CPU)[0], transform(source)
 
