@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torchvision import tv_tensors
 
 from ...usercode.attributes import has_attribute, is_exactly
-from ...usercode.links import Link, chains_in, links_of, run
+from ...usercode.links import Link, chains_in, is_called_plainly, links_of, run
 from ...usercode.objects import FILLED
 from ...usercode.paths import parts as parts_of
 from ...usercode.paths import rebuilt
@@ -37,18 +37,20 @@ class Recorder:
         self.transform = transform
         self.links = links_of(transform)
         self._chains = [(parts, list(parts())) for parts in chains_in(transform)]
+        self._plain = [*filter(is_called_plainly, (transform, *self.links))]
         self.start = start
         self._draws: list[Draw] = []
         self._code: Any = None  # the code that the draws were made for
         self._number = 0  # the last recording in which that code was checked
 
     def _is_current(self) -> bool:
-        """Return whether the chains still hold the links, which the dataset may change from sample to sample."""
+        """Return whether the chains still hold the links, and none has a hook that it had not: the dataset may change
+        both from sample to sample."""
         for parts, kept in self._chains:
             now = parts()
             if len(now) != len(kept) or not all(map(operator.is_, now, kept)):
                 return False
-        return True
+        return all(map(is_called_plainly, self._plain))
 
     def stands_for(self, transform: Any) -> bool:
         """Return whether it was made for ``transform`` in its current form."""

@@ -340,6 +340,18 @@ def test_a_chain_that_changes_from_sample_to_sample_undone() -> None:
     assert not is_recording(second) and torch.equal(second, (image(0) + 1).float())
 
 
+@pytest.mark.parametrize("of", [lambda chain: chain, lambda chain: chain.transforms[0]])
+def test_a_transform_that_gets_a_hook_between_two_samples_undone(of: Callable[[Any], Any]) -> None:
+    chain = v2.Compose([v2.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32)])
+    recorder = Recorder(chain, 0)
+    with recording():
+        assert is_recording(recorder(image(0)))
+        handle = of(chain).register_forward_hook(lambda module, given, made: made * 0)
+        assert torch.equal(recorder(image(0)), (image(0) * 0).float())
+        handle.remove()
+        assert is_recording(recorder(image(0)))
+
+
 @pytest.mark.parametrize("make", [image, pixels, picture, mask])
 def test_an_image_that_chance_leaves_as_it_is_stays_the_users_own_object_undone(make: Callable[[int], Any]) -> None:
     recorder, given = Recorder(v2.Compose([v2.RandomHorizontalFlip(0.0), v2.RandomVerticalFlip(0.0)]), 0), make(0)
