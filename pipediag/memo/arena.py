@@ -31,7 +31,7 @@ from .system import LARGE, Lock, Mapping, free_disk, free_memory, job_file, lock
 
 #: First words of the header. A file in which one of them is different is made anew.
 _FIXED = struct.Struct("=8s2q")  # magic, version, slots
-_MAGIC, _VERSION = b"pipediag", 5
+_MAGIC, _VERSION = b"pipediag", 6
 #: Further words of the header: size that the file may reach, end of the last claim, end of the room that was found
 #: free, reason why no more entries are accepted, number of entries, their bytes.
 _SIZE, _TAIL, _GRANTED, _FULL, _ENTRIES, _USED = range(3, 9)

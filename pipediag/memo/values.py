@@ -121,7 +121,8 @@ class _Packing:
         flat = value.reshape(-1, order=order)
         begin = value.__array_interface__["data"][0]
         where = self._put(flat.view(np.uint8) if flat.size else b"", begin, value.nbytes)
-        return "array", dtype.str, value.shape, order, where
+        kind = "array" if flags.owndata else "view"  # numpy resizes only the former in place
+        return kind, dtype.str, value.shape, order, where
 
     def _tensor(self, value: Any) -> Any:
         import torch
@@ -176,6 +177,10 @@ def _array(body: memoryview, dtype: str, shape: tuple[int, ...], order: Any, whe
     return out
 
 
+def _view(body: memoryview, *form: Any) -> Any:
+    return _array(body, *form)[...]
+
+
 def _scalar(body: memoryview, dtype: str, data: bytes) -> Any:
     import numpy as np
 
@@ -204,6 +209,7 @@ _UNPACKED: dict[str, Callable[..., Any]] = {
     "list": lambda body, items: [_unpacked(item, body) for item in items],
     "dict": lambda body, items: {_unpacked(key, body): _unpacked(item, body) for key, item in items},
     "array": _array,
+    "view": _view,
     "scalar": _scalar,
     "tensor": _tensor,
     "picture": _picture,

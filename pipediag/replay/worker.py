@@ -26,7 +26,7 @@ from ..usercode.transform_slots import Slot
 from .certify.samples import executed
 from .ops.op import NotRecordable
 from .pack.packed_batch import Packed
-from .pack.packing import check_holds_no_image, pack, pack_plain
+from .pack.packing import check_holds_no_image, pack_any, pack_plain
 from .pack.ring import Ring
 from .plan import Plan
 from .record.batches import assembled, batch_of, collated, fetched, real_leaf, sample_of, stacking
@@ -132,8 +132,10 @@ class PackedCollate:
     def __call__(self, samples: Any) -> Packed:
         return _packed(batch_of(samples, self._collate), self._ring)
 
-    def recorded(self, samples: Any, plan: Plan) -> Packed | Unrecorded:
+    def recorded(self, samples: Any, plan: Plan, stood: int) -> Packed | Unrecorded:
         """Pack a batch that contains recording images. If that cannot be, send what the collate function has made.
+
+        ``stood`` is the number of images that had been replaced before the samples were made.
 
         Raises:
             NotRecordable: it cannot be packed, and an image of it cannot be given its pixels.
@@ -146,7 +148,7 @@ class PackedCollate:
             if settled != session.settled:
                 raise NotRecordable(session.why)
             with session.going_on(False):
-                return pack(batch, plan.fuse, self._ring, plan.check, get_worker_info() is None)
+                return pack_any(batch, stood, plan.fuse, self._ring, plan.check, get_worker_info() is None)
         except NotRecordable as error:
             if not of_user:  # the stacking was left to the packing, and may run again
                 raise
@@ -242,7 +244,7 @@ class PackingSide:
             return self._packed(fetch())
         self._begin()
         begun = drawn = randomness.state()
-        settled, samples, began = session.settled, _NONE, False
+        settled, stood, samples, began = session.settled, session.stood, _NONE, False
         session.why = ""
         try:
             with self._plan.installed(self._up_to_date()):
@@ -252,7 +254,7 @@ class PackingSide:
                 samples, drawn = made, randomness.state()  # the user's code has caught no error of ours
                 if session.settled == settled:
                     with unhidden():
-                        return self._packed.recorded(samples, self._plan)
+                        return self._packed.recorded(samples, self._plan, stood)
                 reason = f"{NotRecordable.__name__}: {session.why}"
         except Exception as error:
             untouched = samples is _NONE and session.stood == self._stood

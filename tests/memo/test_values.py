@@ -32,7 +32,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return list(one) == list(other) and all(map(same, one.values(), other.values()))
     if isinstance(one, (np.ndarray, np.generic)):
-        facts = [(a.dtype, a.shape, a.strides, a.flags.c_contiguous, a.flags.f_contiguous) for a in (one, other)]
+        facts = [(a.dtype, a.shape, a.strides, a.flags.num, a.base is None) for a in (one, other)]
         return facts[0] == facts[1] and one.tobytes() == other.tobytes()
     if isinstance(one, torch.Tensor):
         return (one.dtype, one.stride()) == (other.dtype, other.stride()) and torch.equal(one, other)
@@ -48,6 +48,7 @@ VALUES = [
     [{"a": (1, [])}, {3: None}],
     RANDOM.random((3, 4)),
     np.asfortranarray(RANDOM.random((3, 4))),
+    RANDOM.random(12).reshape(3, 4),
     RANDOM.integers(0, 9, (2, 3, 5), dtype=np.uint8),
     RANDOM.random(7).astype(">f4"),
     np.array(["2020-01-01"], "M8[ns]"),

@@ -47,7 +47,7 @@ class Kept(Images):
     """Images that code keeps outside of their batches."""
 
     def __init__(self, share: int) -> None:
-        super().__init__()
+        super().__init__(v2.ToDtype(torch.float32))
         self.share, self.kept = share, list[Tensor]()
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:

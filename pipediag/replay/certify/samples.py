@@ -25,7 +25,7 @@ from ..decode.undecoded import decoded
 from ..ops.calls import arranged
 from ..ops.op import NotRecordable, Op
 from ..pack.packed_batch import Packed
-from ..pack.packing import pack
+from ..pack.packing import pack, pack_any
 from ..plan import Plan
 from ..record.batches import RealRows, assembled, batch_of, fetched, real_leaf
 from ..record.call import Call
@@ -109,7 +109,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
     try:
         recorders = plan.recorders(dataset)
         with plan.installed(recorders):
-            settled = session.settled
+            settled, stood = session.settled, session.stood
             session.why = ""
             with unhidden(), session.going_on():
                 made = fetched(dataset, indices)
@@ -118,7 +118,7 @@ def recorded(dataset: Any, collate: Callable[[Any], Any], indices: Sequence[Any]
                 raise NotRecordable(session.why)
             with unhidden():
                 batch = assembled(collate, samples)
-                packed = pack(batch, plan.fuse)
+                packed = pack_any(batch, stood, plan.fuse)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     else:

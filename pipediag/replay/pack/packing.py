@@ -34,6 +34,7 @@ from ..record.batches import Parts, is_named_tuple, is_plain
 from ..record.images import Unreadable
 from ..record.memory import Memory as Shared
 from ..record.pictures import RecordingPicture
+from ..record.session import session
 from ..record.substitutes import is_recording
 from ..record.tape import Tape
 from ..record.views import Elsewhere, memories_of, region_of, simplified
@@ -94,6 +95,27 @@ def pack(
     # The layout counts only if channels are last: other originals may be taken together with images made on the device.
     program = merge(tracks, places, [kind if kind[2] else kind[:2] for kind in kinds], gathered.members)
     return Writer(memory, images.groups, kinds, program).packed(structure, ring)
+
+
+def pack_any(
+    batch: Any,
+    stood: int,
+    fuse: bool = False,
+    ring: Ring | None = None,
+    check: Callable[[Tape], None] = lambda tape: None,
+    here: bool = False,
+) -> Packed:
+    """Pack a batch as :func:`pack` does, also if chance has left all of its images as they are.
+
+    ``stood`` is the number of images that had been replaced before its samples were made.
+    """
+    try:
+        return pack(batch, fuse, ring, check, here)
+    except NoneRecorded:
+        if session.stood == stood or any(map(is_recording, leaves(batch))):  # nothing was recorded, or code needed it
+            raise
+        NotRecordable.raised -= 1  # nothing is hidden by code of the user's
+        return pack_plain(batch, ring, here)
 
 
 def pack_plain(batch: Any, ring: Ring | None = None, here: bool = False) -> Packed:

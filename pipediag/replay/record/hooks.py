@@ -251,13 +251,15 @@ def _guarded(of_tensor: _Make | None, of_picture: _Make | None, begins: bool = F
         def call(*args: Any, **kwargs: Any) -> Any:
             if session.twins is not None:
                 return session.twins.through(original, call, args, kwargs, original.__name__ if begins else "")
+            given = args[0] if args else None
             if begins and args and session.calls is not None:
-                args = (begun(args[0], original.__name__, functions), *args[1:])
+                args = (begun(given, original.__name__, functions), *args[1:])
             instead = functions.get(type(args[0])) if args else None
             if instead is None or not session.active:
                 return original(*args, **kwargs)
             try:
-                return instead(*args, **kwargs)
+                made = instead(*args, **kwargs)
+                return given if made is args[0] else made
             except NotRecordable as error:
                 session.settles(error)
             return on_pixels(args[0], original, args[1:], kwargs)
@@ -358,7 +360,10 @@ def _with_twin(name: str, original: _Function) -> _Function:
         if twins is not None:
             return twins.through(original, record, args, kwargs, "" if name in _UNCHANGING else name)
         image = args[0] if name in _UNCHANGING else begun(args[0], name)
-        return original(*args, **kwargs) if image is args[0] else record(image, *args[1:], **kwargs)
+        if image is args[0]:
+            return original(*args, **kwargs)
+        made = record(image, *args[1:], **kwargs)
+        return args[0] if made is image else made
 
     OF_TWINS[name] = call
     return call
@@ -414,8 +419,10 @@ class _Kernel(_Patch):
             if twins is not None:
                 return twins.through(kernel, functional, args, kwargs, functional.__name__)
             image = begun(args[0], functional.__name__) if args else None
-            again = args and image is not args[0]
-            return functional(image, *args[1:], **kwargs) if again else kernel(*args, **kwargs)
+            if not args or image is args[0]:
+                return kernel(*args, **kwargs)
+            made = functional(image, *args[1:], **kwargs)
+            return args[0] if made is image else made
 
         return call
 

@@ -40,11 +40,13 @@ def or_real(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            if session.active:
+            if session.active and not self.is_settled:
                 return method(self, *args, **kwargs)
         except NotRecordable as error:
             session.settles(error)
-        return getattr(self.settled(), method.__name__)(*args, **kwargs)
+        image = self.settled()
+        made = getattr(image, method.__name__)(*args, **kwargs)
+        return self if made is image else made
 
     return call
 
@@ -99,16 +101,21 @@ class Unreadable:
         return cls.of(image.tape.then([], itself, state=state))
 
     @property
+    def _form(self) -> State | Tensor:
+        """What has its shape and dtype: the real image if code has it, and may change both in place."""
+        return self.settled() if self.is_settled else self.tape.state
+
+    @property
     def shape(self) -> torch.Size:
-        return torch.Size(self.tape.state.shape)
+        return torch.Size(self._form.shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.tape.state.dtype
+        return self._form.dtype
 
     @property
     def ndim(self) -> int:
-        return len(self.tape.state.shape)
+        return len(self._form.shape)
 
     @property
     def device(self) -> torch.device:
@@ -138,16 +145,16 @@ class Unreadable:
         return self.ndim
 
     def numel(self) -> int:
-        return math.prod(self.tape.state.shape)
+        return math.prod(self._form.shape)
 
     def __len__(self) -> int:
-        return self.tape.state.shape[0]
+        return int(self._form.shape[0])
 
     def is_floating_point(self) -> bool:
         return bool(self.dtype.is_floating_point)
 
     def detach(self) -> Any:
-        return self
+        return self.settled().detach() if self.is_settled else self
 
     @or_real
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
@@ -186,6 +193,11 @@ class Unreadable:
                 self.becomes(real(self))
         image: Tensor = self.tape.given
         return image
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it stands for a real image that code has."""
+        return self.tape.settled
 
     def becomes(self, image: Tensor) -> None:
         """Stand for this real image from now on."""
@@ -265,9 +277,9 @@ class Unreadable:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not session.active:
-            args, kwargs = tree_map_only(Unreadable, lambda image: image.settled(), (args, kwargs or {}))
-            return func(*args, **kwargs)
+        alone = args[0] if len(args) == 1 and not kwargs else None
+        if not session.active or (isinstance(alone, Unreadable) and alone.is_settled):
+            return _on_real(func, args, kwargs or {})
         try:
             answer = cls.answers.get(func)
             if answer is None:

@@ -7,16 +7,20 @@ other links, still the user's own objects, draw their parameters on those.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import PIL.Image
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves
 from torchvision import tv_tensors
 
-from ...usercode.links import Link, chains_in, links_of, run
+from ...usercode.attributes import has_attribute, is_exactly
+from ...usercode.links import Link, chains_in, is_called_plainly, links_of, run
+from ...usercode.objects import FILLED
+from ...usercode.paths import parts as parts_of
+from ...usercode.paths import rebuilt
 from ..ops.op import NotRecordable
 from .drawing import Draw, code_of, direct, functionals
 from .session import session, why_not_now
@@ -33,18 +37,20 @@ class Recorder:
         self.transform = transform
         self.links = links_of(transform)
         self._chains = [(parts, list(parts())) for parts in chains_in(transform)]
+        self._plain = [*filter(is_called_plainly, (transform, *self.links))]
         self.start = start
         self._draws: list[Draw] = []
         self._code: Any = None  # the code that the draws were made for
         self._number = 0  # the last recording in which that code was checked
 
     def _is_current(self) -> bool:
-        """Return whether the chains still hold the links, which the dataset may change from sample to sample."""
+        """Return whether the chains still hold the links, and none has a hook that it had not: the dataset may change
+        both from sample to sample."""
         for parts, kept in self._chains:
             now = parts()
             if len(now) != len(kept) or not all(map(operator.is_, now, kept)):
                 return False
-        return True
+        return all(map(is_called_plainly, self._plain))
 
     def stands_for(self, transform: Any) -> bool:
         """Return whether it was made for ``transform`` in its current form."""
@@ -55,13 +61,19 @@ class Recorder:
         if not session.active or why_not_now():
             return self.transform(*args, **kwargs)
         if not self._is_current():
-            return stood_in(self.transform(*args, **kwargs))
+            return self.transform(*args, **kwargs)
         one = args[0] if len(args) == 1 and not kwargs else None
         if is_recording(one) or (not isinstance(one, (Tensor, PIL.Image.Image)) and holds_recording((args, kwargs))):
             return self.transform(*args, **kwargs)  # called inside another recorded transform
         with session.beginning_nowhere():
             given = args if kwargs else run(self.links[: self.start], args)
-        return self.from_start(given, kwargs)
+        return self.recorded(given, kwargs)
+
+    def recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record the links from ``start`` on. An image that they leave as it is stays the user's own object."""
+        made = self.from_start(args, kwargs)
+        as_given((args, kwargs))
+        return as_given(made)
 
     def from_start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record the links from ``start`` on, which get these arguments."""
@@ -130,18 +142,43 @@ def stood_in(value: Any) -> Any:
     These are every Pillow image, ``Image`` and ``Mask``, and the first plain tensor if there is no Pillow image,
     ``Image`` or ``Video``: the rule of ``torchvision.transforms.v2.Transform``.
     """
-    parts, spec = tree_flatten(value)
+    parts = tree_leaves(value)
     explicit = any(isinstance(part, (PIL.Image.Image, tv_tensors.Image, tv_tensors.Video)) for part in parts)
-    for k, part in enumerate(parts):
+    images: dict[int, Any] = {}
+    for part in parts:
         if isinstance(part, Tensor) and not isinstance(part, tv_tensors.TVTensor):
             if explicit:
                 continue
             explicit = True
-        image = stand_in(part)
+        image = None if id(part) in images else stand_in(part)
         if image is not None:
-            parts[k] = image
-    return tree_unflatten(parts, spec)
+            images[id(part)] = image
+    return _with(value, lambda part: images.get(id(part), part)) if images else value
+
+
+def as_given(value: Any) -> Any:
+    """Return the value with the user's images in place of those that stand for them and that no call has changed."""
+    return _with(value, _given)
+
+
+def _given(part: Any) -> Any:
+    unchanged = is_recording(part) and part.tape.is_original and part.tape.given is not None
+    return part.tape.given if unchanged else part
+
+
+def _with(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the value with what ``change`` gives for each part. Lists and dicts stay: code may look into its own."""
+    if is_exactly(value, *FILLED):
+        for step, part in parts_of(value):
+            changed = _with(part, change)
+            if changed is not part:
+                value[step] = changed
+        return value
+    if not (is_exactly(value, tuple) or (isinstance(value, tuple) and has_attribute(value, "_fields"))):
+        return change(value)
+    changes = {step: changed for step, part in parts_of(value) if (changed := _with(part, change)) is not part}
+    return rebuilt(value, changes) if changes else value
 
 
 def holds_recording(value: Any) -> bool:
-    return any(is_recording(part) for part in tree_flatten(value)[0])
+    return any(is_recording(part) for part in tree_leaves(value))

@@ -24,7 +24,7 @@ import numpy as np
 import PIL.Image
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ...frames import is_users
 from ...usercode import randomness
@@ -40,6 +40,7 @@ from ..pack.packing import NoneRecorded, pack
 from ..plan import Path, Piece, Plan, in_slots, names
 from ..storage import place_of
 from .batches import assembled, batch_of, fetched
+from .call import itself
 from .images import RecordingStack, needs_pixels
 from .pictures import RecordingPicture
 from .plain_code import Site, Tried
@@ -321,6 +322,10 @@ class _Scout(Recorder):
         self._look_for_labels(begun)
         return self._inside(*args, **kwargs)
 
+    def recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record in copies of the user's lists and dicts, and return what stands for an image that chance has left."""
+        return self.from_start(*tree_map(itself, (args, kwargs)))
+
     def _note_call(self, args: Any, kwargs: Any) -> None:
         self.called = True
         self._given = [part for part in tree_leaves((args, kwargs)) if _has_pixels(part)] or self._given
@@ -423,7 +428,7 @@ class _Beside(_Scout):
         kept, raised = randomness.state(), NotRecordable.raised
         try:
             with session.of_twins(), unhidden():
-                if not holds_recording(self.from_start(args, kwargs)):
+                if not holds_recording(self.recorded(args, kwargs)):
                     raise _NoImage(_NO_IMAGE)
             self._recorded = True
             self._met_undecoded = self._met_undecoded or any(map(is_undecoded, tree_leaves((args, kwargs))))

@@ -31,6 +31,7 @@ from ..ops.library_code import calls_own_only, is_original
 from ..ops.op import NotRecordable
 from ..ops.table import OLDER
 from ..storage import bytes_of, place_of
+from .call import itself
 from .colour_matrices import ANSWERS
 from .drawing import functionals
 from .images import retyped
@@ -96,7 +97,7 @@ class Twins(TorchFunctionMode):  # type: ignore[misc]
         """
         begun, self._inside = [], True
         try:
-            for image, twin in zip(tree_leaves(value), tree_leaves(stood_in(value)), strict=True):
+            for image, twin in zip(tree_leaves(value), tree_leaves(stood_in(tree_map(itself, value))), strict=True):
                 if is_recording(twin):
                     self._pair(image, twin, private)
                     begun.append(image)

@@ -143,6 +143,10 @@ class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
                 image.tape.is_needed()
         return real(self)
 
+    @property
+    def is_settled(self) -> bool:
+        return bool(self.made)
+
     def becomes(self, image: Tensor) -> None:
         self.made[:] = [image]
 

@@ -402,7 +402,7 @@ def test_tolerances(difference: Difference, equal: bool, within: bool) -> None:
 
 
 def test_recording_goes_on_as_for_real_where_it_cannot_be_recorded() -> None:
-    dataset = Sometimes(v2.RandomHorizontalFlip(), length=20)
+    dataset = Sometimes(v2.RandomHorizontalFlip(1.0), length=20)
     plan = find(dataset, default_collate, range(4), Plan())
     begun = randomness.state()
     one = real(dataset, default_collate, range(8, 12))

@@ -816,7 +816,7 @@ class Sometimes(Images):
 
 @pytest.mark.parametrize("with_ring", [True, False])
 def test_batches_made_with_pixels_are_packed_if_there_is_a_ring(with_ring: bool) -> None:
-    plain = loader(Sometimes(v2.RandomHorizontalFlip(), length=12), num_workers=1)
+    plain = loader(Sometimes(v2.RandomHorizontalFlip(1.0), length=12), num_workers=1)
     plan = find(plain.dataset, plain.collate_fn, range(4), Plan())
     torch.manual_seed(0)
     theirs = list(plain)

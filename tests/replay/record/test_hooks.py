@@ -29,6 +29,7 @@ from torchvision.transforms.v2 import functional as F
 
 from pipediag.remedy import NotRecordable
 from pipediag.replay.record.hooks import recording
+from pipediag.replay.record.plain_code import Tried
 from pipediag.replay.record.recorder import Recorder
 from pipediag.replay.record.session import session
 from pipediag.replay.record.substitutes import is_recording, stand_in
@@ -336,7 +337,52 @@ def test_a_chain_that_changes_from_sample_to_sample_undone() -> None:
         chain.transforms[0] = lambda x: x + 1
         second = recorder(image(0))
     assert torch.equal(first.pixels(), image(0).flip(-1).float())
-    assert is_recording(second) and torch.equal(second.pixels(), (image(0) + 1).float())
+    assert not is_recording(second) and torch.equal(second, (image(0) + 1).float())
+
+
+@pytest.mark.parametrize("of", [lambda chain: chain, lambda chain: chain.transforms[0]])
+def test_a_transform_that_gets_a_hook_between_two_samples_undone(of: Callable[[Any], Any]) -> None:
+    chain = v2.Compose([v2.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32)])
+    recorder = Recorder(chain, 0)
+    with recording():
+        assert is_recording(recorder(image(0)))
+        handle = of(chain).register_forward_hook(lambda module, given, made: made * 0)
+        assert torch.equal(recorder(image(0)), (image(0) * 0).float())
+        handle.remove()
+        assert is_recording(recorder(image(0)))
+
+
+@pytest.mark.parametrize("make", [image, pixels, picture, mask])
+def test_an_image_that_chance_leaves_as_it_is_stays_the_users_own_object_undone(make: Callable[[int], Any]) -> None:
+    recorder, given = Recorder(v2.Compose([v2.RandomHorizontalFlip(0.0), v2.RandomVerticalFlip(0.0)]), 0), make(0)
+    with recording():
+        assert recorder(given) is given
+        made = recorder({"image": given, "all": [given, (given, 1)]})
+    assert made["image"] is made["all"][0] is made["all"][1][0] is given
+
+
+@pytest.mark.parametrize("resize", [F1.resize, F.resize])
+def test_a_call_of_plain_code_that_leaves_a_picture_as_it_is_returns_it_undone(resize: Callable[..., Any]) -> None:
+    given = picture(0)
+    with recording(calls=Tried({})):
+        assert resize(given, [given.height, given.width]) is given
+        assert is_recording(resize(given, [7, 7]))
+
+
+def test_a_transform_changes_the_users_own_dicts_and_lists_undone() -> None:
+    def change(sample: dict[str, Any]) -> dict[str, Any]:
+        sample["images"][0] = F.horizontal_flip(sample["images"][0])
+        sample["images"].append("flipped")
+        sample["changed"] = True
+        return sample
+
+    given = {"images": [image(0), mask(0)], "changed": False}
+    kept = given["images"]
+    with recording():
+        made = Recorder(change, 0)(given)
+    assert made is given and made["images"] is kept and made["changed"] and kept[2] == "flipped"
+    assert is_recording(kept[0]) and torch.equal(kept[0].pixels(), image(0).flip(-1))
+    assert not is_recording(kept[1]) and torch.equal(kept[1], mask(0))
 
 
 def test_an_image_kept_beyond_the_recording_passes_a_saved_function_undone() -> None:

@@ -28,6 +28,7 @@ from pipediag.patches import replaced
 from pipediag.remedy import NotRecordable
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.images import real
+from pipediag.replay.record.plain_code import Tried
 from pipediag.replay.record.session import session
 from pipediag.replay.record.substitutes import is_recording, stand_in, stand_in_for_stack
 
@@ -311,6 +312,30 @@ def test_a_file_of_several_frames() -> None:
             given.seek(k)
             made.append(F.horizontal_flip(stand_in(given if given.mode == "RGB" else given.convert("RGB"))))
         assert [real(mine).getpixel((0, 0)) for mine in made] == [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+
+
+@pytest.mark.parametrize("alias", [lambda x: x, lambda x: x.permute(1, 2, 0), lambda x: x[:, :8]])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.transpose_(0, 1),
+        lambda x: x.unsqueeze_(0).transpose_(1, 2),
+        lambda x: x.resize_(3, 2),
+        lambda x: setattr(x, "data", x.data.double()),
+        lambda x: x.requires_grad_(),
+    ],
+)
+def test_the_form_of_an_image_that_code_changes_in_place(alias: Any, change: Callable[[Any], Any]) -> None:
+    def form_of(x: Any) -> tuple[Any, ...]:
+        form = x.shape, len(x), x.ndim, x.size(), x.numel(), x.stride(), x.dtype, x.is_floating_point()
+        return *form, x.contiguous().stride(), x.requires_grad, x.detach().requires_grad
+
+    plain = alias(F.hflip(floats(0)))
+    change(plain)
+    with recording(calls=Tried({})), session.going_on():
+        mine = alias(F.hflip(stand_in(floats(0))))
+        change(mine)
+        assert form_of(mine) == form_of(plain)
 
 
 def test_a_written_image_may_be_used() -> None:

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from pipediag.replay.layout import copied, is_dense, laid_out, same_strides
-from pipediag.replay.pack.packing import pack, pack_plain
+from pipediag.replay.pack.packing import pack, pack_any, pack_plain
 from pipediag.replay.record.hooks import recording
 from pipediag.replay.record.plain_code import Tried
 from pipediag.replay.record.recorder import Recorder
@@ -67,7 +67,7 @@ def both(transforms: list[Any], source: Any) -> tuple[Tensor, Tensor]:
     transform = v2.Compose(transforms) if transforms else v2.Compose([v2.Identity()])
     torch.manual_seed(0)
     with recording():
-        packed = pack([Recorder(transform, 0)(source)])
+        packed = pack_any([Recorder(transform, 0)(source)], stood=-1)
     torch.manual_seed(0)
     return replay(packed, CPU)[0], transform(source)
 
