@@ -72,9 +72,11 @@ class Stops:
             part = max(0.0, min(_EVERY, ends - since))
             found = wait(part)
             until = self._clock.now()
+            if found[0]:  # a large batch may take that long to receive
+                return found
             longer = until - since - part
             if longer > _LONGER and time.process_time() - cpu < _BUSY * longer:
                 self.seen += longer
                 self.add(Stop(until - longer, until))
-            if found[0] or until >= ends:
+            if until >= ends:
                 return found

@@ -37,20 +37,20 @@ class Recorder:
         self.transform = transform
         self.links = links_of(transform)
         self._chains = [(parts, list(parts())) for parts in chains_in(transform)]
-        self._plain = [*filter(is_called_plainly, (transform, *self.links))]
+        self._is_plain_chain = all(link is not transform for link in self.links) and is_called_plainly(transform)
         self.start = start
         self._draws: list[Draw] = []
         self._code: Any = None  # the code that the draws were made for
-        self._number = 0  # the last recording in which that code was checked
+        self._checked: Any = None  # the recording in which that code was last checked, and which links had no hook
 
     def _is_current(self) -> bool:
-        """Return whether the chains still hold the links, and none has a hook that it had not: the dataset may change
-        both from sample to sample."""
+        """Return whether the chains still hold the links, and the whole has no hook that it had not: the dataset may
+        change both from sample to sample."""
         for parts, kept in self._chains:
             now = parts()
             if len(now) != len(kept) or not all(map(operator.is_, now, kept)):
                 return False
-        return all(map(is_called_plainly, self._plain))
+        return not self._is_plain_chain or is_called_plainly(self.transform)
 
     def stands_for(self, transform: Any) -> bool:
         """Return whether it was made for ``transform`` in its current form."""
@@ -114,8 +114,9 @@ class Recorder:
 
     def _up_to_date(self) -> list[Draw]:
         """Return the functions to call for the links, rebuilt if code has changed since the last recording."""
-        if self._number != session.number:
-            self._number = session.number
+        checked = session.number, [*map(is_called_plainly, self.links)]
+        if self._checked != checked:
+            self._checked = checked
             code = (*functionals(), *map(code_of, self.links))
             if code != self._code:
                 self._code = code
