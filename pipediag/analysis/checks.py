@@ -122,7 +122,7 @@ def _paused(ladder: LadderView) -> Warning_ | None:
         return None
     times, longest = "once" if len(cut) == 1 else f"{len(cut)} times", number(max(seconds for seconds, _ in cut))
     known = all(stopped for _, stopped in cut)
-    why = "" if known else ": it was stopped, or its data did not come"
+    why = "" if known else ": it was stopped, or its own code slept"
     return Warning_(
         "paused",
         f"the script {'was stopped' if known else 'stood still'} {times}, for up to {longest} s{why}; this is left out",
@@ -184,7 +184,7 @@ def _keeps_samples(ladder: LadderView) -> Warning_ | None:
         told += "what the dataset keeps is lost with the workers, at the end of each epoch"
         return Warning_("keeps-samples", told, "persistent_workers=True keeps it, or make it before the workers start")
     told += "the dataset keeps it, so that later epochs cost less than this"
-    return Warning_("keeps-samples", told, "analyse a later epoch, or a shorter one")
+    return Warning_("keeps-samples", told, "a longer budget reaches later epochs")
 
 
 def _varying_sizes(session: Session) -> Warning_ | None:

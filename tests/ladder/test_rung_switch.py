@@ -298,7 +298,7 @@ class TestRealWorkers:
         data.gate.zero_()
         with feeding(data) as feed:
             feed.open()
-            assert eventually(lambda: feed.at_work == 2)
+            assert eventually(lambda: data.begun.tolist() == [1, 1])  # one that is about to begin would wait
             feed.pause()
             assert feed.at_work == 2
             data.gate.fill_(1)
