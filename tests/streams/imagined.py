@@ -9,6 +9,7 @@ launched on a stream that had been told to wait for the other. The waits are rec
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,6 +28,14 @@ Clock = dict[int, int]
 _numbers = itertools.count(1)
 _times = itertools.count(1)
 _lock = threading.RLock()
+
+
+def held_in_forks(lock: Any) -> None:
+    """Let no process be forked while another thread has the lock: the fork would wait for it for ever."""
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+held_in_forks(_lock)
 #: What the host has waited for. No time is used twice, so tests need not reset it.
 _host: Clock = {}
 

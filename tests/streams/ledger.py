@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .imagined import Device, Stream
+from .imagined import Device, Stream, held_in_forks
 
 _READ_BY_HOST = torch.ops.aten._local_scalar_dense.default
 #: Module of the modes below, as they stand for the device: calls are not recorded under a mode of the user's.
@@ -69,6 +69,7 @@ class Ledger:
         self._device = device
         self._memory: dict[int, _Memory] = {}
         self._lock = threading.RLock()
+        held_in_forks(self._lock)
         self._capturing: set[int] = set()  # threads
 
     def take(self) -> list[str]:
