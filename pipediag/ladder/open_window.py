@@ -24,13 +24,12 @@ _USUAL = 3
 
 
 class _LongStep(NamedTuple):
-    """The longest step so far: its place, its end, its seconds, and those in ``next()`` and on a CPU."""
+    """The longest step so far: its place, its end, its seconds, and those of them in ``next()`` or on a CPU."""
 
     at: int
     ended: float
     seconds: float
-    in_next: float
-    cpu: float
+    busy: float
 
 
 class OpenWindow:
@@ -116,7 +115,7 @@ class OpenWindow:
         step = self._asked - asked - apart
         if step >= _PAUSE and (self._longest is None or step > self._longest.seconds):
             at, in_next = len(self._elsewhere) + len(self._elsewhere_now) - 1, self._got - asked - stopped
-            self._longest = _LongStep(at, self._asked, step, in_next, spent.cpu)
+            self._longest = _LongStep(at, self._asked, step, in_next + spent.cpu)
         if self._longest is not None and not self.left_out:
             self._cut_out_pause(self._longest)
         self._watch.count()
@@ -126,8 +125,8 @@ class OpenWindow:
         others = self._watch.total_steps  # the step that ends now is not counted yet, and the long one is left out
         if others < _USUAL or self._loop_side.counters.here() is None:  # without counters, work looks like a pause
             return
-        usual, busy = (self.seconds_so_far - long.seconds) / others, long.cpu + long.in_next
-        if long.seconds < _UNUSUAL * usual or busy > (1 - _IDLE) * long.seconds:
+        usual = (self._watch.seconds + self._watch.elapsed - long.seconds) / others
+        if long.seconds < _UNUSUAL * usual or long.busy > (1 - _IDLE) * long.seconds:
             return
         self.left_out = long.seconds - usual
         self._watch.leave_out(self.left_out)
@@ -177,11 +176,6 @@ class OpenWindow:
     def seconds(self) -> float:
         """Seconds of the stretches that were kept."""
         return self._watch.seconds
-
-    @property
-    def seconds_so_far(self) -> float:
-        """Seconds of the stretches and of the open one."""
-        return self._watch.seconds + self._watch.elapsed
 
     @property
     def used_up_stock(self) -> bool:
