@@ -180,7 +180,7 @@ def _keeps_samples(ladder: LadderView) -> Warning_ | None:
     if found is None or loader is None:
         return None
     told = f"a sample takes {number(found[0])} ms of a core, and {number(found[1])} ms when it is made again: "
-    if loader.num_workers and not loader.persistent_workers:
+    if not loader.dataset_lasts:
         told += "what the dataset keeps is lost with the workers, at the end of each epoch"
         return Warning_("keeps-samples", told, "persistent_workers=True keeps it, or make it before the workers start")
     told += "the dataset keeps it, so that later epochs cost less than this"

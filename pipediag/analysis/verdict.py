@@ -355,8 +355,7 @@ def _reasons(ladder: LadderView, bottleneck: str) -> Iterator[str]:
         yield f"{who}, and not evenly"
     if shares and (crowded := ladder.crowded("baseline", ceiling)) > _CROWDED:
         yield f"{who}; without them data may cost up to {percent(median(shares) + crowded)}"
-    loader = session.loader
-    if loader is not None and (loader.persistent_workers or not loader.num_workers) and made_again(ladder) is not None:
+    if session.loader is not None and session.loader.dataset_lasts and made_again(ladder) is not None:
         yield "the dataset keeps what it has made, so later epochs cost less"
     if bottleneck in _COUNTED and session.workers:
         yield from busy  # these are what remains of a step, and so is the time that others take

@@ -50,6 +50,11 @@ class Loader:
         """Number of batches that the loop takes in an epoch; None if that is not known."""
         return self.left_after or self.length
 
+    @property
+    def dataset_lasts(self) -> bool:
+        """True if what the dataset keeps is there in the next epoch: it is not lost with the workers."""
+        return self.persistent_workers or not self.num_workers
+
 
 @dataclass
 class LoaderSettings:
