@@ -17,14 +17,15 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from ...clock import time
 from ...frames import in_package, is_ours, is_torchs, is_users
 from ...session import HotLine
 from ...usercode.lines import Line, begin_of_line, begins, compiled_function, function_of, line_at
-from .waited_for import stack_of, working_for
+from .stacks import At, running, stack_of
+from .waited_for import waits, working_for
 
 #: Number of looks after which no batch is looked at any more: a share of a half is then known to 5 points.
 LOOKS = 400
@@ -182,35 +183,28 @@ class HotLines:
 
     def look(self, thread: int, seconds: float) -> None:
         """Look at a thread once, for the seconds since the last look: C code may have held the lock all the while."""
-        frames = sys._current_frames()
-        running = stack_of(frames.pop(thread, None))
-        # This function's own frame would hold itself, and with it what all others hold, until garbage is collected.
-        frames.pop(threading.get_ident(), None)
-        first = next((one for one in running if not one.f_code.co_filename.startswith(_FROZEN)), None)
-        if first is None or self._is_ours(first.f_code):
+        stack = [*itertools.dropwhile(lambda at: at[0].co_filename.startswith(_FROZEN), stack_of(thread, _DEPTH))]
+        if not stack or self._is_ours(stack[0][0]):
             return
-        stack = list[tuple[CodeType, int]]()
-        for frame in itertools.islice(stack_of(first), _DEPTH):
-            code = frame.f_code
+        for n, (code, _, _) in enumerate(stack):
             if id(code) in self._makers or id(code) in self._collating:
                 # What it waits for is made by threads of the user's: the time is theirs.
-                others = [(one, _instructions(one)) for one in working_for(first, frames)]
-                for innermost, one in others or [(first, stack)]:
-                    self._add(id(code) in self._collating, innermost, one, seconds / max(1, len(others)))
+                others = working_for(thread, running()) if waits(stack) else []
+                for one in others or [stack[:n]]:
+                    self._add(id(code) in self._collating, one[:_DEPTH], seconds / max(1, len(others)))
                 self.looks += 1
                 return
-            if self._is_ours(code) and stack and stack[-1][0].co_filename == contextlib.__file__:
+            if self._is_ours(code) and n and stack[n - 1][0].co_filename == contextlib.__file__:
                 return  # a context of pipediag's begins or ends
-            stack.append((code, frame.f_lasti))
 
-    def _add(self, collates: bool, innermost: FrameType, stack: _Stack, seconds: float) -> None:
+    def _add(self, collates: bool, stack: Sequence[At], seconds: float) -> None:
         key = list[int]()
-        for code, instruction in stack:
+        for code, instruction, _ in stack:
             if not self._is_ours(code):
                 key += id(code), instruction
         self._seconds[collates, tuple(key)] = self._seconds.get((collates, tuple(key)), 0.0) + seconds
         if stack:
-            self._scopes[id(stack[0][0])] = innermost.f_globals
+            self._scopes[id(stack[0][0])] = stack[0][2]
 
     def _is_ours(self, code: CodeType) -> bool:
         if id(code) not in self._codes:
@@ -274,10 +268,6 @@ class HotLines:
         if (id(code), instruction) not in self._lines:
             self._lines[id(code), instruction] = line_at(code, instruction)
         return self._lines[id(code), instruction]
-
-
-def _instructions(innermost: FrameType) -> list[tuple[CodeType, int]]:
-    return [(frame.f_code, frame.f_lasti) for frame in itertools.islice(stack_of(innermost), _DEPTH)]
 
 
 def _at_work(stack: list[tuple[CodeType, int]]) -> list[tuple[CodeType, int]]:

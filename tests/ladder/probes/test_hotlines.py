@@ -141,12 +141,11 @@ class TestLines:
         monkeypatch.setitem(linecache.cache, "g.py", (1, None, ["def f(x): pass\n"], "g.py"))
         g = function("def f(x): pass", "g.py")
         stack = [(g, "RESUME"), (function(source, callers), "CALL"), (makes, "CALL")]
-        frames = []
+        places = []
         for code, opname in ((one.__code__, opname) for one, opname in stack):
             at = next(one.offset for one in dis.get_instructions(code) if one.opname == opname)
-            frames.append(SimpleNamespace(f_code=code, f_lasti=at, f_globals={}))
-        monkeypatch.setattr(sys, "_current_frames", lambda: {1: frames[0]})
-        monkeypatch.setattr(hotlines, "stack_of", lambda _: iter(frames))
+            places.append((code, at, {}))
+        monkeypatch.setattr(hotlines, "stack_of", lambda *_: places)
         lines = HotLines([makes.__code__])
         lines.look(1, 1.0)
         assert [line.name for line in lines.figures([])] == [name]
