@@ -133,6 +133,8 @@ class ToDevice(Feed):
             return super().bring(sent)
         finally:
             if self._side is not None:
+                if isinstance(sent, Packed):
+                    sent.batch = None  # on a device, its lists and dicts were copied: they hold the recorded images
                 self._kept = self._kept + 1 if self._side.let_go() else 0
                 if self._kept == _MOST_KEPT:
                     self.failed, self.orders.plainly = _KEPT, True
