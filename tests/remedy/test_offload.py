@@ -24,7 +24,7 @@ from torchvision.transforms import v2
 
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader, offload
-from pipediag.replay.pack.packed_batch import Packed
+from pipediag.replay.pack.packed_batch import Held, Packed
 from pipediag.replay.record.tape import Tape
 from pipediag.usercode import tree
 
@@ -823,6 +823,14 @@ def test_batches_are_freed_without_a_collection(device: torch.device) -> None:
         gc.garbage.clear()
     assert made.recorded == 12
     assert kept == []
+
+
+def test_lists_of_a_batch_are_copied_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collate function's own hold recorded images until the batch has arrived: no other code keeps these."""
+    filled, elsewhere = Held.filled, torch.device("cuda")
+    monkeypatch.setattr(Held, "filled", lambda held, change, _: filled(held, change, elsewhere))
+    made = offload(loader(Images(v2.Compose([v2.RandomCrop(24), v2.ToDtype(torch.float32)]), length=24)), "cpu")
+    assert len([*made, *made, *made]) == made.recorded == 18
 
 
 def with_a_sparse_tensor(samples: Any) -> Any:

@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 from pipediag.remedy.finding import Known
 from pipediag.remedy.remedied_run import RemediedRun
 from pipediag.replay.certify import certifying
-from pipediag.replay.pack.packed_batch import Held, Packed
+from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.plan import Piece, Plan
 from pipediag.streams import to_device
 
@@ -216,14 +216,6 @@ class TestGivingUpIsExact:
         assert stand.course.given_up == given_up and stand.course.handed > BATCHES // 2
         assert {type(image) for image in data.kept} == {Tensor}
         assert torch.equal(torch.stack(data.kept), torch.stack(plain.dataset.kept))
-
-    def test_lists_of_a_batch_are_copied_on_a_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Those that came from the collate function hold recorded images until the batch has arrived."""
-        filled, device = Held.filled, torch.device("cuda")
-        monkeypatch.setattr(Held, "filled", lambda held, change, _: filled(held, change, device))
-        stand = stand_in(make(0))
-        assert alike(batches_of(stand.loader, stand), batches_of(make(0), None))
-        assert not stand.course.given_up and stand.offloaded.recorded > BATCHES
 
     @WORKERS
     def test_changes_in_the_training_process(self, workers: int, persistent: bool) -> None:
