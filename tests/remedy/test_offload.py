@@ -24,8 +24,10 @@ from torchvision.transforms import v2
 
 from pipediag.errors import UsageError
 from pipediag.remedy import OffloadedLoader, offload
-from pipediag.replay.pack.packed_batch import Held, Packed
+from pipediag.replay.pack.packed_batch import Packed
 from pipediag.replay.record.tape import Tape
+from pipediag.streams.handover import Ready
+from pipediag.streams.to_device import ToDevice
 from pipediag.usercode import tree
 
 from .sameness import (
@@ -825,12 +827,17 @@ def test_batches_are_freed_without_a_collection(device: torch.device) -> None:
     assert kept == []
 
 
-def test_lists_of_a_batch_are_copied_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The collate function's own hold recorded images until the batch has arrived: no other code keeps these."""
-    filled, elsewhere = Held.filled, torch.device("cuda")
-    monkeypatch.setattr(Held, "filled", lambda held, change, _: filled(held, change, elsewhere))
-    made = offload(loader(Images(v2.Compose([v2.RandomCrop(24), v2.ToDtype(torch.float32)]), length=24)), "cpu")
-    assert len([*made, *made, *made]) == made.recorded == 18
+def test_what_a_batch_holds_itself_is_not_kept_by_other_code() -> None:
+    """On a device, the collate function's own lists are copied, and hold the recorded images until it has arrived."""
+    chain = v2.Compose([v2.RandomCrop(24), v2.ToDtype(torch.float32)])
+    made = offload(loader(Images(chain, length=24)), "cpu")
+    feed, brought = made.feed, list[Any]()
+    assert isinstance(feed, ToDevice)
+    feed.arrive = lambda sent: Ready(brought.append(type(sent)))  # type: ignore[method-assign,func-returns-value]
+    for _ in range(3):
+        for sent in feed.begin():
+            feed.bring(sent)
+    assert brought == [Packed] * 18 and not feed.failed
 
 
 def with_a_sparse_tensor(samples: Any) -> Any:
