@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 #: Maximum number of frames that are read at once.
 _FRAMES = 10_000
-#: Functions whose result, before Python 3.13, is the very dictionary in which a frame's variables are read.
-_SEES_LOCALS = frozenset({"locals", "vars"})
+#: Functions that, before Python 3.13, use the very dictionary in which a frame's variables are read.
+_SEES_LOCALS = frozenset({"locals", "vars", "exec", "eval"})
 
 _Step = Callable[[], Any]
 #: The code of a frame, the offset of its instruction, and the globals that it sees.
