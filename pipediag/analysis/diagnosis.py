@@ -94,31 +94,19 @@ class Verdict:
 
 @dataclass
 class Recommendation:
-    """A change that would make the loop faster.
+    """A change that would make the loop faster."""
 
-    Attributes:
-        id: never changes.
-        title: the change in one line.
-        stage: the pipeline stage that the change improves.
-        predicted: speedup predicted from this run's numbers; None if it cannot be predicted.
-        at_most: true if ``predicted`` is that of a loop without the work that the change makes cheaper: how much of it
-            a change saves is not known.
-        measured: speedup measured under the change; None if it was not tried.
-        evidence: sentences with the measurements behind it.
-        how: the code or option to change, with its place if known.
-        risk: possible drawbacks.
-        savings: the speedup as time and workers; None if no speedup is known.
-    """
-
-    id: str
-    title: str
-    stage: str
-    predicted: Interval | None
-    measured: Interval | None
-    evidence: list[str]
-    how: str
-    risk: str
-    savings: Savings | None = None
+    id: str  # never changes
+    title: str  # the change in one line
+    stage: str  # the pipeline stage that the change improves
+    predicted: Interval | None  # speedup predicted from this run's numbers; None if it cannot be predicted
+    measured: Interval | None  # speedup measured under the change; None if it was not tried
+    evidence: list[str]  # sentences with the measurements behind it
+    how: str  # the code or option to change, with its place if known
+    risk: str  # possible drawbacks
+    savings: Savings | None = None  # the speedup as time and workers; None if no speedup is known
+    #: True if ``predicted`` is that of a loop without the work that the change makes cheaper: how much of it a change
+    #: saves is not known.
     at_most: bool = False
 
     @property

@@ -482,10 +482,10 @@ def _not_starved(ladder: LadderView, share: Interval) -> str:
         share_text = percent_of(of, share)
         return f"Not starved: the loop waits for data {share_text}.{_only_observed(ladder)}"
     best = ladder.best
-    return (
-        f"Not starved: a step takes {number(base.value)} ms with the loader and {number(best.value)} ms "
-        f"with cached batches, so data costs {percent_of('', share)}. To be faster, work on the model's own step."
-    )
+    takes = f"a step takes {number(base.value)} ms with the loader and {number(best.value)} ms with cached batches"
+    waits = share.value > 1 - best.value / base.value + RESOLUTION
+    costs = "; the loop waits for data" if waits else ", so data costs"
+    return f"Not starved: {takes}{costs} {percent_of('', share)}. To be faster, work on the model's own step."
 
 
 def _undecided(ladder: LadderView, share: Interval, top: Stage | None) -> str:

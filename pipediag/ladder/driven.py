@@ -30,16 +30,11 @@ class Driven(ABC):
     Args:
         seconds: time limit; infinite if another process keeps it.
         lockstep: this process's part among the ranks of a job.
-
-    Attributes:
-        feed: the measured loader's batches.
-        loop_side: the loop, which is fed.
-        steering: what feeds the loop, and how far it is.
     """
 
     def __init__(self, loop: Loop, seconds: float, lockstep: Lockstep) -> None:
         setting = loop.setting
-        self.feed = loop.feed
+        self.feed = loop.feed  # the measured loader's batches
         self._setting = setting
         self._plan = setting.plan
         self._clock = setting.clock
@@ -48,8 +43,9 @@ class Driven(ABC):
         length, joined = epoch_length(loop.feed.loader), not lockstep.in_job  # ranks count epochs and steps together
         epochs = Epochs(length, loop.handed, setting.plan.horizon, joined)
         budget, short = setting.plan.budget, setting.plan.attempt > 1
+        #: What feeds the loop, and how far it is.
         self.steering = Steering(setting.clock, budget, epochs, setting.schedule, seconds, short)
-        self.loop_side = LoopSide(loop, self.steering, lockstep)
+        self.loop_side = LoopSide(loop, self.steering, lockstep)  # the loop, which is fed
         self._device = self.loop_side.device
         self._windows = Windows(self.loop_side, self._recorded)
         self._settler = self._windows.settler

@@ -28,25 +28,18 @@ _FEW = 200
 
 
 class Findings:
-    """What was found about one loader.
-
-    Attributes:
-        startups: one entry for each time the data was begun.
-        shutdown: seconds that it took to end the workers at the end of the last epoch, until they are started again.
-        insides: findings about the dataset's code, by worker number.
-        alternatives: cheaper ways for the transforms as tried in a worker, with the number of the transform in its
-            chain; None if none was to try them yet.
-        revision: number of updates of ``insides``.
-        samples: number of samples timed.
-    """
+    """What was found about one loader."""
 
     def __init__(self) -> None:
-        self.startups: list[Startup] = []
+        self.startups: list[Startup] = []  # one entry for each time the data was begun
+        #: Seconds that it took to end the workers at the end of the last epoch, until they are started again.
         self.shutdown = 0.0
-        self.insides: dict[int, Inside] = {}
+        self.insides: dict[int, Inside] = {}  # findings about the dataset's code, by worker number
+        #: Cheaper ways for the transforms as tried in a worker, with the number of the transform in its chain; None if
+        #: none was to try them yet.
         self.alternatives: list[tuple[int, Alternative]] | None = None
-        self.revision = 0
-        self.samples = 0
+        self.revision = 0  # number of updates of ``insides``
+        self.samples = 0  # number of samples timed
         self._times: list[float] = []
         self._slowest: dict[str, float] = {}
         self._draw = random.Random(0)

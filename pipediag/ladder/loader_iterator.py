@@ -82,23 +82,19 @@ class LoaderIterator(_BaseDataLoaderIter):  # type: ignore[misc]
 
     It is plain until its loader proves to be the training loader; from then on its batches come from the climb. If
     pipediag itself fails, they are plain again.
-
-    Attributes:
-        track: its loader's.
-        ended: true after the last batch of the epoch.
     """
 
     def __init__(self, loader: DataLoader[Any], track: Track, measurement: Measurement, native: NativeIterator) -> None:
         # The parent's constructor would draw a seed and begin the sampler; the native iterator does both.
         self._loader = loader
-        self.track = track
+        self.track = track  # its loader's
         self._measurement = measurement
         self._feed = Feed(loader, native, measurement.clock, measurement.looks_inside, track.findings)
         self._handed = 0
         self._watched: tuple[Any, tuple[int, ...]] | None = None
         self._length: int | None = None  # of an epoch in which pipediag has failed, in batches, if it is known
         self._taken: Delivery | None = None  # not handed to the loop yet
-        self.ended = False
+        self.ended = False  # true after the last batch of the epoch
         if track.climb is None:
             with measurement.beside(track, starts=True):
                 self._feed.open()  # as torch does: iter() starts the workers

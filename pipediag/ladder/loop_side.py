@@ -38,23 +38,14 @@ Turn = Generator[Any, None, _T]
 
 @dataclass(frozen=True)
 class Loop:
-    """A training loop as it is found.
+    """A training loop as it is found."""
 
-    Attributes:
-        feed: the batches of its loader.
-        ordinal: number of that loader among all that the script has iterated.
-        setting: the measurement of the process.
-        device: where it trains.
-        handed: number of batches already yielded in the epoch.
-        writes_in_place: True if the loop writes into its batches.
-    """
-
-    feed: Feed
-    ordinal: int
-    setting: Measurement
-    device: torch.device
-    handed: int
-    writes_in_place: bool
+    feed: Feed  # the batches of its loader
+    ordinal: int  # number of that loader among all that the script has iterated
+    setting: Measurement  # the measurement of the process
+    device: torch.device  # where it trains
+    handed: int  # number of batches already yielded in the epoch
+    writes_in_place: bool  # True if the loop writes into its batches
 
 
 class Failure:
@@ -65,30 +56,22 @@ class Failure:
 
 
 class LoopSide:
-    """A training loop, its batches under each rung, and its device.
-
-    Attributes:
-        steering: what feeds the loop, and how fast it is.
-        lockstep: decides with the other ranks of a distributed job what each step is for.
-        caches: the cached batches, or None before a rung has needed them.
-        plain: the delivery that the loop has just been handed, if it waited for this one only, as in training.
-        counters: what the kernel counts of this process's threads.
-        in_next: the loop's time in ``next()`` of its source.
-    """
+    """A training loop, its batches under each rung, and its device."""
 
     def __init__(self, loop: Loop, steering: Steering, lockstep: Lockstep) -> None:
         self.feed = loop.feed
         self.setting = loop.setting
         self.clock = loop.setting.clock
         self.device = Device(loop.device)
-        self.steering = steering
+        self.steering = steering  # what feeds the loop, and how fast it is
         self.epochs = steering.epochs
-        self.lockstep = lockstep
+        self.lockstep = lockstep  # decides with the other ranks of a distributed job what each step is for
         self.writes_in_place = loop.writes_in_place
-        self.caches: Caches | None = None
+        self.caches: Caches | None = None  # the cached batches, or None before a rung has needed them
+        #: The delivery that the loop has just been handed, if it waited for this one only, as in training.
         self.plain: Delivery | None = None
-        self.counters = Counters()
-        self.in_next = InNext(loop.setting.clock, self.counters)
+        self.counters = Counters()  # what the kernel counts of this process's threads
+        self.in_next = InNext(loop.setting.clock, self.counters)  # the loop's time in ``next()`` of its source
         self._training = loop.setting.training
         self._ordinal = loop.ordinal
         self._beside: dict[str, Source] = {}

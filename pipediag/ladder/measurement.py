@@ -73,10 +73,6 @@ class Measurement:
     ``session`` first, so that a schedule begun in an earlier pass continues.
 
     With ``gathers``, rank 0 of a distributed job gets the sessions of the other ranks at the end, in ``ranks``.
-
-    Attributes:
-        over: why the script is to end; empty if it goes on.
-        gave_up: True if it goes on unmeasured, because measuring failed.
     """
 
     def __init__(
@@ -99,8 +95,8 @@ class Measurement:
         self._gathers = gathers
         self.hook = IteratorHook(self.iterator_for)
         self.aside = self.hook.aside
-        self.over = ""
-        self.gave_up = False
+        self.over = ""  # why the script is to end; empty if it goes on
+        self.gave_up = False  # True if it goes on unmeasured, because measuring failed
         self._send = send
         self._joining = Joining(self.clock, lambda: send("cut", {}))
         self._tracks: list[Track] = []

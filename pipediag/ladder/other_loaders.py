@@ -31,16 +31,13 @@ class Spent(NamedTuple):
 
 
 class OtherLoaders:
-    """A recorder of other loaders' starts; ``send`` gets each when the loop trains again.
-
-    Attributes:
-        spent: what the loop's thread has spent so far in ``iter()`` and ``next()`` of loaders between the steps, from
-            their starts on.
-        beside: seconds in ``next()`` of loaders that go on with the training, such as one for unlabelled batches.
-    """
+    """A recorder of other loaders' starts; ``send`` gets each when the loop trains again."""
 
     def __init__(self, clock: Clock, attempt: int, send: Callable[[OtherStart], None]) -> None:
+        #: What the loop's thread has spent so far in ``iter()`` and ``next()`` of loaders between the steps, from their
+        #: starts on.
         self.spent = Spent(0.0, Times(0.0, 0.0))
+        #: Seconds in ``next()`` of loaders that go on with the training, such as one for unlabelled batches.
         self.beside = 0.0
         self._clock = clock
         self._counters = Counters()

@@ -128,9 +128,6 @@ class Observer:
 
     The first batch of each epoch and its step are left out: they include the loader's startup, and the very first step
     warms up the device. ``recorder`` records single steps.
-
-    Attributes:
-        seen: number of steps observed so far in this pass.
     """
 
     def __init__(self, clock: Clock, workers: int, attempt: int, recorder: StepRecorder) -> None:
@@ -148,7 +145,7 @@ class Observer:
         self._made: deque[tuple[BatchCost, float]] = deque()
         self._beside = 0.0
         self._got: BatchCost | None = None  # of the batch that the loop has
-        self.seen = 0
+        self.seen = 0  # number of steps observed so far in this pass
 
     def asks(self, device: torch.device | None, queue: Queue) -> None:
         """Note that the loop asks ``queue`` for a batch; ``device`` is where it trains, or None if unknown."""

@@ -42,14 +42,10 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class Windows:
-    """Measures one window after another on a loop; ``recorded`` is called with the rung of every recorded window.
-
-    Attributes:
-        settler: brings the loop into a rung's steady state before a window.
-    """
+    """Measures one window after another on a loop; ``recorded`` is called with the rung of every recorded window."""
 
     def __init__(self, loop_side: LoopSide, recorded: Callable[[str], None]) -> None:
-        self.settler = Settler(loop_side)
+        self.settler = Settler(loop_side)  # brings the loop into a rung's steady state before a window
         self._loop_side = loop_side
         self._steering = loop_side.steering
         self._setting = loop_side.setting

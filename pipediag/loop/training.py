@@ -159,15 +159,10 @@ def _alive(kind: type) -> Iterator[Any]:
 
 
 class Place(NamedTuple):
-    """Where a loader is iterated.
+    """Where a loader is iterated."""
 
-    Attributes:
-        where: ``file:line`` of the user's code.
-        order: the loader's number among those that are iterated there, from 0 on.
-    """
-
-    where: str
-    order: int
+    where: str  # ``file:line`` of the user's code
+    order: int  # the loader's number among those that are iterated there, from 0 on
 
 
 class Places:

@@ -47,14 +47,10 @@ _SHARE = 0.5
 
 
 class TrainingState:
-    """The state of a training, saved piece by piece and restored into the same objects.
-
-    Attributes:
-        lost: what could not be saved or restored, in words.
-    """
+    """The state of a training, saved piece by piece and restored into the same objects."""
 
     def __init__(self) -> None:
-        self.lost: list[str] = []
+        self.lost: list[str] = []  # what could not be saved or restored, in words
         self._seen: dict[int, Any] = {}  # holds the objects, so that no id is used twice
         self._containers: list[tuple[Any, Any]] = []
         self._tensors: list[_SavedTensor] = []

@@ -59,17 +59,11 @@ _Found = tuple[str, str] | None
 
 @dataclass(frozen=True)
 class Suspect:
-    """A function that sometimes synchronizes; torch warns if it does.
+    """A function that sometimes synchronizes; torch warns if it does."""
 
-    Attributes:
-        call: its familiar name.
-        help: advice.
-        waits: True if its only purpose is to wait; torch does not warn about all of these.
-    """
-
-    call: str
-    help: str
-    waits: bool = False
+    call: str  # its familiar name
+    help: str  # advice
+    waits: bool = False  # True if its only purpose is to wait; torch does not warn about all of these
 
     def found(self, args: _Args, kwargs: _Kwargs, result: Any, warned: bool) -> _Found:
         """Return name and advice for a call that synchronized, or None if it did not."""

@@ -31,14 +31,10 @@ class Stop(NamedTuple):
 
 
 class Stops:
-    """The stops of this process that are known.
-
-    Attributes:
-        seen: seconds of those that were noticed while it waited for a batch.
-    """
+    """The stops of this process that are known."""
 
     def __init__(self, clock: Clock) -> None:
-        self.seen = 0.0
+        self.seen = 0.0  # seconds of those that were noticed while it waited for a batch
         self._clock = clock
         self._known: list[Stop] = []
 

@@ -69,19 +69,13 @@ def watch(clock: Clock | None = None) -> Iterator[SyncLog]:
 
 
 class _Watcher:
-    """Turns one thread's warnings and wrapped calls into log entries.
-
-    Attributes:
-        busy: True during a wrapped call; everything that synchronizes inside belongs to it.
-        warned: number of torch's warnings so far.
-        shown: True if the program itself has enabled torch's warnings and must see them.
-    """
+    """Turns one thread's warnings and wrapped calls into log entries."""
 
     def __init__(self, log: SyncLog, clock: Clock) -> None:
         self.clock = clock
-        self.busy = False
-        self.warned = 0
-        self.shown = False
+        self.busy = False  # True during a wrapped call; everything that synchronizes inside belongs to it
+        self.warned = 0  # number of torch's warnings so far
+        self.shown = False  # True if the program itself has enabled torch's warnings and must see them
         self._log = log
         self._thread: int | None = threading.get_ident()
 
@@ -249,14 +243,10 @@ class _SeenCall:
 
 
 class SyncLog:
-    """A log of synchronizing calls, step by step.
-
-    Attributes:
-        steps: number of finished steps.
-    """
+    """A log of synchronizing calls, step by step."""
 
     def __init__(self) -> None:
-        self.steps = 0
+        self.steps = 0  # number of finished steps
         self._seen: dict[tuple[str, str], _SeenCall] = {}
         self._open: dict[tuple[str, str], list[float | None]] = {}
 

@@ -34,18 +34,12 @@ class Remembering(Protocol):
 
 
 class Call(NamedTuple):
-    """A function or method to patch.
+    """A function or method to patch."""
 
-    Attributes:
-        module: where it is, if it is imported.
-        owner: the class or object in the module that has it; empty for the module itself.
-        name: of the function.
-        stand_in: takes the memo and the function, and returns what stands in for the function.
-    """
-
-    module: str
-    owner: str
-    name: str
+    module: str  # where it is, if it is imported
+    owner: str  # the class or object in the module that has it; empty for the module itself
+    name: str  # of the function
+    #: Takes the memo and the function, and returns what stands in for the function.
     stand_in: Callable[[Remembering, Callable[..., Any]], Callable[..., Any]]
 
 

@@ -19,13 +19,9 @@ _FOR_GOOD = ExitStack()
 
 
 class CachedLoader(DataLoader):  # type: ignore[misc]
-    """A copy of the user's loader, of its own class too, that yields the same batches.
+    """A copy of the user's loader, of its own class too, that yields the same batches."""
 
-    Attributes:
-        memo: what is kept.
-    """
-
-    memo: Memo
+    memo: Memo  # what is kept
 
     @property
     def plan(self) -> str:

@@ -105,13 +105,7 @@ _ATTEMPTS = 3
 
 
 class Mapping:
-    """The first bytes of a file, shared with all processes that map it.
-
-    Attributes:
-        view: the bytes; the mapping lives as long as a part of it does. Touching what is beyond the file's end kills
-            the process.
-        attempts: to put large pages where there is no memory; 0 if the kernel has none for files.
-    """
+    """The first bytes of a file, shared with all processes that map it."""
 
     def __init__(self, number: int, nbytes: int, *, writable: bool = False) -> None:
         """Raises OSError if there is no room for the addresses."""
@@ -119,9 +113,11 @@ class Mapping:
         array: Any = (ctypes.c_ubyte * nbytes).from_address(memory.begin)
         array.memory = memory
         view = memoryview(array).cast("B")
+        #: The bytes; the mapping lives as long as a part of it does. Touching what is beyond the file's end kills the
+        #: process.
         self.view = view if writable else view.toreadonly()
         self._begin = memory.begin
-        self.attempts = _ATTEMPTS
+        self.attempts = _ATTEMPTS  # to put large pages where there is no memory; 0 if the kernel has none for files
 
     def enlarge(self, begin: int, end: int) -> bool:
         """Put large pages, all 0, where the file has no memory yet. Return whether it has them there now.

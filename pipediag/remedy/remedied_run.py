@@ -46,21 +46,14 @@ _SETTINGS = ("dataset", "batch_sampler", "sampler", "collate_fn", "worker_init_f
 
 @dataclass
 class Course:
-    """How the run of a loader went, or of the loaders that a script makes one after the other in one place.
+    """How the run of a loader went, or of the loaders that a script makes one after the other in one place."""
 
-    Attributes:
-        handed: number of batches handed out so far under the remedy.
-        raised: ``id()`` of the last error that a loop got from its batches; 0 if there was none.
-        given_up: why the remedy was given up; empty while it is active.
-        tries: why the next epoch is to begin with a trial on samples: the first batches showed nothing that moves.
-        tried: whether there was such a trial.
-    """
-
-    handed: int = 0
-    raised: int = 0
-    given_up: str = ""
+    handed: int = 0  # number of batches handed out so far under the remedy
+    raised: int = 0  # ``id()`` of the last error that a loop got from its batches; 0 if there was none
+    given_up: str = ""  # why the remedy was given up; empty while it is active
+    #: Why the next epoch is to begin with a trial on samples: the first batches showed nothing that moves.
     tries: str = ""
-    tried: bool = False
+    tried: bool = False  # whether there was such a trial
 
 
 class RemediedRun:

@@ -34,41 +34,28 @@ SavedCall = tuple[str, str, int, str]
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """Contents of a plan file.
+    """Contents of a plan file."""
 
-    Attributes:
-        script: the script's file name, or the module's name.
-        dataset: module and name of the dataset's class.
-        batch_size: of the loader; None if it yields single samples.
-        where: ``file:line`` of the loop that iterates the loader.
-        order: the loader's number among those that are iterated there.
-        device: the type of the device.
-        moved: name and digest (:mod:`pipediag.replay.fingerprint`) of every link that moves; with ``calls`` empty for
-            the hand-off alone, or a cache alone.
-        calls: every call of plain code that was recorded when the plan was made. Chance may decide which are.
-        decodes: True if JPEGs are decoded on the device.
-        caches: True if what library calls read and decode is kept.
-        versions: of pipediag and of the packages whose functions are replayed.
-        speedup: as measured, with its interval.
-        pieces: path, start and links of each :class:`pipediag.replay.plan.Piece`; empty if what moves must be tried
-            again, because calls of plain code do.
-        refused: as in :class:`pipediag.replay.plan.Plan`.
-    """
-
-    dataset: str
-    batch_size: int | None
-    device: str
+    dataset: str  # module and name of the dataset's class
+    batch_size: int | None  # of the loader; None if it yields single samples
+    device: str  # the type of the device
+    #: Name and digest (:mod:`pipediag.replay.fingerprint`) of every link that moves; with ``calls`` empty for the hand-
+    #: off alone, or a cache alone.
     moved: tuple[tuple[str, str], ...]
+    #: Every call of plain code that was recorded when the plan was made. Chance may decide which are.
     calls: tuple[SavedCall, ...] = ()
-    decodes: bool = False
-    caches: bool = False
-    script: str = ""
-    where: str = ""
-    order: int = 0
+    decodes: bool = False  # True if JPEGs are decoded on the device
+    caches: bool = False  # True if what library calls read and decode is kept
+    script: str = ""  # the script's file name, or the module's name
+    where: str = ""  # ``file:line`` of the loop that iterates the loader
+    order: int = 0  # the loader's number among those that are iterated there
+    #: Of pipediag and of the packages whose functions are replayed.
     versions: dict[str, str] = field(default_factory=dict)
-    speedup: dict[str, float | None] = field(default_factory=dict)
+    speedup: dict[str, float | None] = field(default_factory=dict)  # as measured, with its interval
+    #: Path, start and links of each :class:`pipediag.replay.plan.Piece`; empty if what moves must be tried again,
+    #: because calls of plain code do.
     pieces: tuple[tuple[tuple[int, ...], int, tuple[str, ...]], ...] = ()
-    refused: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()  # as in :class:`pipediag.replay.plan.Plan`
 
     def to_dict(self) -> dict[str, Any]:
         return {"pipediag_plan": VERSION, **dataclasses.asdict(self)}

@@ -56,31 +56,19 @@ class Certified(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of what is recorded.
+    """Plan of what is recorded."""
 
-    Attributes:
-        pieces: the transforms.
-        reasons: why other links are not recorded.
-        begins: the calls of plain code at which a recording begins on a real image.
-        called: all calls of plain code that are recorded, in order.
-        compared: functions of plain code that a certificate has compared; None if any may be recorded.
-        fuse: True if the device has the fused kernels.
-        decodes: True if JPEGs are decoded on the device.
-        undecoded: why JPEGs are not decoded on the device, if that was allowed.
-        refused: functions whose replay differs too much.
-        certified: what its certificate says may be off; None if there is no certificate yet.
-    """
-
-    pieces: tuple[Piece, ...] = ()
-    reasons: tuple[str, ...] = ()
-    begins: frozenset[Site] = frozenset()
-    called: tuple[Site, ...] = ()
+    pieces: tuple[Piece, ...] = ()  # the transforms
+    reasons: tuple[str, ...] = ()  # why other links are not recorded
+    begins: frozenset[Site] = frozenset()  # the calls of plain code at which a recording begins on a real image
+    called: tuple[Site, ...] = ()  # all calls of plain code that are recorded, in order
+    #: Functions of plain code that a certificate has compared; None if any may be recorded.
     compared: frozenset[str] | None = None
-    fuse: bool = False
-    decodes: bool = False
-    undecoded: str = ""
-    refused: frozenset[str] = frozenset()
-    certified: Certified | None = None
+    fuse: bool = False  # True if the device has the fused kernels
+    decodes: bool = False  # True if JPEGs are decoded on the device
+    undecoded: str = ""  # why JPEGs are not decoded on the device, if that was allowed
+    refused: frozenset[str] = frozenset()  # functions whose replay differs too much
+    certified: Certified | None = None  # what its certificate says may be off; None if there is no certificate yet
 
     @property
     def moves(self) -> bool:

@@ -19,23 +19,14 @@ from .handover import Ready, labelled, tensors
 
 @dataclass
 class Orders:
-    """How a loader's next batches are made.
+    """How a loader's next batches are made."""
 
-    Attributes:
-        plan: the plan that the workers are told of, if it is another than the one that they began with.
-        scouted: number of batches, from the next request on, that show what can be recorded.
-        plainly: True if without the remedy, from the next request to a worker on.
-        executed: number of batches, from the next request on, that are executed too, to be compared.
-        compared: number of samples of each of these whose calls are compared one by one.
-        held: True if the batches after these are made without the remedy, until the comparison is done.
-    """
-
-    plan: Any = None
-    scouted: int = 0
-    plainly: bool = False
-    executed: int = 0
-    compared: int = 0
-    held: bool = False
+    plan: Any = None  # the plan that the workers are told of, if it is another than the one that they began with
+    scouted: int = 0  # number of batches, from the next request on, that show what can be recorded
+    plainly: bool = False  # True if without the remedy, from the next request to a worker on
+    executed: int = 0  # number of batches, from the next request on, that are executed too, to be compared
+    compared: int = 0  # number of samples of each of these whose calls are compared one by one
+    held: bool = False  # True if the batches after these are made without the remedy, until the comparison is done
 
 
 class Feed:

@@ -38,14 +38,10 @@ class Refused(Exception):
 
 
 class Graphed:
-    """Work on batches, captured for each kind of batch that occurs often enough.
-
-    Attributes:
-        why: why no (further) graph will be made; empty while one may be.
-    """
+    """Work on batches, captured for each kind of batch that occurs often enough."""
 
     def __init__(self, work: Work, device: torch.device) -> None:
-        self.why = ""
+        self.why = ""  # why no (further) graph will be made; empty while one may be
         self._work = work
         self._device = device
         self._generator = torch.cuda.default_generators[device.index or 0]

@@ -30,15 +30,10 @@ from ..usercode.attributes import attribute
 
 @dataclass
 class Ready:
-    """Batch whose making has been launched; it may be read after waiting for ``event``.
+    """Batch whose making has been launched; it may be read after waiting for ``event``."""
 
-    Attributes:
-        batch: on the device.
-        event: the end of its making; None on the CPU.
-    """
-
-    batch: Any
-    event: torch.cuda.Event | None = None
+    batch: Any  # on the device
+    event: torch.cuda.Event | None = None  # the end of its making; None on the CPU
 
 
 def hand_over(ready: Ready, stream: torch.cuda.Stream) -> Any:

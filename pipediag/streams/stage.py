@@ -35,15 +35,11 @@ class Stage:
         work: takes a batch and returns a batch, of any structure.
         device: where it runs; on the CPU it is called directly.
         graph: whether it may be captured in CUDA graphs.
-
-    Attributes:
-        name: name of the callable.
-        draws: True if it was seen to draw random numbers on the device.
     """
 
     def __init__(self, work: Work, device: torch.device, graph: bool) -> None:
-        self.name = label(work)
-        self.draws = False
+        self.name = label(work)  # name of the callable
+        self.draws = False  # True if it was seen to draw random numbers on the device
         self._device = device
         self._work = Frozen(work, self.name)
         self._runs = 0

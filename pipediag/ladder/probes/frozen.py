@@ -106,19 +106,14 @@ class _Call:
 
 
 class _Step:
-    """The module calls of one step.
-
-    Attributes:
-        calls: calls of frozen modules before the first call of a trained one.
-        trained: True once a trained module was called, or a frozen one got input that depends on trained weights. Later
-            calls are ignored.
-        trouble: why the step could not be watched, or "".
-    """
+    """The module calls of one step."""
 
     def __init__(self, device: Device, clock: Clock) -> None:
-        self.calls: list[_Call] = []
+        self.calls: list[_Call] = []  # calls of frozen modules before the first call of a trained one
+        #: True once a trained module was called, or a frozen one got input that depends on trained weights. Later calls
+        #: are ignored.
         self.trained = False
-        self.trouble = ""
+        self.trouble = ""  # why the step could not be watched, or ""
         self._device = device
         self._clock = clock
         self._thread = threading.get_ident()

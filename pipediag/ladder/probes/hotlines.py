@@ -87,10 +87,6 @@ class HotLines:
 
     ``makers`` are pipediag's functions that call the dataset's code, ``collating`` those that call the collate
     function: what runs elsewhere makes no batch.
-
-    Attributes:
-        looks: number of looks that counted.
-        own: seconds that the looks took of the batches.
     """
 
     def __init__(self, makers: Collection[CodeType], collating: Collection[CodeType] = ()) -> None:
@@ -110,8 +106,8 @@ class HotLines:
         self._watched = 0  # the thread that makes a batch; 0 if none does
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self.looks = 0
-        self.own = 0.0
+        self.looks = 0  # number of looks that counted
+        self.own = 0.0  # seconds that the looks took of the batches
 
     def affordable(self, busy: float) -> bool:
         """Return whether to look at another batch after ``busy`` seconds of work: too few looks yet, and cheap ones."""

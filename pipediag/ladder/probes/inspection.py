@@ -32,12 +32,6 @@ class Inspection:
     Both cost microseconds, so they run on samples that training gets anyway. ``clock`` gives the worker's CPU seconds,
     ``queued`` the seconds that it has waited for a core. ``makers`` are the functions that call the dataset's code,
     ``collating`` those that call the collate function. ``needed`` is False if everything is already known.
-
-    Attributes:
-        lines: the looks.
-        files: what was opened for the timed samples.
-        own: seconds that timing samples took besides making them.
-        same_twice: see :attr:`pipediag.session.Inside.same_twice`.
     """
 
     def __init__(
@@ -50,10 +44,10 @@ class Inspection:
         timed: int = TIMED,
         queued: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.lines = HotLines(makers, collating)
-        self.files = OpenedFiles()
-        self.own = 0.0
-        self.same_twice: bool | None = None
+        self.lines = HotLines(makers, collating)  # the looks
+        self.files = OpenedFiles()  # what was opened for the timed samples
+        self.own = 0.0  # seconds that timing samples took besides making them
+        self.same_twice: bool | None = None  # see :attr:`pipediag.session.Inside.same_twice`
         self._slots = slots
         self._watched: list[tuple[Slot, Any]] = []  # with nested ones, and their values
         self._clock, self._queued = clock, queued

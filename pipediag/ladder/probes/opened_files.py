@@ -21,16 +21,11 @@ _KEPT = 32
 
 
 class OpenedFiles:
-    """A counter of files opened while :meth:`watched`. Files that libraries open outside Python are not seen.
-
-    Attributes:
-        seconds: spent on counting.
-        cpu: CPU seconds among them.
-    """
+    """A counter of files opened while :meth:`watched`. Files that libraries open outside Python are not seen."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.cpu = 0.0
+        self.seconds = 0.0  # spent on counting
+        self.cpu = 0.0  # CPU seconds among them
         self._sizes: list[int] = []
         self._endings: Counter[str] = Counter()
         self._paths: list[str] = []

@@ -212,14 +212,10 @@ def path_in(label: str) -> ModulePath:
 
 
 class Labels:
-    """Labels around every call of a module.
-
-    Attributes:
-        calls: number of calls of each module while :attr:`counting`.
-    """
+    """Labels around every call of a module."""
 
     def __init__(self) -> None:
-        self.calls: Counter[ModulePath] = Counter()
+        self.calls: Counter[ModulePath] = Counter()  # number of calls of each module while :attr:`counting`
         self.counting = False
         self._paths: dict[int, tuple[nn.Module, ModulePath]] = {}
         self._open = _Open()

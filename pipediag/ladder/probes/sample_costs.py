@@ -42,18 +42,14 @@ class Timed:
 
 
 class Timer:
-    """A recorder that times calls and measures data sizes outside of them. ``clock`` gives the worker's CPU seconds.
-
-    Attributes:
-        own: seconds that the recorder itself took, which count for no call.
-        own_cpu: CPU seconds among them. Beside other processes they are fewer: reading a clock is a moment at which the
-            system may run another process.
-    """
+    """A recorder that times calls and measures data sizes outside of them. ``clock`` gives the worker's CPU seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.calls: list[Timed] = []
-        self.own = 0.0
+        self.own = 0.0  # seconds that the recorder itself took, which count for no call
+        #: CPU seconds among them. Beside other processes they are fewer: reading a clock is a moment at which the
+        #: system may run another process.
         self.own_cpu = 0.0
 
     def call(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

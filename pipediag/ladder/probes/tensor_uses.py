@@ -48,17 +48,12 @@ class _Use:
 
 
 class Uses(TorchDispatchMode):  # type: ignore[misc]
-    """A dispatch mode that follows the tensors of batches to the device and records what reads them there.
-
-    Attributes:
-        autocast: the dtype of autocast when a module was called, or "" if it was off.
-        trouble: why the use of the batches is unknown, or "".
-    """
+    """A dispatch mode that follows the tensors of batches to the device and records what reads them there."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
-        self.autocast = ""
-        self.trouble = ""
+        self.autocast = ""  # the dtype of autocast when a module was called, or "" if it was off
+        self.trouble = ""  # why the use of the batches is unknown, or ""
         self._device = device
         self._casts = torch.amp.is_autocast_available(device.type)
         self._uses: list[dict[str, _Use]] = []

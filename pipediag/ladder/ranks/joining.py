@@ -66,10 +66,6 @@ class Joining:
 
     Args:
         cut: called, perhaps in another thread, when the connection to another host of the job is cut.
-
-    Attributes:
-        found: this process's part in the lockstep, once it has joined.
-        several_hosts: True if the job is known to run on several hosts.
     """
 
     def __init__(self, clock: Clock, cut: Callable[[], None] = lambda: None) -> None:
@@ -77,8 +73,8 @@ class Joining:
         self._patience = _PATIENCE
         self._is_unreachable = False
         self._store: Store | None = None
-        self.found: Lockstep | None = None
-        self.several_hosts = False
+        self.found: Lockstep | None = None  # this process's part in the lockstep, once it has joined
+        self.several_hosts = False  # True if the job is known to run on several hosts
 
     def lockstep(self) -> Lockstep | None:
         """Return this process's part in the lockstep, or None while rank 0 has not joined."""

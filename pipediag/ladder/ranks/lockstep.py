@@ -47,28 +47,19 @@ STRANGE_MESSAGE = {
 
 @dataclass(frozen=True)
 class Activity:
-    """What the ranks do for some steps.
+    """What the ranks do for some steps."""
 
-    Attributes:
-        number: counts the activities of the job.
-        rung: what the loop of each rank in ``fed`` receives; the loops of the others receive their own batches.
-        fed: None for all ranks.
-        window: number of steps that rank 0 times, or 0.
-        round: of the ladder's window; None if the time belongs to no window of the ladder.
-        delayed: ranks whose steps are made longer by ``delay`` seconds.
-        prepares: what each rank prepares before its next step: :data:`CACHES`, or the remedy of a rung; else empty.
-        ends: the epoch ends here although no rank knows its length.
-    """
-
-    number: int = 0
+    number: int = 0  # counts the activities of the job
+    #: What the loop of each rank in ``fed`` receives; the loops of the others receive their own batches.
     rung: str = "baseline"
-    fed: list[int] | None = None
-    window: int = 0
-    round: int | None = None
-    delayed: list[int] = field(default_factory=list)
+    fed: list[int] | None = None  # None for all ranks
+    window: int = 0  # number of steps that rank 0 times, or 0
+    round: int | None = None  # of the ladder's window; None if the time belongs to no window of the ladder
+    delayed: list[int] = field(default_factory=list)  # ranks whose steps are made longer by ``delay`` seconds
     delay: float = 0.0
+    #: What each rank prepares before its next step: :data:`CACHES`, or the remedy of a rung; else empty.
     prepares: str = ""
-    ends: bool = False
+    ends: bool = False  # the epoch ends here although no rank knows its length
 
     def __post_init__(self) -> None:
         ranks = [*self.delayed, *(self.fed or [])]

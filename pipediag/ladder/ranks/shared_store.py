@@ -41,9 +41,6 @@ class LeadersStore:
 
     Args:
         cut: called when the kernel gives up a rank's connection, because its host does not answer.
-
-    Attributes:
-        connections: those of the other ranks, and of strangers who have proven nothing yet; the oldest comes first.
     """
 
     def __init__(self, listener: socket.socket, secret: bytes, cut: Callable[[], None] = lambda: None) -> None:
@@ -52,6 +49,7 @@ class LeadersStore:
         listener.setblocking(False)
         self._own: dict[str, str] = {}
         self._of_others: dict[str, str] = {}
+        #: Those of the other ranks, and of strangers who have proven nothing yet; the oldest comes first.
         self.connections: list[Connection] = []
         self.closed = False
         self._served: set[Connection] = set()  # those that have been sent what was set before

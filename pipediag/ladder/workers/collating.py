@@ -20,17 +20,11 @@ from ...usercode.transform_slots import Slot, function_slots
 
 @dataclass
 class Habits:
-    """Effects of the collate function on the samples that it gets.
+    """Effects of the collate function on the samples that it gets."""
 
-    Attributes:
-        passes_on: True if the batch shares the samples' memory.
-        takes_apart: True if it changes their containers.
-        writes: types of the leaves it writes into.
-    """
-
-    passes_on: bool = False
-    takes_apart: bool = False
-    writes: tuple[type, ...] = ()
+    passes_on: bool = False  # True if the batch shares the samples' memory
+    takes_apart: bool = False  # True if it changes their containers
+    writes: tuple[type, ...] = ()  # types of the leaves it writes into
 
     @property
     def copies(self) -> tuple[type, ...]:
@@ -43,16 +37,11 @@ class Habits:
 
 
 class SafeCopies:
-    """Copies of cached items, as far as the collate function or the loop would change them.
-
-    Attributes:
-        habits: observed once, by kind of item.
-        seconds: spent on copying for the current batch.
-    """
+    """Copies of cached items, as far as the collate function or the loop would change them."""
 
     def __init__(self) -> None:
-        self.habits: dict[str, Habits] = {}
-        self.seconds = 0.0
+        self.habits: dict[str, Habits] = {}  # observed once, by kind of item
+        self.seconds = 0.0  # spent on copying for the current batch
         self._watched: dict[str, list[_Watched]] = {}
 
     def begin(self) -> None:

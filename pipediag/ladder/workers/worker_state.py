@@ -40,16 +40,11 @@ ALLOWANCE = 0.2
 
 
 class OwnTime:
-    """pipediag's own seconds in a worker, by batch and in total.
-
-    Attributes:
-        seconds: of the batch being made.
-        busy: seconds that earlier batches have kept the worker busy.
-    """
+    """pipediag's own seconds in a worker, by batch and in total."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.busy = 0.0
+        self.seconds = 0.0  # of the batch being made
+        self.busy = 0.0  # seconds that earlier batches have kept the worker busy
         self._spent = 0.0  # in earlier batches
 
     @contextmanager

@@ -106,20 +106,15 @@ _SAMPLING = 1e-4
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result for one function, or for whole batches, over all samples that took it.
-
-    Attributes:
-        samples: number of samples.
-        difference: between the replay and the CPU.
-        torchvision: the difference between torchvision's own results on the CPU and on the device, measured if the
-            replay's exceeds the tolerance: a replay that differs no more than torchvision itself passes.
-        rounded: True if an integer op of the batches differed within its tolerance, which later ops may amplify.
-    """
+    """Result for one function, or for whole batches, over all samples that took it."""
 
     name: str
-    samples: int
-    difference: Difference
+    samples: int  # number of samples
+    difference: Difference  # between the replay and the CPU
+    #: The difference between torchvision's own results on the CPU and on the device, measured if the replay's exceeds
+    #: the tolerance: a replay that differs no more than torchvision itself passes.
     torchvision: Difference | None = None
+    #: True if an integer op of the batches differed within its tolerance, which later ops may amplify.
     rounded: bool = False
 
     @property
@@ -140,34 +135,22 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Comparison of one loader's moved transforms on one device with the CPU.
+    """Comparison of one loader's moved transforms on one device with the CPU."""
 
-    Attributes:
-        ops: one verdict for each replayed function.
-        whole: one verdict for each dtype in the batches.
-        faithful: True if the recorded calls, run on the CPU, give exactly the real samples.
-        draws_equal: True if the random generators end in the same state both ways.
-        samples: number of samples made both ways.
-        unrecorded: number of these samples that could not be recorded. In training the workers make them with pixels.
-        why: one reason for that.
-        device: its name.
-        certified: the same, in the names by which workers know it.
-        elsewhere: the moved transforms that are not exact by construction (:mod:`.ops.exactness`), or that
-            chance skipped in all samples, and how far their pixels may be off on other samples.
-        pictured: a few samples that are images, the most different first.
-    """
-
-    ops: tuple[Verdict, ...]
-    whole: tuple[Verdict, ...]
-    faithful: bool
-    draws_equal: bool
-    samples: int
+    ops: tuple[Verdict, ...]  # one verdict for each replayed function
+    whole: tuple[Verdict, ...]  # one verdict for each dtype in the batches
+    faithful: bool  # True if the recorded calls, run on the CPU, give exactly the real samples
+    draws_equal: bool  # True if the random generators end in the same state both ways
+    samples: int  # number of samples made both ways
+    #: Number of these samples that could not be recorded. In training the workers make them with pixels.
     unrecorded: int
-    why: str
-    device: str
-    certified: Certified = field(default_factory=Certified)
+    why: str  # one reason for that
+    device: str  # its name
+    certified: Certified = field(default_factory=Certified)  # the same, in the names by which workers know it
+    #: The moved transforms that are not exact by construction (:mod:`.ops.exactness`), or that chance skipped in all
+    #: samples, and how far their pixels may be off on other samples.
     elsewhere: tuple[Elsewhere, ...] = ()
-    pictured: tuple[Pictured, ...] = ()
+    pictured: tuple[Pictured, ...] = ()  # a few samples that are images, the most different first
 
     @property
     def failed(self) -> frozenset[str]:

@@ -22,19 +22,13 @@ INTEGER_SHARE = 1e-3
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between results and the CPU's results.
+    """Difference between results and the CPU's results."""
 
-    Attributes:
-        largest: maximum over all elements; a fraction of the range for floating-point results, levels for integers.
-        off: fraction of elements that differ by more than the tolerance (floats) or at all (integers).
-        floating: whether the results are floating-point.
-        tolerance: the largest that is allowed of floating-point results.
-    """
-
+    #: Maximum over all elements; a fraction of the range for floating-point results, levels for integers.
     largest: float = 0.0
-    off: float = 0.0
-    floating: bool = True
-    tolerance: float = FLOAT_TOLERANCE
+    off: float = 0.0  # fraction of elements that differ by more than the tolerance (floats) or at all (integers)
+    floating: bool = True  # whether the results are floating-point
+    tolerance: float = FLOAT_TOLERANCE  # the largest that is allowed of floating-point results
 
     @property
     def equal(self) -> bool:

@@ -26,18 +26,13 @@ _ALIGNED = 16
 
 
 class Files(NamedTuple):
-    """JPEGs that the device decodes. They are sent as files, and their pixels fill a gap in the batch's memory there.
+    """JPEGs that the device decodes, sent as files. Their pixels fill a gap in the batch's memory there."""
 
-    Attributes:
-        begin: offset of the gap, in bytes.
-        nbytes: size of the gap, which is not sent: offsets after it are smaller by this in the memory that is sent.
-        rows: int64 ``(N, 7)``: for each file its offset in the sent memory, its size, the offset, height and width of
-            its pixels ``(height, width, 3)``, its sampling (:class:`.jpeg_header.Jpeg`), and 1 if the
-            user's code read it with torchvision, 0 if with Pillow.
-    """
-
-    begin: int
-    nbytes: int
+    begin: int  # offset of the gap, in bytes
+    nbytes: int  # size of the gap, which is not sent: offsets after it are smaller by this in the memory that is sent
+    #: Int64 ``(N, 7)``: for each file its offset in the sent memory, its size, the offset, height and width of its
+    #: pixels ``(height, width, 3)``, its sampling (:class:`.jpeg_header.Jpeg`), and 1 if the user's code read it with
+    #: torchvision, 0 if with Pillow.
     rows: Table
 
 

@@ -32,13 +32,9 @@ from .jpeg_header import Jpeg, decodable
 
 
 class Undecoded:
-    """Image whose pixels no code has needed yet. The first code that needs them turns it into a usual image.
+    """Image whose pixels no code has needed yet. The first code that needs them turns it into a usual image."""
 
-    Attributes:
-        encoded: its file.
-    """
-
-    encoded: Jpeg
+    encoded: Jpeg  # its file
     height: int
     width: int
 
@@ -184,14 +180,11 @@ def _turning(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class UndecodedTensor(Undecoded, torch.Tensor):  # type: ignore[misc]
-    """Image ``(3, height, width)`` of dtype uint8. The first operation that needs pixels turns it into a tensor.
-
-    Attributes:
-        twin: the same image, which user code cannot write into. It is decoded when this one is, so that no pixels are
-            decoded twice.
-    """
+    """Image ``(3, height, width)`` of dtype uint8. The first operation that needs pixels turns it into a tensor."""
 
     decodes_to: type = Tensor
+    #: The same image, which user code cannot write into. It is decoded when this one is, so that no pixels are decoded
+    #: twice.
     twin: UndecodedTensor | None = None
     _decode: Callable[[], Tensor]
 

@@ -19,19 +19,12 @@ _KNOWN = _WHOLE | {torch.bool, torch.float32}
 
 
 class Elementwise(NamedTuple):
-    """A function of single pixels.
+    """A function of single pixels."""
 
-    Attributes:
-        methods: the tensors' methods that compute it, and functions of torch of the same names.
-        writing: the methods that write the result into their tensor.
-        decides: whether a small difference of a pixel may change the result altogether.
-        whole: whether it takes whole numbers only, and divides by a number.
-    """
-
-    methods: tuple[str, ...]
-    writing: tuple[str, ...] = ()
-    decides: bool = False
-    whole: bool = False
+    methods: tuple[str, ...]  # the tensors' methods that compute it, and functions of torch of the same names
+    writing: tuple[str, ...] = ()  # the methods that write the result into their tensor
+    decides: bool = False  # whether a small difference of a pixel may change the result altogether
+    whole: bool = False  # whether it takes whole numbers only, and divides by a number
 
 
 #: By the name of the function that the device calls.

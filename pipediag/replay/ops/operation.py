@@ -60,43 +60,28 @@ def laid(ops: Sequence[Op], places: Sequence[tuple[int, int, int]]) -> Laid:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """All that is known of the ops of one name.
-
-    Attributes:
-        kernel: replays it.
-        rule: how far its pixels may be off.
-        rule_of_v1: the same for functions of torchvision's v1, if they round differently.
-        each_pixel: whether it works on single pixels: a crop after it may be moved before it.
-        by_order: whether the layout of its result only depends on the order of the image's dimensions in memory.
-        is_view: whether its result may share memory with its input.
-        reads: returns the only box of the image that the op reads.
-        within: returns the op for an image of which only that box is left; None if nothing is left to do.
-        ragged: whether one launch takes images of different sizes.
-        in_memory: the operation that reads uint8 originals of different sizes where they lie in the batch's memory; its
-            kernel takes that memory.
-        lay: see :data:`Lay`.
-        by_number: whether its numbers lie in a row for each number, not for each sample.
-        code: its code in a pixel program (:mod:`.families.pixel_programs`), if it has one.
-        flip: the bit of a pixel program that flips the image, if the op does.
-        fused: its fused kernel, if it has one.
-    """
+    """All that is known of the ops of one name."""
 
     name: str
-    kernel: Kernel
-    rule: Rule = unbounded
-    rule_of_v1: Rule | None = None
-    each_pixel: bool = False
+    kernel: Kernel  # replays it
+    rule: Rule = unbounded  # how far its pixels may be off
+    rule_of_v1: Rule | None = None  # the same for functions of torchvision's v1, if they round differently
+    each_pixel: bool = False  # whether it works on single pixels: a crop after it may be moved before it
+    #: Whether the layout of its result only depends on the order of the image's dimensions in memory.
     by_order: bool = False
-    is_view: bool = False
-    reads: Callable[[Op], Box] | None = None
+    is_view: bool = False  # whether its result may share memory with its input
+    reads: Callable[[Op], Box] | None = None  # returns the only box of the image that the op reads
+    #: Returns the op for an image of which only that box is left; None if nothing is left to do.
     within: Callable[[Op, Box], Op | None] | None = None
-    ragged: bool = False
+    ragged: bool = False  # whether one launch takes images of different sizes
+    #: The operation that reads uint8 originals of different sizes where they lie in the batch's memory; its kernel
+    #: takes that memory.
     in_memory: Operation | None = None
-    lay: Lay = laid
-    by_number: bool = False
-    code: int | None = None
-    flip: int = 0
-    fused: Fused | None = None
+    lay: Lay = laid  # see :data:`Lay`
+    by_number: bool = False  # whether its numbers lie in a row for each number, not for each sample
+    code: int | None = None  # its code in a pixel program (:mod:`.families.pixel_programs`), if it has one
+    flip: int = 0  # the bit of a pixel program that flips the image, if the op does
+    fused: Fused | None = None  # its fused kernel, if it has one
 
     def apply(self, parts: Sequence[Tensor], numbers: Tensor, static: Static, bulk: Tensor) -> Tensor:
         """Replay the op on images in several tensors, whose rows together are those of ``numbers``.
@@ -114,19 +99,12 @@ class Operation:
 
 
 class Fused(NamedTuple):
-    """Fused kernel of an op on images of up to four channels.
+    """Fused kernel of an op on images of up to four channels."""
 
-    Attributes:
-        operation: named ``fast_`` and the op's name.
-        further: further static values: for a conversion before, or a normalization after.
-        on_bytes: whether it takes uint8 only, not float32.
-        takes: whether it replays ops of a kind.
-    """
-
-    operation: Operation
-    further: tuple[None, ...] = ()
-    on_bytes: bool = False
-    takes: Callable[[Kind], bool] = lambda kind: True
+    operation: Operation  # named ``fast_`` and the op's name
+    further: tuple[None, ...] = ()  # further static values: for a conversion before, or a normalization after
+    on_bytes: bool = False  # whether it takes uint8 only, not float32
+    takes: Callable[[Kind], bool] = lambda kind: True  # whether it replays ops of a kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,27 +113,20 @@ class Functional:
 
     A transform calls it many times with the same settings and different drawn values. ``prepare`` does the work that
     depends on the state and the settings only, once.
-
-    Attributes:
-        encode: takes the state of a recording image (its shape and dtype) and the arguments; returns the ops to replay,
-            an empty list if the call changes nothing. It reads no pixels. It also does torchvision's arithmetic on
-            Python floats (matrices, output sizes, anchors), so that a replay only needs numbers.
-        prepare: takes the state and all arguments but the drawn ones, which the returned function takes.
-        drawn: their names, in order.
-        aliases: its other names in ``torchvision.transforms.functional`` (v1).
-        several: whether it returns a tuple of images, and ``encode`` a tuple of lists.
-        in_place: the number of arguments before its ``inplace``, if it may write into the image.
-        draws: whether it draws from torch's generator.
     """
 
     name: str
+    #: Takes the state of a recording image (its shape and dtype) and the arguments; returns the ops to replay, an empty
+    #: list if the call changes nothing. It reads no pixels. It also does torchvision's arithmetic on Python floats
+    #: (matrices, output sizes, anchors), so that a replay only needs numbers.
     encode: Callable[..., Any]
+    #: Takes the state and all arguments but the drawn ones, which the returned function takes.
     prepare: Callable[..., Encode] | None = None
-    drawn: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    several: bool = False
-    in_place: int | None = None
-    draws: bool = False
+    drawn: tuple[str, ...] = ()  # their names, in order
+    aliases: tuple[str, ...] = ()  # its other names in ``torchvision.transforms.functional`` (v1)
+    several: bool = False  # whether it returns a tuple of images, and ``encode`` a tuple of lists
+    in_place: int | None = None  # the number of arguments before its ``inplace``, if it may write into the image
+    draws: bool = False  # whether it draws from torch's generator
 
 
 def drawn_first(name: str, prepare: Callable[..., Encode], *drawn: str) -> Functional:

@@ -204,16 +204,12 @@ class _Gathered(_Placing):
     """Also gathers the recording images.
 
     It is no function inside :func:`pack`: one that refers to itself is a cycle, which would keep the images.
-
-    Attributes:
-        tapes: of all images.
-        members: which of them each :class:`Leaf` holds.
     """
 
     def __init__(self, memory: Memory, batch: Any, check: Callable[[Tape], None], here: bool) -> None:
         super().__init__(memory, batch, here)
-        self.tapes: list[Tape] = []
-        self.members: list[range] = []
+        self.tapes: list[Tape] = []  # of all images
+        self.members: list[range] = []  # which of them each :class:`Leaf` holds
         self._check = check
         self._open: set[int] = set()  # ids of the user's objects that are being taken apart, or were
         self._known: dict[int, tuple[Any, Any]] = {}  # by the id of the image, with it: a batch may hold it twice

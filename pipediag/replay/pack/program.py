@@ -63,21 +63,17 @@ def merge(
 
 
 class _Party:
-    """Samples that take every launch together, and whose images lie in one group.
-
-    Attributes:
-        ahead: the remaining steps, last one first: the kind, its site, and a number that identifies the way to the end.
-        wants: a number that identifies the next launch.
-    """
+    """Samples that take every launch together, and whose images lie in one group."""
 
     __slots__ = ("ahead", "group", "members", "site", "wants")
 
     def __init__(self, ahead: list[tuple[Kind, float, int]], group: int) -> None:
+        #: The remaining steps, last one first: the kind, its site, and a number that identifies the way to the end.
         self.ahead = ahead
         self.group = group
         self.members: list[int] = []
         self.site = 0.0
-        self.wants = 0
+        self.wants = 0  # a number that identifies the next launch
 
     @property
     def way(self) -> int:

@@ -115,13 +115,10 @@ class _Slot:
 
 
 class Claim:
-    """Slot that a worker fills. It arrives in the training process as a :class:`Lease`.
-
-    Attributes:
-        memory: uint8, of the requested size.
-    """
+    """Slot that a worker fills. It arrives in the training process as a :class:`Lease`."""
 
     def __init__(self, slot: _Slot, token: int, worker: int, number: int, size: int, ticket: int) -> None:
+        #: Uint8, of the requested size.
         self.memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(slot.storage, 0, (size,))
         self._slot = slot
         self._before = slot.ticket
@@ -193,13 +190,10 @@ def _arrived(
 
 
 class Lease:
-    """Slot with a batch in it. The worker may reuse it once this object is released or collected.
-
-    Attributes:
-        memory: the batch, uint8, 1-d; after the release it may hold another batch.
-    """
+    """Slot with a batch in it. The worker may reuse it once this object is released or collected."""
 
     def __init__(self, mapped: _Mapped, released: Tensor, number: int, size: int, ticket: int) -> None:
+        #: The batch, uint8, 1-d; after the release it may hold another batch.
         self.memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(mapped.storage, 0, (size,))
         self._mapped = mapped
         self._released = released.numpy()

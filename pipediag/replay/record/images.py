@@ -52,22 +52,14 @@ def or_real(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Unreadable:
-    """Base class of recording images except pictures.
+    """Base class of recording images except pictures."""
 
-    Attributes:
-        tape: the calls so far.
-        stands_for: the type of the real image.
-        dimensions: possible numbers of dimensions.
-        mixes: see :class:`RecordingStack`.
-        answers: what torch's functions and the methods of tensors give for it (:mod:`.answers`).
-        memory_layout: how several images lie in memory without the remedy; None for a single one.
-    """
-
-    tape: Tape
-    stands_for: ClassVar[type]
-    dimensions: ClassVar[tuple[int, ...]] = (3,)
-    mixes: tuple[tuple[str, Any], ...] = ()
-    memory_layout: Layout | None = None
+    tape: Tape  # the calls so far
+    stands_for: ClassVar[type]  # the type of the real image
+    dimensions: ClassVar[tuple[int, ...]] = (3,)  # possible numbers of dimensions
+    mixes: tuple[tuple[str, Any], ...] = ()  # see :class:`RecordingStack`
+    memory_layout: Layout | None = None  # how several images lie in memory without the remedy; None for a single one
+    #: What torch's functions and the methods of tensors give for it (:mod:`.answers`).
     answers: ClassVar[dict[Any, Callable[..., Any]]] = {}
 
     @classmethod

@@ -139,19 +139,13 @@ class Calls:
 
 
 class Tried(Calls):
-    """Begins at every call but those after which code needed the pixels.
-
-    Attributes:
-        stays: these calls, each with the reason.
-        written: all recorded calls, in their order.
-        blamed: whether this pass has added to ``stays``.
-    """
+    """Begins at every call but those after which code needed the pixels."""
 
     def __init__(self, stays: dict[Site, str]) -> None:
         super().__init__()
-        self.stays = stays
-        self.written: dict[Site, None] = {}
-        self.blamed = False
+        self.stays = stays  # these calls, each with the reason
+        self.written: dict[Site, None] = {}  # all recorded calls, in their order
+        self.blamed = False  # whether this pass has added to ``stays``
         self._origins: dict[int, tuple[Tape, Site]] = {}
 
     def begins_at(self, site: Site) -> bool:

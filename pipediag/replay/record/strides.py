@@ -21,16 +21,13 @@ from .tape import Tape
 
 
 class Layout(NamedTuple):
-    """How a stack lies in memory without the remedy (:func:`strides_of_stack`).
-
-    Attributes:
-        made_of: the strides of a real tensor, or the layouts of the stacks that were stacked; empty if contiguous.
-        calls: the calls on it since, and the kinds of the ops that repeat each.
-    """
+    """How a stack lies in memory without the remedy (:func:`strides_of_stack`)."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    #: The strides of a real tensor, or the layouts of the stacks that were stacked; empty if contiguous.
     made_of: Strides | tuple[Layout, ...] = ()
+    #: The calls on it since, and the kinds of the ops that repeat each.
     calls: tuple[tuple[Call, tuple[Kind, ...]], ...] = ()
 
 

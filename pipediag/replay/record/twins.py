@@ -47,16 +47,12 @@ _PYTHONS_DRAWS = ("random", "choices", "shuffle")
 
 
 class Twins(TorchFunctionMode):  # type: ignore[misc]
-    """The real images that have a twin. As a context, it follows the methods of tensors.
-
-    Attributes:
-        why: why an image lost its twin, for the first one that did.
-        deviating: the state of the generators after the first call that drew something else for the twin; else None.
-    """
+    """The real images that have a twin. As a context, it follows the methods of tensors."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.why = ""
+        self.why = ""  # why an image lost its twin, for the first one that did
+        #: The state of the generators after the first call that drew something else for the twin; else None.
         self.deviating: tuple[Any, ...] | None = None
         self._known: dict[int, tuple[Any, Any, int | None]] = {}  # by id: the image, its twin, a checksum of its pixels
         #: Ids of tensors by their place: one that is given another type is another object.

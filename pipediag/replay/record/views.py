@@ -45,24 +45,17 @@ _CHANGING = frozenset({"to", "put", "amax", "amin", *ELEMENTWISE})
 
 
 class RecordingView(Unreadable, Tensor):  # type: ignore[misc]
-    """Result of a call that rearranges the pixels of recording images.
-
-    Attributes:
-        call: its name, arguments and keyword arguments. They hold the images as they were then.
-        like: a tensor without memory of its shape, dtype and strides.
-        images: the same pixels as images, once a function of images was called on it.
-        made: holds the real tensor once code needed its pixels, for all views of the same memory.
-        lay: the image that stood in its place before a writing, with the memory that it lies in; None if there is none.
-        is_alone: whether no other image was made in its memory since.
-    """
+    """Result of a call that rearranges the pixels of recording images."""
 
     stands_for = Tensor
+    #: Its name, arguments and keyword arguments. They hold the images as they were then.
     call: tuple[str, tuple[Any, ...], dict[str, Any]]
-    like: Tensor
-    images: Any
-    made: list[Tensor]
+    like: Tensor  # a tensor without memory of its shape, dtype and strides
+    images: Any  # the same pixels as images, once a function of images was called on it
+    made: list[Tensor]  # holds the real tensor once code needed its pixels, for all views of the same memory
+    #: The image that stood in its place before a writing, with the memory that it lies in; None if there is none.
     lay: Tape | None
-    is_alone: bool
+    is_alone: bool  # whether no other image was made in its memory since
 
     @property
     def memory_layout(self) -> Layout:  # type: ignore[override]

@@ -40,14 +40,10 @@ def _may_go_down_first() -> bool:
 
 
 class Filter(NamedTuple):
-    """Filter for resizing.
+    """Filter for resizing."""
 
-    Attributes:
-        radius: number of pixels to either side that it reads if it does not shrink the image.
-        weight: returns the weights of pixels at distances from the centre, which may be negative.
-    """
-
-    radius: float
+    radius: float  # number of pixels to either side that it reads if it does not shrink the image
+    #: Returns the weights of pixels at distances from the centre, which may be negative.
     weight: Callable[[Tensor], Tensor]
 
 

@@ -19,38 +19,24 @@ DTYPES = (torch.uint8, torch.float32)
 
 
 class Codes(NamedTuple):
-    """Program without its operands, which follow it in the numbers of an op, two for each code.
+    """Program without its operands, which follow it in the numbers of an op, two for each code."""
 
-    Attributes:
-        flips: ``FLIP_HORIZONTALLY``, ``FLIP_VERTICALLY``, both or 0.
-        contrasts: the number of codes that need the image's mean.
-        points: indices of the codes whose first operand is a table.
-        pillow: whether some codes are Pillow's.
-    """
-
-    flips: int
-    contrasts: int
+    flips: int  # ``FLIP_HORIZONTALLY``, ``FLIP_VERTICALLY``, both or 0
+    contrasts: int  # the number of codes that need the image's mean
     codes: tuple[int, ...]
-    points: tuple[int, ...]
-    pillow: bool
+    points: tuple[int, ...]  # indices of the codes whose first operand is a table
+    pillow: bool  # whether some codes are Pillow's
 
 
 class Programs(NamedTuple):
-    """Arguments of one launch.
+    """Arguments of one launch."""
 
-    Attributes:
-        numbers: int32: the flips of each sample, the codes of each sample, and all tables, four levels in a number.
-        operands: two for each code.
-        longest: the largest number of codes in a program; shorter programs are padded with the code that ends them.
-        contrasts: the largest number of codes in a program that need the image's mean.
-        pillow: whether some codes are Pillow's.
-    """
-
+    #: Int32: the flips of each sample, the codes of each sample, and all tables, four levels in a number.
     numbers: array[int]
-    operands: array[float]
-    longest: int
-    contrasts: int
-    pillow: bool
+    operands: array[float]  # two for each code
+    longest: int  # the largest number of codes in a program; shorter programs are padded with the code that ends them
+    contrasts: int  # the largest number of codes in a program that need the image's mean
+    pillow: bool  # whether some codes are Pillow's
 
 
 def is_pixel_op(kind: Kind, channels: Shape, dtype: torch.dtype) -> bool:
