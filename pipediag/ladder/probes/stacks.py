@@ -2,7 +2,8 @@
 
 CPython before 3.12 may collect garbage while it makes the object of another thread's frame. A destructor then lets that
 thread run, its frame ends, and the new object refers to memory that is used again: the process crashes or never goes
-on. So no garbage is collected meanwhile, and all is done by C functions, between which no other thread runs.
+on. So no garbage is collected meanwhile, and all is done by C functions, between which no other thread runs. Without
+the interpreter's lock (a free-threaded build) that cannot be had, and nothing is read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _FRAMES = 10_000
 #: Functions that, before Python 3.13, use the very dictionary in which a frame's variables are read.
 _SEES_LOCALS = frozenset({"locals", "vars", "exec", "eval"})
 
+_has_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 _Step = Callable[[], Any]
 #: The code of a frame, the offset of its instruction, and the globals that it sees.
 At = tuple[CodeType, int, dict[str, Any]]
@@ -87,6 +89,9 @@ def _read(
     themselves, and with them all others, until garbage is collected.
     """
     places = list[At]()
+    if not _has_lock():
+        tops.append({})
+        return places
     outer = filter(None, map(getattr, frames, repeat("f_back")))  # reads what it adds to ``frames``
     fields = (map(getattr, frames, repeat(name)) for name in ("f_code", "f_lasti", "f_globals"))
     begin: list[_Step] = [

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from pipediag.ladder.probes import stacks
 from pipediag.ladder.probes.stacks import running, stack_of, variables
 
 #: A thread that calls and returns all the time, and another one that looks and has destructors to run.
 HARMED = """
 import gc, sys, threading, time
+from pipediag.ladder.probes import stacks
 from pipediag.ladder.probes.stacks import running, stack_of, variables
 
 class Cycle:
@@ -132,6 +134,12 @@ def test_garbage_is_collected_afterwards_as_before(enabled: bool) -> None:
         assert gc.isenabled() == enabled
     finally:
         gc.enable()
+
+
+def test_nothing_is_read_without_the_interpreters_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "_has_lock", lambda: False)
+    with waiting(outer) as thread:
+        assert stack_of(thread) == [] and running() == {}
 
 
 def test_no_thread_is_harmed() -> None:
