@@ -39,8 +39,8 @@ class SavedPlan:
     dataset: str  # module and name of the dataset's class
     batch_size: int | None  # of the loader; None if it yields single samples
     device: str  # the type of the device
-    #: Name and digest (:mod:`pipediag.replay.fingerprint`) of every link that moves; with ``calls`` empty for the hand-
-    #: off alone, or a cache alone.
+    #: Name and digest (:mod:`pipediag.replay.fingerprint`) of every link that moves; with ``calls`` empty for the
+    #: hand-off alone, or a cache alone.
     moved: tuple[tuple[str, str], ...]
     #: Every call of plain code that was recorded when the plan was made. Chance may decide which are.
     calls: tuple[SavedCall, ...] = ()

@@ -377,6 +377,19 @@ def test_no_ceiling_above_that_of_cached_batches(wait: float) -> None:
     assert 0 < verdict.next_ceiling[1] <= 1000 / 50 * 1.01
 
 
+@pytest.mark.parametrize(
+    ("device", "wait", "said"),
+    [(99.9, 3.0, "99.9 ms with cached batches; the loop waits for data 3 %"),
+     (96.0, 1.0, "96 ms with cached batches, so data costs 4 %")],
+)  # fmt: skip
+def test_what_costs_little_is_the_step_or_the_wait(device: float, wait: float, said: str) -> None:
+    """Steps with cached batches may be as long as those in which the loop waits."""
+    session = exact({"device": device, "worker": device, "warm": 100.0, "baseline": 100.0}, evidence=waits(wait))
+    verdict = judged(session).verdict
+    assert verdict.bottleneck == "none"
+    assert f"a step takes 100 ms with the loader and {said}" in verdict.sentence
+
+
 @pytest.mark.parametrize(("device", "wait", "step"), [(10.0, 80.0, 10.0), (97.0, 20.0, 80.0)])
 def test_without_workers_the_rest_of_the_step_is_the_inputs_too(device: float, wait: float, step: float) -> None:
     diagnosis = judged(without_workers(device, wait))

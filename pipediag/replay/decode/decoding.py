@@ -30,7 +30,7 @@ class Files(NamedTuple):
 
     begin: int  # offset of the gap, in bytes
     nbytes: int  # size of the gap, which is not sent: offsets after it are smaller by this in the memory that is sent
-    #: Int64 ``(N, 7)``: for each file its offset in the sent memory, its size, the offset, height and width of its
+    #: ``(N, 7)``, int64: for each file its offset in the sent memory, its size, the offset, height and width of its
     #: pixels ``(height, width, 3)``, its sampling (:class:`.jpeg_header.Jpeg`), and 1 if the user's code read it with
     #: torchvision, 0 if with Pillow.
     rows: Table

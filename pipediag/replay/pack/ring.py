@@ -118,7 +118,7 @@ class Claim:
     """Slot that a worker fills. It arrives in the training process as a :class:`Lease`."""
 
     def __init__(self, slot: _Slot, token: int, worker: int, number: int, size: int, ticket: int) -> None:
-        #: Uint8, of the requested size.
+        #: Of dtype uint8, of the requested size.
         self.memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(slot.storage, 0, (size,))
         self._slot = slot
         self._before = slot.ticket

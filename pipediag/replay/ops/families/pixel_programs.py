@@ -31,7 +31,7 @@ class Codes(NamedTuple):
 class Programs(NamedTuple):
     """Arguments of one launch."""
 
-    #: Int32: the flips of each sample, the codes of each sample, and all tables, four levels in a number.
+    #: As int32: the flips of each sample, the codes of each sample, and all tables, four levels in a number.
     numbers: array[int]
     operands: array[float]  # two for each code
     longest: int  # the largest number of codes in a program; shorter programs are padded with the code that ends them
